@@ -87,6 +87,7 @@ async def _other_is_well(opened: Opened, topic_id: TopicId) -> None:
     assert not opened.failures
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
 @pytest.mark.parametrize("thing", THINGS)
 async def test_what_is_put_there_while_the_broker_runs_stays_the_partitions_own_trouble(
@@ -124,6 +125,7 @@ async def test_what_is_put_there_while_the_broker_runs_stays_the_partitions_own_
         await _other_is_well(opened, other.id)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint", "leader-epoch-checkpoint.tmp", ""])
 @pytest.mark.parametrize("thing", THINGS)
 async def test_what_lies_there_at_a_start_takes_one_partition_offline_at_most(

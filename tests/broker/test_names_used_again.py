@@ -220,6 +220,7 @@ class World:
             assert table.topic_ids() <= live, "a deleted topic's offsets are there"
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("turn", range(3))
 async def test_what_was_acknowledged_exists_and_nothing_else(turn: int) -> None:
     seed = random.randrange(1 << 32)

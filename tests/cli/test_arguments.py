@@ -137,6 +137,7 @@ def test_the_environment_is_read_as_arguments_are(
         assert len(line) < 1000
 
 
+@pytest.mark.prove
 def test_keys_of_any_bytes_and_base64_that_is_none(address: str, topic: str, name: str) -> None:
     """The bytes of a key are those that were given."""
     key = b"\xff\x9b k"
@@ -161,6 +162,7 @@ def test_keys_of_any_bytes_and_base64_that_is_none(address: str, topic: str, nam
         assert "Traceback" not in said
 
 
+@pytest.mark.prove
 def test_files_whose_names_are_no_text(tmp_path: Path) -> None:
     """A broker, its backups and the tools for segments take any name that the system takes."""
     directory = os.fsencode(tmp_path) + b"/data-\xff"

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.command import output_of
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("arguments", "rows"),
     [
@@ -36,6 +37,7 @@ def test_a_small_benchmark_reports(arguments: list[str], rows: int) -> None:
         assert (row["ratio"] is not None) == ("--ceiling" in arguments)
 
 
+@pytest.mark.prove
 def test_a_small_benchmark_of_priorities_reports() -> None:
     sizes = ["--partitions", "1", "--partitions", "3", "--records", "1000", "--waiting", "10000", "--urgent", "100"]
     found = json.loads(output_of("bench", "priority", *sizes, "--workers", "1", "--rounds", "1", "--json"))

@@ -130,6 +130,7 @@ ESCAPES = {
 }
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     ("how", "script"), [("timeout", "group of its own"), *((how, name) for how in ("stop", "loss") for name in ESCAPES)]
 )
@@ -219,6 +220,7 @@ def is_writer(thread: threading.Thread) -> bool:
     return thread.name == "logbroker-stderr"
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("how", ["timeout", "stop"])
 def test_where_nobody_reads_standard_error_it_is_killed_all_the_same(
     how: str, blocked_errors: Pipe, tmp_path: Path
@@ -235,6 +237,7 @@ def test_where_nobody_reads_standard_error_it_is_killed_all_the_same(
         assert running.result(WHOLE_SECONDS / 2).killed_by == how
 
 
+@pytest.mark.prove
 def test_what_is_dropped_where_nobody_reads_is_counted_and_told(blocked_errors: Pipe) -> None:
     """Commands that have ended leave nothing in memory but what there was room for."""
     received = bytearray()
@@ -255,6 +258,7 @@ def test_what_is_dropped_where_nobody_reads_is_counted_and_told(blocked_errors: 
     assert received[:ours] == b"y\n" * (ours // 2)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(("is_blocking", "pause_seconds"), [(True, 0.08), (False, 0.001)])
 def test_a_slow_reader_gets_every_byte(
     is_blocking: bool, pause_seconds: float, blocked_errors: Pipe, monkeypatch: pytest.MonkeyPatch

@@ -82,6 +82,7 @@ def readable_by_others(root: Path) -> list[str]:
     return found
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("umask", [0, 0o077])
 def test_all_that_is_made_is_for_its_user_alone(tmp_path: Path, umask: int) -> None:
     data_dir, backup = tmp_path / "data", tmp_path / "one.backup"
@@ -138,6 +139,7 @@ def test_a_second_broker_is_refused_without_the_lock_file_too(tmp_path: Path) ->
         stopped(process)
 
 
+@pytest.mark.prove
 def test_a_broker_whose_directory_was_moved_away_ends(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with serving(data_dir, "checkpoint_seconds = 0.1\n") as (process, address):
@@ -188,6 +190,7 @@ async def test_what_others_may_reach(host: str, reachable: bool) -> None:
     assert await reachable_from_outside(host) is reachable
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("partitions_in_use", [1, 4])
 def test_what_is_acknowledged_is_in_the_directory_that_was_moved(tmp_path: Path, partitions_in_use: int) -> None:
     """Another one with the same files is in its place, and new segments and partitions not in use so far are opened."""

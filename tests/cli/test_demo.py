@@ -24,6 +24,7 @@ def test_all_flights_come_back_and_a_table_tells_of_them() -> None:
         assert words in out
 
 
+@pytest.mark.prove
 def test_programs_get_json() -> None:
     outcome = json.loads(output_of("demo", "--json"))
     assert outcome["records"] == sum(outcome["partition_records"]) == 27_004
@@ -38,6 +39,7 @@ def _runs(pid: int) -> bool:
     return True
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_neither_its_directory_nor_its_broker(tmp_path: Path, number: signal.Signals) -> None:
     environment = ENVIRONMENT | {"TMPDIR": str(tmp_path)}
@@ -59,6 +61,7 @@ def test_a_signal_leaves_neither_its_directory_nor_its_broker(tmp_path: Path, nu
     assert not _runs(broker)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("first", [1, 30])
 def test_a_broker_that_ends_under_it_is_told_at_once(tmp_path: Path, first: int) -> None:
     """At a start, and later: its clients alone would try again for two minutes."""

@@ -29,6 +29,7 @@ def short_lived() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
+@pytest.mark.prove
 def test_lag_counts_from_the_committed_offset_also_behind_retention(
     short_lived: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:

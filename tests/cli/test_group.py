@@ -178,6 +178,7 @@ def test_nothing_is_reset_or_deleted_while_members_are_active(group: Group, topi
     assert name not in [info["id"] for info in group.json("list")]
 
 
+@pytest.mark.prove
 def test_a_static_member_that_may_come_back_is_waited_for(group: Group, topic: str, name: str) -> None:
     with member(group.address, name, topic, instance_id="desk-1", session_timeout_seconds=1.0):
         pass
@@ -269,6 +270,7 @@ def _wait_for_members(address: str, name: str, count: int) -> None:
     raise TimeoutError(f"the group never had {count} members")
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_is_a_goodbye(group: Group, topic: str, name: str, stop: signal.Signals) -> None:
     command = [*LOGBROKER, "consume", topic, "--broker", group.address, "--group", name]

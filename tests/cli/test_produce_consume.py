@@ -65,6 +65,7 @@ def test_csv_rows_are_ordered_by_key_on_the_partition_that_kafka_would_choose(ad
     assert by_key == expected
 
 
+@pytest.mark.prove
 def test_the_records_of_a_key_come_in_order_also_when_partitions_were_added(address: str, topic: str) -> None:
     for generation, partitions in enumerate((4, 7, 16)):
         if generation:
@@ -79,6 +80,7 @@ def test_the_records_of_a_key_come_in_order_also_when_partitions_were_added(addr
         assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
+@pytest.mark.prove
 def test_consume_reads_added_partitions_too(address: str, topic: str) -> None:
     command = [*LOGBROKER, "consume", topic, "--broker", address, "--max-records", "3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
@@ -112,6 +114,7 @@ def test_json_makes_the_round_trip(address: str, topic: str) -> None:
         assert any(record.items() <= stored.items() for stored in first), record
 
 
+@pytest.mark.prove
 def test_a_line_that_is_not_utf8_stops_it_and_those_before_are_kept(address: str, topic: str) -> None:
     error = failure_of("produce", topic, "--broker", address, stdin=b"one\ntwo\n\xff\nfour\n")
     assert error == "logbroker: line 3 is not UTF-8: byte 0xff at column 1 (2 records before it were sent)"
@@ -121,6 +124,7 @@ def test_a_line_that_is_not_utf8_stops_it_and_those_before_are_kept(address: str
     assert (record["value"], record["value_encoding"]) == ("/w==", "base64")
 
 
+@pytest.mark.prove
 def test_a_record_that_the_topic_does_not_take_is_refused_by_itself(address: str, topic: str) -> None:
     with Admin(address) as admin:
         admin.alter_topic(topic, set_configs={"max.message.bytes": "1000"})
@@ -149,6 +153,7 @@ def test_a_topic_of_small_batches_takes_many_lines(address: str, topic: str) -> 
     assert output_of("consume", topic, "--broker", address, "--until-end") == lines
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -166,6 +171,7 @@ def test_what_cannot_be_done_is_one_line(address: str, topic: str, arguments: tu
     assert complaint in failure_of(*named, "--broker", address, stdin=stdin)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -197,6 +203,7 @@ def test_where_to_begin_and_where_to_stop(address: str, topic: str) -> None:
     assert values("--partition", "0", "--max-records", "3") == [0, 2, 4]
 
 
+@pytest.mark.prove
 def test_a_policy_says_where_to_go_on_and_none_is_said(address: str, topic: str) -> None:
     output_of("produce", topic, "--broker", address, "--partition", "0", stdin=b"one\ntwo\n")
     beyond = ("consume", topic, "--broker", address, "--partition", "0", "--from", "7", "--until-end")
@@ -223,6 +230,7 @@ def test_consume_writes_records_as_they_come_and_ctrl_c_ends_it(address: str, to
     assert err.strip() == b""
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_says_how_many_records_were_acknowledged(address: str, topic: str, stop: signal.Signals) -> None:
     command = [*LOGBROKER, "produce", topic, "--broker", address]

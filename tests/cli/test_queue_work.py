@@ -207,6 +207,7 @@ def logbroker_to_files(*arguments: str) -> int:
     return subprocess.run([*LOGBROKER, *arguments], stdout=nothing, stderr=nothing, timeout=50, check=False).returncode
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("command", ["no-such-command $LOGBROKER_KEY", "/dev/null"])
 def test_a_command_that_is_not_there_ends_the_worker_and_no_attempt_is_used(
     address: str, group: str, command: str
@@ -245,6 +246,7 @@ def test_a_record_that_makes_its_command_too_long_is_nacked(address: str, group:
     assert "Argument list too long" in str(explain(address, group, b"k1").reasons)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
     address: str, group: str, tmp_path: Path, stop: signal.Signals
@@ -268,6 +270,7 @@ def test_a_stop_waits_for_the_command_and_gives_back_the_rest(
     assert (done.acked, done.nacked, done.in_flight) == (1, 0, 0)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_second_stop_kills_the_command_and_gives_back_its_record(
     address: str, group: str, tmp_path: Path, stop: signal.Signals
@@ -292,6 +295,7 @@ def test_a_second_stop_kills_the_command_and_gives_back_its_record(
     assert (done.acked, done.nacked, done.in_flight) == (0, 0, 0)
 
 
+@pytest.mark.prove
 def test_a_second_stop_waits_for_no_broker(tmp_path: Path) -> None:
     own = tmp_path / "own"
     with embedded() as broker:
@@ -363,6 +367,7 @@ def test_a_command_whose_record_is_lost_is_killed(address: str, group: str, tmp_
     assert counts(address, group).nacked == 0
 
 
+@pytest.mark.prove
 def test_a_command_is_killed_when_its_lease_is_over_though_no_broker_says_so(tmp_path: Path) -> None:
     own = tmp_path / "own"
     with embedded() as broker:
@@ -386,6 +391,7 @@ def test_a_command_is_killed_when_its_lease_is_over_though_no_broker_says_so(tmp
                 os.kill(broker.pid, signal.SIGCONT)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_of_the_printer_is_no_failure(address: str, group: str, stop: signal.Signals) -> None:
     command = [*LOGBROKER, "queue", "work", group, "--print", "--broker", address]
@@ -415,6 +421,7 @@ def test_what_the_printer_has_written_before_a_stop_is_acked(
     assert counts(address, group).acked == 3
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_does_not_wait_for_a_reader_that_reads_no_more(address: str, stop: signal.Signals) -> None:
     name = f"q-{uuid.uuid4()}"
@@ -469,6 +476,7 @@ def test_a_stop_while_the_end_begins_to_be_looked_for_ends_that(
     until(lambda: not thread.is_alive())
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("how", ["--print", "--exec"])
 def test_a_record_that_was_lost_to_others_does_not_fail_a_clean_stop(
     address: str, group: str, tmp_path: Path, how: str
@@ -500,6 +508,7 @@ def test_a_record_that_was_lost_to_others_does_not_fail_a_clean_stop(
     assert b", offset 0 was not taken: " in refusal
 
 
+@pytest.mark.prove
 def test_a_lease_that_ended_while_the_worker_was_frozen_does_not_fail_a_clean_stop(tmp_path: Path) -> None:
     """Such as with a machine that sleeps: the worker, whose clock alone says so, gives back what is not its own any
     more, and is refused that later."""
@@ -535,6 +544,7 @@ def test_a_lease_that_ended_while_the_worker_was_frozen_does_not_fail_a_clean_st
     assert sorted(lines) == [told.format(offset) for offset in range(4)]
 
 
+@pytest.mark.prove
 def test_a_refusal_that_comes_long_after_a_stop_does_not_fail_it(tmp_path: Path) -> None:
     """The disk of the broker may be slow just then."""
     begun, go = tmp_path / "begun", tmp_path / "go"
@@ -577,6 +587,7 @@ def work_unread(address: str, group: str, script: str, *options: str) -> subproc
     return subprocess.Popen(work, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT)
 
 
+@pytest.mark.prove
 def test_a_timeout_nacks_though_nobody_reads_standard_error(address: str, group: str) -> None:
     with work_unread(address, group, "exec yes >&2", "--timeout", "0.5") as process:
         try:
@@ -587,6 +598,7 @@ def test_a_timeout_nacks_though_nobody_reads_standard_error(address: str, group:
             process.kill()
 
 
+@pytest.mark.prove
 def test_a_command_that_has_ended_is_acked_beside_the_unread_flood_of_another(
     address: str, group: str, tmp_path: Path
 ) -> None:
@@ -611,6 +623,7 @@ def test_a_command_that_has_ended_is_acked_beside_the_unread_flood_of_another(
             process.kill()
 
 
+@pytest.mark.prove
 def test_one_stop_is_enough_beside_a_full_pipe_of_errors(address: str, group: str) -> None:
     """The command, which waits for the reader, could not end before."""
     with work_unread(address, group, f"{FLOOD}; exit 0") as process:
@@ -627,6 +640,7 @@ def test_one_stop_is_enough_beside_a_full_pipe_of_errors(address: str, group: st
     assert done.delivered <= 2, "the next one may have been on its way, and came back"
 
 
+@pytest.mark.prove
 def test_stops_beside_a_full_pipe_of_errors_take_nothing_more(address: str, group: str) -> None:
     """After the second stop the same records were handed out and released a thousand times."""
     with work_unread(address, group, f"{FLOOD}; sleep 60") as process:

@@ -70,6 +70,7 @@ def test_an_address_in_the_environment_is_read_as_the_options_are(monkeypatch: p
         cli.main(["group", "list"], standalone_mode=False)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("address", ["http://127.0.0.1:0", "::1:0", "127.0.0.1", "", "/tmp/socket"])
 def test_an_address_to_listen_on_is_refused_before_anything_is_made(tmp_path: Path, address: str) -> None:
     line = failure_of("serve", "--data-dir", tmp_path / "data", "--listen", address)
@@ -85,6 +86,7 @@ def _has_ipv6() -> bool:
     return True
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     "listen", [pytest.param("[::1]:0", marks=pytest.mark.skipif(not _has_ipv6(), reason="no IPv6")), "localhost:0"]
 )
@@ -184,6 +186,7 @@ def test_a_broker_that_does_not_run_is_told_after_one_attempt(
             reach(address)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("arguments", [("topic", "list"), ("produce", "t"), ("consume", "t"), ("queue", "list")])
 def test_commands_say_in_one_line_that_the_broker_does_not_run(
     arguments: tuple[str, ...], unused_tcp_port: int

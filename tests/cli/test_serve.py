@@ -65,6 +65,7 @@ def test_a_port_of_another_broker_is_refused(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "127.0.0.1:port", "127.0.0.1:65536"])
 def test_an_address_that_cannot_be_is_refused(tmp_path: Path, address: str) -> None:
     assert address in failure_of("serve", "--data-dir", tmp_path, "--listen", address, "--log-level", "error")
@@ -83,6 +84,7 @@ def test_a_data_directory_that_cannot_be_is_refused(tmp_path: Path) -> None:
         assert str(path) in failure_of("serve", "--data-dir", path, "--listen", "127.0.0.1:0", "--log-level", "error")
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -156,6 +158,7 @@ def test_too_few_descriptors_are_told_before_anything_is_opened(tmp_path: Path, 
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.prove
 def test_the_fewest_descriptors_that_are_not_refused_are_enough(tmp_path: Path) -> None:
     command = ["bash", "-c", 'ulimit -n 20; exec "$@"', "-", *LOGBROKER, "serve"]
     refused = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS, check=False)
@@ -181,6 +184,7 @@ def in_the_place(put: str, path: Path) -> None:
         path.symlink_to(path.name)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("put", ["a directory", "a FIFO", "a loop"])
 @pytest.mark.parametrize("name", ["lock", "issued-numbers", "meta/data.mdb", "meta/lock.mdb"])
 def test_what_lies_in_the_place_of_a_file_is_named(used: Path, tmp_path: Path, put: str, name: str) -> None:
@@ -205,6 +209,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return data_dir
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     "command",
     [

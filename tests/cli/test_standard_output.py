@@ -74,6 +74,7 @@ def head(address: str, lines: int, *arguments: str) -> list[bytes]:
     return shown.stdout.splitlines()
 
 
+@pytest.mark.prove
 def test_a_group_goes_on_behind_what_the_reader_of_its_output_has_taken(address: str, full: str, name: str) -> None:
     """`head` takes a block at a time, so up to a sixteenth more may count than it shows; never what lay in the pipe."""
     for shown in (1, 1, 3, 20):
@@ -90,6 +91,7 @@ def test_records_of_a_queue_group_are_acked_when_the_reader_has_taken_them(addre
     assert counts(address, queue_group).nacked == 0
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("shown", [0, 1])
 @pytest.mark.parametrize("command", ["consume", "consume --group", "work"])
 def test_a_reader_that_goes_is_noticed_while_nothing_comes(address: str, name: str, command: str, shown: int) -> None:
@@ -124,6 +126,7 @@ def test_another_pipe_that_loses_its_reader_ends_nothing(address: str, name: str
             assert process.wait(30) == 0
 
 
+@pytest.mark.prove
 def test_who_reads_nothing_holds_up_nobody_for_ever(address: str, full: str, name: str) -> None:
     """As a program does that waits for the command to end before it reads what it wrote."""
     command = [*LOGBROKER, "consume", full, "--group", name, "--max-records", "30", "--broker", address]
@@ -162,6 +165,7 @@ def run_into(out: int, address: str, arguments: tuple[str, ...], **names: str) -
     return result.returncode, result.stderr
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("arguments", STREAMS)
 def test_nobody_who_reads_is_no_failure(address: str, full: str, queue_group: str, arguments: tuple[str, ...]) -> None:
     read_end, write_end = os.pipe()
@@ -175,6 +179,7 @@ def test_nobody_who_reads_is_no_failure(address: str, full: str, queue_group: st
     assert counts(address, queue_group).acked == 0
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
 @pytest.mark.parametrize("arguments", STREAMS)
 def test_a_full_disk_is_one_line(address: str, full: str, queue_group: str, arguments: tuple[str, ...]) -> None:
@@ -185,6 +190,7 @@ def test_a_full_disk_is_one_line(address: str, full: str, queue_group: str, argu
     assert counts(address, queue_group).acked == 0
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("arguments", STREAMS)
 def test_without_standard_output_nothing_counts_as_delivered(
     address: str, full: str, queue_group: str, arguments: tuple[str, ...]
@@ -211,6 +217,7 @@ def run_closed(redirected: str, *arguments: str) -> tuple[int, bytes]:
     return result.returncode, result.stderr
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("redirected", CLOSED)
 def test_what_is_done_is_done_without_streams(address: str, full: str, name: str, redirected: str) -> None:
     """A program that was started without them must not take what it opens next for them."""
@@ -226,6 +233,7 @@ def test_what_is_done_is_done_without_streams(address: str, full: str, name: str
         assert run_closed(redirected, *arguments, *broker) == (0, b""), arguments
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("redirected", CLOSED)
 def test_a_broker_serves_without_streams(tmp_path: Path, redirected: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -242,6 +250,7 @@ def test_a_broker_serves_without_streams(tmp_path: Path, redirected: str) -> Non
             process.kill()
 
 
+@pytest.mark.prove
 def test_a_worker_stops_at_the_end_where_it_is_told_to(address: str, queue_group: str) -> None:
     """With what is ready, and what is with other workers; what waits for a retry is left."""
     lines = output_of("queue", "work", queue_group, "--print", "--until-end", "--broker", address).splitlines()
@@ -250,6 +259,7 @@ def test_a_worker_stops_at_the_end_where_it_is_told_to(address: str, queue_group
     assert counts(address, queue_group).acked == COUNT
 
 
+@pytest.mark.prove
 def test_a_worker_that_stops_at_the_end_waits_for_what_others_hold(address: str, name: str) -> None:
     topic = f"t-{uuid.uuid4()}"
     with Admin(address) as admin, QueueAdmin(address) as queues, Producer(address) as producer:
@@ -279,6 +289,7 @@ def workers(address: str, group: str) -> int:
         return len(queues.describe_queue(group).workers)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("way", ["plain", "group", "work"])
 def test_a_stop_does_not_wait_for_a_reader_that_takes_nothing(

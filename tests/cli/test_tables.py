@@ -28,6 +28,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.prove
 def test_headers_and_numbers_stay_whole(
     queue: Queue,
     topic: str,

@@ -267,6 +267,7 @@ async def test_a_group_reads_each_band_once_and_leaves_what_nobody_subscribes_to
         assert values(await drain(consumer, 90)) == numbers_of([WARM], 300), "the rest, and nothing twice"
 
 
+@pytest.mark.prove
 async def test_a_member_keeps_its_bands_when_the_broker_is_killed(tmp_path: Path) -> None:
     with embedded(data_dir=tmp_path) as broker:
         await fill(broker.address, "t", 100)

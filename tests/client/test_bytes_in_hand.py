@@ -39,6 +39,7 @@ def size_of(records: list[Record]) -> int:
 # --- consumers -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("how", ["poll", "batches", "sync poll", "sync batches"])
 async def test_lists_take_little_memory_whatever_their_batches_expand_to(address: str, topic: str, how: str) -> None:
     await fill(address, topic, [MIB] * 120)

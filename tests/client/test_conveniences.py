@@ -461,6 +461,7 @@ USES = [
 ]
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("use", USES)
 def test_another_event_loop_than_asyncio_s_is_told_so(use: str) -> None:
     """As trio does: a coroutine is driven, and no loop of asyncio runs."""

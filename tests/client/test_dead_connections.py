@@ -50,6 +50,7 @@ def test_what_is_dead_is_noticed_before_the_time_of_a_call_is_over() -> None:
     assert options["grpc.http2.max_pings_without_data"] == 0
 
 
+@pytest.mark.prove
 async def test_a_member_keeps_what_it_holds_over_another_connection(address: str, topic: str, link: Link) -> None:
     """It comes back within its session; its records come on, too, though their connection is as dead."""
     await fill(address, topic, 2, 0)
@@ -67,6 +68,7 @@ async def test_a_member_keeps_what_it_holds_over_another_connection(address: str
         assert events.all == [("it", "assigned", [0, 1])]
 
 
+@pytest.mark.prove
 async def test_a_synchronous_member_does_so_too(address: str, topic: str, link: Link) -> None:
     await fill(address, topic, 1, 0)
     lost: list[object] = []
@@ -92,6 +94,7 @@ async def test_a_synchronous_member_does_so_too(address: str, topic: str, link: 
     assert not lost
 
 
+@pytest.mark.prove
 async def test_calls_of_a_member_go_over_to_the_new_connection(address: str, topic: str, link: Link) -> None:
     """Else they would wait for a connection that is given up, or end with it."""
     await fill(address, topic, 1, 10)
@@ -110,6 +113,7 @@ async def until_assigned_any(consumer: Consumer) -> None:
             await consumer.poll(timeout_seconds=0.01)
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("quick")
 async def test_a_consumer_that_waits_goes_on(address: str, topic: str, link: Link) -> None:
     await fill(address, topic, 1, 1)
@@ -128,6 +132,7 @@ async def test_a_consumer_that_waits_goes_on(address: str, topic: str, link: Lin
             ]
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("quick")
 async def test_a_producer_sends_again_and_nothing_is_doubled(address: str, topic: str, link: Link) -> None:
     """What the broker has, and could not say so, is not appended again."""
@@ -142,6 +147,7 @@ async def test_a_producer_sends_again_and_nothing_is_doubled(address: str, topic
             assert [record.value async for record in consumer.until_end()] == [b"%d" % n for n in range(20)]
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("quick")
 async def test_a_call_is_made_again(topic: str, link: Link) -> None:
     async with Admin(link.address) as admin:
@@ -168,6 +174,7 @@ async def test_a_worker_keeps_what_it_works_on(address: str, topic: str, link: L
         assert counts.open == 0
 
 
+@pytest.mark.prove
 async def test_a_worker_notices_in_time_for_a_short_lease(topic: str) -> None:
     with embedded() as broker:
         await create(broker.address, topic, lease_seconds=4.0)

@@ -293,6 +293,7 @@ def test_what_was_sent_is_flushed(address: str, topic: str, way: str) -> None:
     check_flushed(address, topic)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("way", list(WORKERS))
 def test_a_worker_settles_and_gives_back(address: str, topic: str, way: str) -> None:
     fill(address, topic)
@@ -315,6 +316,7 @@ def test_sessions_are_given_back_with_their_state(address: str, topic: str) -> N
     assert sorted(states) == [b"", b"", b"seen", b"seen", b"seen"]
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("way", list(MEMBERS))
 def test_a_member_commits_and_leaves(address: str, topic: str, way: str) -> None:
     fill(address, topic)
@@ -332,6 +334,7 @@ def test_others_end_as_well(address: str, topic: str, kind: str) -> None:
     assert (topic in names) == (kind != "Admin")
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("end", list(OTHER_ENDS))
 def test_whatever_cancels_all_tasks(address: str, topic: str, end: str) -> None:
     """Three clients in one program."""

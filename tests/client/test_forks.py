@@ -51,6 +51,7 @@ def values(address: str) -> list[bytes | None]:
         return [record.value for record in consumer.until_end()]
 
 
+@pytest.mark.prove
 def test_what_the_parent_uses_is_refused_in_a_child_at_once_and_goes_on_in_the_parent(broker: EmbeddedBroker) -> None:
     outcomes = play("used", broker.address)
     assert outcomes.pop("offset of the parent's last") == 21
@@ -62,11 +63,13 @@ def test_what_the_parent_uses_is_refused_in_a_child_at_once_and_goes_on_in_the_p
     assert values(broker.address) == [b"of the test"] * 20 + [b"of the parent", b"the parent's last"]
 
 
+@pytest.mark.prove
 def test_children_that_use_no_client_end_as_they_should(broker: EmbeddedBroker) -> None:
     outcomes = play("many", broker.address)
     assert set(outcomes.values()) == {"done"}, outcomes
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("scene", ["unused", "closed"])
 def test_clients_work_in_a_child_where_none_was_in_use_at_the_fork(broker: EmbeddedBroker, scene: str) -> None:
     outcomes = play(scene, broker.address)
@@ -75,6 +78,7 @@ def test_clients_work_in_a_child_where_none_was_in_use_at_the_fork(broker: Embed
     assert set(outcomes.values()) == {"works"}, outcomes
 
 
+@pytest.mark.prove
 def test_a_fork_waits_for_the_end_of_what_closed_clients_leave_behind(broker: EmbeddedBroker) -> None:
     assert play("closed_late", broker.address) == {"left": True, "new": "works"}
 
@@ -89,6 +93,7 @@ def test_forks_in_other_threads(broker: EmbeddedBroker) -> None:
     assert b"of a child" not in values(broker.address)[:22]
 
 
+@pytest.mark.prove
 def test_a_fork_beside_calls_of_other_threads(broker: EmbeddedBroker) -> None:
     outcomes = play("in_a_call", broker.address)
     ends = {name: outcomes.pop(name) for name in list(outcomes) if name.startswith("close")}
@@ -112,6 +117,7 @@ def test_asynchronous_clients(broker: EmbeddedBroker) -> None:
     assert values(broker.address)[20:] == [b"of the parent"] * 2
 
 
+@pytest.mark.prove
 def test_embedded_brokers_stay_with_the_process_that_started_them(broker: EmbeddedBroker) -> None:
     assert play("with_brokers", broker.address) == {
         "leave": "left",

@@ -78,6 +78,7 @@ async def test_seeking_back_commits_nothing_again(address: str, topic: str) -> N
     assert await committed(address, topic) == {0: 10}
 
 
+@pytest.mark.prove
 async def test_a_commit_waits_for_the_broker_to_come_back(logbroker_broker: EmbeddedBroker, topic: str) -> None:
     address = logbroker_broker.address
     await fill(address, topic, 1, 10)

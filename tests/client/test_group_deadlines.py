@@ -97,6 +97,7 @@ async def test_while_what_goes_is_committed(address: str, topic: str) -> None:
             assert [kind for name, kind, _ in events.all if name == "first"] == ["assigned", "revoked"]
 
 
+@pytest.mark.prove
 async def test_while_the_broker_is_away(logbroker_broker: EmbeddedBroker, topic: str) -> None:
     """No error comes out of it, neither at once nor after the time for a request."""
     address = logbroker_broker.address

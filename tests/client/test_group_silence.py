@@ -129,6 +129,7 @@ async def test_what_was_to_go_is_not_read_on_before_the_program_knows_that_it_st
             assert events.all == [("it", "assigned", [0, 1]), ("it", "revoked", [1]), ("it", "assigned", [1])]
 
 
+@pytest.mark.prove
 async def test_who_works_long_on_a_record_is_not_fenced_for_its_session(address: str, topic: str) -> None:
     await fill(address, topic, 1, 10)
     events = Events()
@@ -142,6 +143,7 @@ async def test_who_works_long_on_a_record_is_not_fenced_for_its_session(address:
     assert await committed(address, topic) == {0: 3}
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("crash", [False, True])
 async def test_a_restart_of_the_broker_moves_nothing(logbroker_broker: EmbeddedBroker, topic: str, crash: bool) -> None:
     address = logbroker_broker.address

@@ -256,6 +256,7 @@ async def test_a_bounded_loop_reads_what_was_added_before_it_and_not_what_is_add
     assert in_order(found)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("in_group", [False, True])
 async def test_a_bounded_loop_reads_all_whatever_is_empty(growing: GrowingTopic, seed: int, in_group: bool) -> None:
@@ -334,6 +335,7 @@ async def test_another_topic_of_the_name_is_not_taken_for_one_that_has_grown(gro
     assert len(found) == COUNT
 
 
+@pytest.mark.prove
 async def test_growth_is_found_over_a_restart_of_the_broker(logbroker_broker: EmbeddedBroker, topic: str) -> None:
     address = logbroker_broker.address
     async with Admin(address) as admin, Producer(address, batch_bytes=300) as producer, Consumer(address) as consumer:
@@ -657,6 +659,7 @@ async def test_a_member_that_cannot_read_a_partition_holds_nobody_up(damaged: Gr
     assert generations(found) == [1] * COUNT + [2] * 2 * COUNT
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("reason", ["paused", "not committed", "no such position"])
 async def test_nobody_is_waited_for_longer_than_the_max_poll_interval(growing: GrowingTopic, reason: str) -> None:
     """Where a group commits, but not this."""

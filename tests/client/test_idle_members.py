@@ -52,6 +52,7 @@ async def poll_until_cancelled(consumer: Consumer) -> None:
         assert not await consumer.poll(timeout_seconds=0.1)
 
 
+@pytest.mark.prove
 async def test_idle_members_send_two_heartbeats_a_session(
     broker: EmbeddedBroker, topic: str, sent_at: dict[GroupMember, list[float]]
 ) -> None:
@@ -82,6 +83,7 @@ async def test_idle_members_send_two_heartbeats_a_session(
     assert "lost" not in {kind for _, kind, _ in events.all}
 
 
+@pytest.mark.prove
 async def test_records_come_to_an_idle_member_at_once(
     broker: EmbeddedBroker, topic: str, sent_at: dict[GroupMember, list[float]]
 ) -> None:

@@ -205,6 +205,7 @@ async def give_up(opened: Opened, turns: int, cancels: int) -> None:
     assert [error.args for error in got] == [("this very scope",)] * len(got), (turns, cancels)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("opener", OPENERS, ids=lambda opener: opener.__name__[5:])
 async def test_a_close_that_is_cancelled_leaves_nothing_behind(
     address: str, topic: str, opener: Callable[[Link, str], Awaitable[Opened]]
@@ -375,6 +376,7 @@ def test_a_close_of_a_producer_that_is_interrupted_once_anywhere_delivers_all(
     assert point > 20
 
 
+@pytest.mark.prove
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 def test_a_close_of_a_producer_that_is_interrupted_twice_leaves_nothing_undone(
     logbroker_broker: EmbeddedBroker, topic: str, background: Background
@@ -415,6 +417,7 @@ def open_sync_admin(address: str, topic: str) -> Any:
     return admin
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize("opener", [open_sync_member, open_sync_worker, open_sync_admin], ids=lambda o: o.__name__[10:])
 def test_a_close_that_is_interrupted_anywhere_can_be_ended(

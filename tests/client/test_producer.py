@@ -244,6 +244,7 @@ async def test_a_wait_for_a_delivery_can_be_given_up(logbroker_broker: EmbeddedB
         assert [placed.offset for placed in await others] == [1, 1]
 
 
+@pytest.mark.prove
 async def test_what_is_not_delivered_in_time_fails(logbroker_broker: EmbeddedBroker, topic: str) -> None:
     await create(logbroker_broker.address, topic)
     async with Producer(logbroker_broker.address, delivery_timeout_seconds=0.5) as producer:

@@ -132,6 +132,7 @@ def test_what_threads_add_to_is_looked_at_under_the_lock(
     assert not unlocked
 
 
+@pytest.mark.prove
 async def test_what_has_no_answer_in_time_breaks_one_stream_and_not_the_next(
     logbroker_broker: EmbeddedBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +156,7 @@ async def test_what_has_no_answer_in_time_breaks_one_stream_and_not_the_next(
         assert not begun
 
 
+@pytest.mark.prove
 async def test_what_was_never_sent_tells_why(logbroker_broker: EmbeddedBroker, topic: str) -> None:
     await create(logbroker_broker.address, topic)
     async with Producer(logbroker_broker.address, delivery_timeout_seconds=1, request_timeout_seconds=0.2) as producer:

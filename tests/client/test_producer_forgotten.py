@@ -86,6 +86,7 @@ async def values(broker: str) -> list[bytes | None]:
     return [record.value for record in await read_all(broker, "t") if record.value != b"o"]
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("then", ["", "grow", "lower the bound"])
 @pytest.mark.parametrize("sent_before", [0, 1])
 async def test_a_retry_to_a_partition_that_forgot_fails_and_what_was_never_sent_goes_on(
@@ -126,6 +127,7 @@ async def test_a_retry_to_a_partition_that_forgot_fails_and_what_was_never_sent_
     )
 
 
+@pytest.mark.prove
 async def test_producers_that_outlive_a_data_directory_put_back_lose_nothing(tmp_path: Path) -> None:
     """Their ids are never another's; and a topic that is back, with its records, remembers their sequence numbers."""
     data_dir, copy = tmp_path / "data", tmp_path / "copy"

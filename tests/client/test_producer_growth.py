@@ -55,6 +55,7 @@ class Growing:
             await asyncio.to_thread(self._broker.start)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.usefixtures("quiet_clients")
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 async def test_keys_stay_in_order_over_growth(logbroker_broker: EmbeddedBroker, settings: dict[str, Any]) -> None:
@@ -78,6 +79,7 @@ async def test_keys_stay_in_order_over_growth(logbroker_broker: EmbeddedBroker, 
     await check_order(address, "t", next(numbers), may_repeat=not settings.get("idempotent", True))
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("quiet_clients")
 def test_keys_of_many_threads_stay_in_order_over_growth(logbroker_broker: EmbeddedBroker) -> None:
     """Each thread has keys of its own."""

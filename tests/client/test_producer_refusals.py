@@ -149,6 +149,7 @@ async def send_with_noise(producer: Producer, numbers: range, sizes: dict[int, i
     ]
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("quiet_clients")
 @pytest.mark.parametrize("settings", PRODUCERS.values(), ids=PRODUCERS)
 async def test_a_broker_that_reads_small_requests_takes_all_that_a_default_producer_sends(
@@ -193,6 +194,7 @@ def test_a_synchronous_producer_fails_one_record_too(address: str, topic: str) -
                 assert delivery.result().offset == n - sum(n > bad for bad in (3, 50, 90))
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("quiet_clients")
 @pytest.mark.parametrize("settings", PRODUCERS.values(), ids=PRODUCERS)
 async def test_bounds_that_change_while_records_are_on_their_way(

@@ -16,6 +16,7 @@ from tests.client.reading import numbers_by_key, read_all
 KEYS = [b"key-%d" % number for number in range(50)]
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("durability", ["synced", "written"])
 async def test_a_killed_broker_loses_doubles_and_reorders_nothing(
     logbroker_broker: EmbeddedBroker, durability: str
@@ -36,6 +37,7 @@ async def test_a_killed_broker_loses_doubles_and_reorders_nothing(
     assert found == {key: list(range(index, records, len(KEYS))) for index, key in enumerate(KEYS)}
 
 
+@pytest.mark.prove
 async def test_producers_go_on_while_the_broker_is_away(logbroker_broker: EmbeddedBroker) -> None:
     async with Admin(logbroker_broker.address) as admin:
         await admin.create_topic("orders", 2)
@@ -63,6 +65,7 @@ async def test_a_producer_that_is_not_idempotent_keeps_the_order_too(logbroker_b
     assert list(dict.fromkeys(numbers)) == list(range(10_000))
 
 
+@pytest.mark.prove
 async def test_a_consumer_goes_on_at_the_right_record(
     logbroker_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -101,6 +104,7 @@ async def test_a_consumer_goes_on_at_the_right_record(
     assert any("reconnecting" in entry.message for entry in caplog.records if entry.levelno == logging.WARNING)
 
 
+@pytest.mark.prove
 async def test_an_interrupt_does_not_wait_for_a_broker_that_is_away(logbroker_broker: EmbeddedBroker) -> None:
     async with Admin(logbroker_broker.address) as admin:
         await admin.create_topic("orders")
@@ -119,6 +123,7 @@ async def test_an_interrupt_does_not_wait_for_a_broker_that_is_away(logbroker_br
         await deliveries[0]
 
 
+@pytest.mark.prove
 async def test_where_one_seeks_what_was_read_before_a_cut_does_not_matter(logbroker_broker: EmbeddedBroker) -> None:
     """The log was cut while the consumer rested: where it is told to go on, it has read nothing that could be gone."""
     address, partition = logbroker_broker.address, TopicPartition("orders", 0)

@@ -54,6 +54,7 @@ def restored(logbroker_broker: EmbeddedBroker, topic: str, tmp_path: Path) -> Re
     return Restored(logbroker_broker, topic, tmp_path)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("by_hand", [False, True], ids=["auto", "by hand"])
 async def test_the_group_goes_on_to_the_next_generation(restored: Restored, by_hand: bool) -> None:
     """What it waits for is committed again, without a word of the program, which has said it once."""
@@ -71,6 +72,7 @@ def by_hand(restored: Restored) -> Consumer:
     return Consumer(restored.address, group=restored.topic, auto_commit=False, auto_commit_interval_seconds=0.05)
 
 
+@pytest.mark.prove
 async def test_what_could_not_be_said_at_once_is_said_again(
     restored: Restored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ async def test_what_is_in_hand_still_is_said_again_when_it_is_finished(
     assert caplog.text.count("committing again") == 1
 
 
+@pytest.mark.prove
 async def test_what_the_program_commits_meanwhile_stands(restored: Restored, caplog: pytest.LogCaptureFixture) -> None:
     """It may go back, and say so: what it said before is void."""
     async with by_hand(restored) as consumer:
@@ -131,6 +134,7 @@ async def test_what_the_program_commits_meanwhile_stands(restored: Restored, cap
         assert await committed(restored.address, restored.topic) == {0: 7, 1: 7}
 
 
+@pytest.mark.prove
 async def test_commit_says_it_again(restored: Restored) -> None:
     """Before the member has heard what the broker has, too: it must not pass over what it takes for committed."""
     async with Consumer(restored.address, group=restored.topic, auto_commit=False) as consumer:
@@ -148,6 +152,7 @@ async def test_commit_says_it_again(restored: Restored) -> None:
         assert (await committed(restored.address, restored.topic))[0] == 10
 
 
+@pytest.mark.prove
 async def test_what_the_program_went_back_behind_is_not_said_again(restored: Restored) -> None:
     """It has that in hand once more; the broker takes what it finishes from there."""
     async with Consumer(restored.address, group=restored.topic) as consumer:

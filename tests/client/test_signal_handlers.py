@@ -104,6 +104,7 @@ def filled(logbroker_session_broker: EmbeddedBroker) -> tuple[str, str]:
     return address, topic
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("handler", list(HANDLERS))
 @pytest.mark.parametrize("call", list(CALLS))
 def test_a_handler_in_the_middle_of_a_call_works_or_is_refused_at_once(

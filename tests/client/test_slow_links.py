@@ -60,6 +60,7 @@ async def until_assigned(consumer: Consumer) -> None:
             assert not await consumer.poll(timeout_seconds=0.01)
 
 
+@pytest.mark.prove
 async def test_who_can_never_deliver_in_time_says_why(topic: str, caplog: pytest.LogCaptureFixture) -> None:
     """Every answer comes, and each is too late to permit anything."""
     with embedded(reconnect_grace_seconds=0.3) as broker:

@@ -215,6 +215,7 @@ CAUSES = [
 ]
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     ("asker", "cause", "error", "position"),
     CAUSES,
@@ -275,6 +276,7 @@ async def test_a_loop_to_the_end_reads_the_others_to_theirs_and_then_raises(
             await read([])
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     "start", ["earliest", 0, datetime.datetime.fromtimestamp(LAST_MS / 1000 - 86_400, datetime.UTC)]
 )
@@ -357,6 +359,7 @@ async def test_the_other_partitions_go_on_and_no_two_calls_in_a_row_pass_the_err
     assert all(earlier or later for earlier, later in itertools.pairwise(told))
 
 
+@pytest.mark.prove(keep=1)
 async def test_pausing_unassigning_and_rebalancing_end_it(asker: Asker, place: Place) -> None:
     await out_of_range(asker, place)
     for _ in range(2):
@@ -441,6 +444,7 @@ async def test_each_error_has_the_words_of_the_partition_that_it_names_first(pla
         assert named == set(positions)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("asker", ["async-group", "sync-alone"], indirect=True)
 async def test_what_a_restart_mends_is_read_on(asker: Asker, place: Place) -> None:
     place.broker.stop()
@@ -516,6 +520,7 @@ async def test_a_policy_decides_where_the_group_has_committed_nothing(
     await asker.do("close")
 
 
+@pytest.mark.prove(keep=1)
 @of_policies
 @ALONE_OR_NOT
 async def test_a_policy_decides_where_the_position_is_not_in_the_log(
@@ -537,6 +542,7 @@ async def test_a_policy_decides_where_the_position_is_not_in_the_log(
         assert await first_offset(consumer, place) == 10
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     ("policy", "member"), [(lambda: "latest", False), (lambda: "earliest", True), (by_duration, True)]
 )
@@ -741,6 +747,7 @@ async def test_a_fault_of_the_client_silences_nobody(
     assert next(faults, None) is None
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("kind", ["async-alone", "sync-group"])
 async def test_a_broker_that_takes_no_stream_is_told_by_every_call(
     place: Place, kind: str, monkeypatch: pytest.MonkeyPatch

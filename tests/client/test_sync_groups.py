@@ -67,6 +67,7 @@ def test_a_callback_may_use_the_consumer(address: str, topic: str) -> None:
         assert {offset.offset for offset in admin.fetch_offsets(topic).values()} == {50}
 
 
+@pytest.mark.prove
 def test_a_busy_thread_stays_a_member(address: str, topic: str) -> None:
     fill(address, topic, 1, 30)
     lost: list[TopicPartition] = []

@@ -37,6 +37,7 @@ def test_every_method_is_among_the_first_calls(name: str) -> None:
     assert public_methods(name) == set(ARGUMENTS[name])
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("clients", ["each its own", "shared"])
 def test_threads_whose_first_calls_come_at_once_share_one_loop(clients: str) -> None:
     seed = random.randrange(1 << 32)
@@ -120,6 +121,7 @@ def test_a_signal_handler_may_be_first_while_a_first_call_begins(address: str, m
         signal.signal(signal.SIGUSR1, before)
 
 
+@pytest.mark.prove
 def test_a_broker_that_is_away_at_the_first_call_is_found_later(unused_tcp_port: int) -> None:
     address = f"127.0.0.1:{unused_tcp_port}"
     clients = [Admin(address, request_timeout_seconds=0.2) for _ in range(4)]
@@ -249,6 +251,7 @@ def test_closing_ends_the_calls_of_other_threads(address: str, topic: str, kind:
         assert all(isinstance(error, LogbrokerError) for error in ends), ends
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("way", ["poll", "loop", "batches", "assigning"])
 @pytest.mark.parametrize("member", [False, True], ids=["alone", "group"])
 def test_closing_a_consumer_ends_the_wait_of_its_thread(address: str, topic: str, way: str, member: bool) -> None:
@@ -350,6 +353,7 @@ LAST_CALLS = {
 }
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("case", list(LAST_CALLS))
 def test_a_program_comes_to_its_end(logbroker_session_broker: EmbeddedBroker, case: str) -> None:
     address = logbroker_session_broker.address

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from time import monotonic
 
+import pytest
+
 from logbroker.client import Consumer
 from tests.client.group_helpers import Events, drain, fill, take
 from tests.client.links import Link
 
 
+@pytest.mark.prove
 async def test_the_second_life_begins_when_the_first_delivers_nothing_any_more(address: str, topic: str) -> None:
     await fill(address, topic, 1, 200)
     events = Events()

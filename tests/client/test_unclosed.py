@@ -188,6 +188,7 @@ def create(address: str, topic: str) -> None:
         admin.create_topic(topic, 1)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("end", list(FLUSHED))
 def test_what_was_sent_is_delivered_at_the_end(address: str, topic: str, end: str) -> None:
     topic = f"flushed-{topic}"
@@ -199,6 +200,7 @@ def test_what_was_sent_is_delivered_at_the_end(address: str, topic: str, end: st
     assert (done.returncode == 0) == (not re.search(r"sys\.exit\(3|raise|SIGINT", FLUSHED[end]) or end == "os.fork")
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("end", list(LOST))
 def test_what_is_lost_is_counted(address: str, topic: str, end: str) -> None:
     topic = f"lost-{topic}"
@@ -208,6 +210,7 @@ def test_what_is_lost_is_counted(address: str, topic: str, end: str) -> None:
     assert [int(number) for number in told] == [COUNT], done.stderr
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("why", ["no time to flush", "a topic that is gone"])
 @pytest.mark.parametrize("told_of", list(TOLD_OF_ONE))
 def test_whoever_is_told_of_one_record_is_not_told_of_the_others_of_its_batch(
@@ -321,6 +324,7 @@ def use_and_drop(kind: str, address: str, topic: str) -> None:
     gc.collect()
 
 
+@pytest.mark.prove
 @pytest.mark.filterwarnings("always::ResourceWarning")
 @pytest.mark.parametrize("kind", ["Admin", "QueueAdmin", "Producer", "Consumer", "member", "Worker"])
 def test_dropped_clients_give_their_descriptors_back_and_warn(address: str, topic: str, kind: str) -> None:
@@ -453,6 +457,7 @@ READING = {
 }
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("member", [False, True], ids=["alone", "in a group"])
 @pytest.mark.parametrize("what", list(READING))
 def test_the_end_of_a_program_with_an_open_consumer_says_nothing(

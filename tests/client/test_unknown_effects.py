@@ -137,6 +137,7 @@ async def test_a_change_whose_client_is_closed_may_have_been_made(link: Link, to
     assert error.message.endswith(SAID)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("cut", ["", "broken", "closed"])
 @pytest.mark.parametrize("name", list(NO_CHANGES))
 async def test_nothing_is_said_of_what_changes_nothing(link: Link, topic: str, name: str, cut: str) -> None:

@@ -159,6 +159,7 @@ async def test_run_lets_handlers_settle_and_goes_on_after_a_loss(address: str, t
     assert sorted(attempts) == [(number, attempt) for number in range(3) for attempt in (1, 2)]
 
 
+@pytest.mark.prove
 async def test_a_cancelled_run_gives_back_what_it_works_on(address: str, topic: str) -> None:
     await create(address, topic)
     await fill(address, topic, 20)

@@ -69,6 +69,7 @@ async def test_a_lease_can_be_asked_for(address: str, topic: str) -> None:
                 delivery.extend(seconds)
 
 
+@pytest.mark.prove
 async def test_who_was_frozen_hands_out_nothing_of_what_it_had(address: str, topic: str) -> None:
     await create(address, topic, lease_seconds=1, backoff_initial_seconds=0)
     await fill(address, topic, 3, keys=3)
@@ -90,6 +91,7 @@ async def test_a_refusal_that_nobody_awaited_is_raised_by_flush(address: str, to
         await worker.flush()
 
 
+@pytest.mark.prove
 async def test_a_shorter_lease_is_prolonged_as_soon_as_it_is_known(address: str, topic: str) -> None:
     await create(address, topic, lease_seconds=30)
     await fill(address, topic, 1)

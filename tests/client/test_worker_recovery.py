@@ -102,6 +102,7 @@ async def test_who_is_away_for_longer_than_the_grace_has_lost_what_it_held(addre
         assert (again.value, again.attempt) == (b"0", 2)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("restart", [restart_cleanly, kill_and_start])
 async def test_work_goes_on_over_a_restart(logbroker_broker: EmbeddedBroker, topic: str, restart: Restart) -> None:
     """What is in hand stays in hand; what was answered never comes again; each key keeps its order."""
@@ -145,6 +146,7 @@ async def test_work_goes_on_over_a_restart(logbroker_broker: EmbeddedBroker, top
     assert in_order(first_seen)
 
 
+@pytest.mark.prove
 async def test_a_worker_that_waits_goes_on_after_a_restart(logbroker_broker: EmbeddedBroker, topic: str) -> None:
     await create(logbroker_broker.address, topic)
     async with Worker(logbroker_broker.address, topic) as worker:
@@ -156,6 +158,7 @@ async def test_a_worker_that_waits_goes_on_after_a_restart(logbroker_broker: Emb
         assert numbers(await waiting) == [0]
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("in_threads", [False, True], ids=["async", "sync"])
 async def test_one_that_waits_for_sessions_goes_on_after_a_restart(
     logbroker_broker: EmbeddedBroker, topic: str, in_threads: bool, monkeypatch: pytest.MonkeyPatch
@@ -244,6 +247,7 @@ async def end(worker: Worker | sync.Worker) -> None:
         await (asyncio.to_thread(worker.close) if isinstance(worker, sync.Worker) else worker.close())
 
 
+@pytest.mark.prove
 @both
 async def test_a_broker_that_is_silent_is_waited_for_by_sessions(
     logbroker_broker: EmbeddedBroker, topic: str, kind: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
@@ -334,6 +338,7 @@ async def test_sessions_that_can_never_be_are_said_to_be_so(address: str, topic:
         await end(worker)
 
 
+@pytest.mark.prove
 @both
 async def test_a_broker_that_is_away_at_the_end_of_a_session_does_not_end_the_others(
     logbroker_broker: EmbeddedBroker, topic: str, kind: Callable[..., Any], caplog: pytest.LogCaptureFixture
@@ -365,6 +370,7 @@ async def test_a_broker_that_is_away_at_the_end_of_a_session_does_not_end_the_ot
     assert attempts == [False, True]
 
 
+@pytest.mark.prove
 async def test_many_breaks_lose_and_double_nothing(address: str, topic: str) -> None:
     """Each within the grace: not one record comes twice."""
     await create(address, topic, grace_seconds=30)

@@ -152,6 +152,7 @@ async def test_a_nack_brings_that_record_again_and_then_those_behind_it(address:
     assert order == expected
 
 
+@pytest.mark.prove
 async def test_a_lock_lasts_as_long_as_its_holder(address: str, topic: str) -> None:
     await create(address, topic, lease_seconds=1)
     await fill(address, topic, 2, keys=1)
@@ -164,6 +165,7 @@ async def test_a_lock_lasts_as_long_as_its_holder(address: str, topic: str) -> N
         assert await read(session, 2) == [0, 1]
 
 
+@pytest.mark.prove
 async def test_a_holder_that_was_frozen_is_refused_whatever_it_says(address: str, topic: str) -> None:
     await create(address, topic, lease_seconds=1, backoff_initial_seconds=0)
     await fill(address, topic, 5, keys=1)
@@ -242,6 +244,7 @@ async def test_a_session_outlives_a_broker_that_was_killed(logbroker_broker: Emb
         assert session.state == b"seen 10"
 
 
+@pytest.mark.prove
 async def test_what_a_session_counts_is_counted_once_though_the_broker_is_killed(
     logbroker_broker: EmbeddedBroker, topic: str
 ) -> None:
@@ -342,6 +345,7 @@ async def test_a_session_that_is_given_up_in_the_round_of_its_answer_is_free_aga
             assert await read(session, 1) == [0]
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("turns", range(4))
 async def test_one_that_is_given_up_in_the_round_of_its_refusal_is_given_up(
     address: str, topic: str, monkeypatch: pytest.MonkeyPatch, turns: int

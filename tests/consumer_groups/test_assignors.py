@@ -68,6 +68,7 @@ def previous_strategy(draw: st.DrawFn) -> dict[str, list[PartitionKey]]:
     return previous
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(topics=topics_strategy, subscribers=subscribers_strategy(), previous=previous_strategy(), seed=st.integers())
 def test_every_partition_with_a_subscriber_is_assigned_once_and_to_a_subscriber(

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import ClassVar, cast
 
+import pytest
+
 from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.groups import Groups
@@ -72,6 +74,7 @@ class OneTopic:
         return SimpleNamespace(high_watermark=END, log_end_offset=END)
 
 
+@pytest.mark.prove
 async def test_the_stored_rows_of_one_group_are_in_memory_at_a_time() -> None:
     store = CountingStore()
     groups = Groups(BrokerConfig(), SystemClock(), cast(LogEngine, OneTopic()), store)

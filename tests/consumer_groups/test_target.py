@@ -66,6 +66,7 @@ def check(assignor: str, before: dict[str, Subscription], members: dict[str, Sub
     assert owners == Counter(asked_for), "an orphan, or a partition with two owners"
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 @given(before=MEMBERS, members=MEMBERS)
 def test_partitions_of_subscribed_bands_are_assigned_once_and_within_the_bands(

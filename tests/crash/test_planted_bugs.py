@@ -29,7 +29,7 @@ def test_every_plant_has_its_symptoms() -> None:
     assert SYMPTOMS.keys() == PLANTS.keys()
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
     for seed in range(TRIES):

@@ -12,6 +12,7 @@ SEEDS = range(25)
 STATES = 200
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_crash_keeps_every_promise(seed: int) -> None:
     trace = Trace(seed).run(steps=20)
@@ -23,6 +24,7 @@ def test_a_crash_keeps_every_promise(seed: int) -> None:
             raise
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_crash_in_the_recovery_keeps_every_promise(seed: int) -> None:
     chance = random.Random(seed)

@@ -195,6 +195,7 @@ def test_what_groups_store_is_refused_before_it_ends_the_broker(small_disk: Path
         broker.produce(b"more")
 
 
+@pytest.mark.prove
 def test_topics_are_made_until_the_disk_is_full_and_those_that_were_are_kept(small_disk: Path) -> None:
     created: list[str] = []
     broker = Served(small_disk / "data", min_free_disk_bytes=0, checkpoint_seconds=3600)

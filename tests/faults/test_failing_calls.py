@@ -14,6 +14,7 @@ PER_PAIR = 15
 ENGINES_PER_PAIR = 2
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(("call", "error_number"), failing_files.PAIRS)
 def test_a_call_that_fails_loses_nothing(call: str, error_number: int) -> None:
     seed = 1000 * failing_files.PAIRS.index((call, error_number))
@@ -26,6 +27,7 @@ def test_a_call_that_fails_loses_nothing(call: str, error_number: int) -> None:
         failures += failing_files.loses_nothing(seed, call, error_number, nth)
 
 
+@pytest.mark.prove
 def test_a_call_of_a_whole_engine_that_fails_loses_nothing() -> None:
     chance = random.Random(4711)
     failures = 0

@@ -35,6 +35,7 @@ def serves_again(data_dir: Path, acknowledged: list[bytes]) -> None:
         assert broker.values() == [*values, b"again"]
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     ("operation", "number", "nth", "suffix", "acknowledged"),
     [
@@ -97,6 +98,7 @@ def strace(*injections: str) -> tuple[str, ...]:
     return (path, "-D", "-f", "-qq", "-o", "/dev/null", "--trace=fdatasync,pwritev,pwritev2", *options)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("injection", "reason"),
     [

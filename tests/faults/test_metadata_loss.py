@@ -48,6 +48,7 @@ def offsets_and_values(broker: Served, name: str, partition: int = 0) -> list[by
     return [b"%d" % start, *broker.api.values(name, partition, start)]
 
 
+@pytest.mark.prove
 def test_a_backup_of_a_running_broker_brings_all_back_that_has_happened_since(tmp_path: Path) -> None:
     data_dir = in_directory(tmp_path)
     backup = tmp_path / "one.backup"

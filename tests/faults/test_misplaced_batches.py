@@ -87,6 +87,7 @@ def data_dir(tmp_path: Path) -> Path:
     return data_dir
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     "damage", [_flip_in_a_sealed_segment, _flip_backwards, _flip_in_the_active_segment, _swap_segments]
 )
@@ -132,6 +133,7 @@ READERS: dict[str, Reader] = {
 }
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("reader", READERS)
 def test_whoever_decodes_tells_all_readers_of_damage_that_the_crc_shows(data_dir: Path, reader: str) -> None:
     """Whichever is the first to find a damaged record: it gets file and byte, and so do all others from then on."""
@@ -233,6 +235,7 @@ def _worked_off(address: str, count: int, pattern: str | None) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.prove
 def test_a_redrive_passes_over_no_letters(tmp_path: Path) -> None:
     data_dir = in_directory(tmp_path)
     letters = 40
@@ -268,6 +271,7 @@ def test_a_redrive_passes_over_no_letters(tmp_path: Path) -> None:
         assert len(served.values()) == 2 * letters
 
 
+@pytest.mark.prove
 def test_a_directory_of_kafka_is_consumed_with_its_gaps(tmp_path: Path) -> None:
     """Compacted, with control batches: as a broker takes it over that has the topic, and nothing of its partition."""
     data_dir = in_directory(tmp_path)

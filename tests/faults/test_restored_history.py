@@ -32,6 +32,7 @@ def _remove(logs: list[Path]) -> Path:
     return logs[0]
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("damage", [_flip, _remove])
 def test_synced_records_of_an_adopted_topic_are_not_cut_off_in_silence(
     tmp_path: Path, damage: Callable[[list[Path]], Path]
@@ -63,6 +64,7 @@ def test_synced_records_of_an_adopted_topic_are_not_cut_off_in_silence(
     assert b"cut off the log" in output_of("segment", "verify", data_dir)
 
 
+@pytest.mark.prove
 def test_what_a_start_has_refused_is_not_cut_off_after_a_reboot(tmp_path: Path) -> None:
     """Damage that no torn write explains is no power cut's doing either, though one comes before it is mended."""
     data_dir = in_directory(tmp_path)

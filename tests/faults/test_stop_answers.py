@@ -100,6 +100,7 @@ def log_end(data_dir: Path) -> int:
         return broker.api.fetch(TOPIC).high_watermark
 
 
+@pytest.mark.prove
 def test_what_was_appended_is_answered_and_the_rest_refused(tmp_path: Path, gate: Path, broker: Served) -> None:
     """However long the disk takes; also what one call appends."""
     stream, other = Requests(broker.api), Api(broker.address, ("grpc.use_local_subchannel_pool", 1))
@@ -130,6 +131,7 @@ def test_what_was_appended_is_answered_and_the_rest_refused(tmp_path: Path, gate
     assert stream.ended_with is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.prove
 def test_a_flood_at_the_stop_is_answered_to_its_end(tmp_path: Path) -> None:
     """The stream is not broken over answers that nobody has read yet, by what is still on its way."""
     data_dir = in_directory(tmp_path)

@@ -75,6 +75,7 @@ def crowd(broker: EmbeddedBroker, directory: Path, mode: str, seed: int) -> Iter
             life.end()
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("mode", ["auto", "manual", "none"])
 def test_growth_in_the_middle_of_a_stream(tmp_path: Path, mode: str) -> None:
     seed = random.randrange(1 << 32)

@@ -52,6 +52,7 @@ def offline(data_dir: Path) -> Iterator[EmbeddedBroker]:
     (data_dir.parent / "kept").rename(path)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_a_queue_group_begins_in_a_partition_when_that_is_back(tmp_path: Path, start: QueueStart) -> None:
     data_dir = tmp_path / "data"
@@ -81,6 +82,7 @@ def test_a_time_cannot_be_looked_up_in_it(tmp_path: Path) -> None:
         queues.create_queue("q", "t")
 
 
+@pytest.mark.prove
 def test_a_consumer_group_reads_the_others(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     away = TopicPartition("t", 1)

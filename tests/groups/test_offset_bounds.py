@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from logbroker.consumer_groups.offsets import OFFSET_BYTES
 from logbroker.embedded_broker import embedded
 from logbroker.v1 import groups_pb2 as pb
@@ -23,6 +25,7 @@ def reasons(groups: GroupsApi, group_id: str, topic: str, metadata: str = "") ->
     return {*refused, *[""][len(refused) // PARTITIONS :]}
 
 
+@pytest.mark.prove
 def test_offsets_of_all_groups_are_bounded_over_restarts_and_deletions() -> None:
     room_bytes = GROUPS_THAT_FIT * PARTITIONS * OFFSET_BYTES
     with embedded(max_offsets_bytes=room_bytes) as broker:

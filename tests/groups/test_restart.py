@@ -23,6 +23,7 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("cleanly", [False, True])
 def test_members_come_back_and_nothing_moves(broker: EmbeddedBroker, cleanly: bool) -> None:
     group = Group(broker)
@@ -50,6 +51,7 @@ def test_members_come_back_and_nothing_moves(broker: EmbeddedBroker, cleanly: bo
     group.close()
 
 
+@pytest.mark.prove
 def test_who_does_not_come_back_loses_its_partitions_after_the_grace() -> None:
     with embedded(reconnect_grace_seconds=2.5) as broker:
         group = Group(broker)
@@ -124,6 +126,7 @@ def _scope(group_id: str) -> bytes:
     return bytes([len(scope)]) + scope
 
 
+@pytest.mark.prove
 def test_an_empty_group_keeps_its_offsets_for_the_retention_and_then_goes() -> None:
     with embedded(offsets_retention_seconds=1.5, reconnect_grace_seconds=0) as broker:
         group = Group(broker)

@@ -95,6 +95,7 @@ def test_a_broken_stream_gives_its_partitions_away_after_the_grace(hasty_group: 
     assert not late.joined().resumed
 
 
+@pytest.mark.prove
 def test_a_static_member_has_its_session_timeout_to_come_back(hasty_group: Group) -> None:
     group = hasty_group
     static = group.member("life-1", instance_id="instance", session_timeout_ms=2000)

@@ -262,6 +262,7 @@ def test_deletion_is_told_item_by_item(api: Api, topic: str) -> None:
     assert topic not in [entry.name for entry in api.admin.ListTopics(pb.ListTopicsRequest()).topics]
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("crash", [False, True])
 def test_everything_survives_a_restart(tmp_path: Path, crash: bool) -> None:
     with embedded(tmp_path / "data") as broker:

@@ -111,6 +111,7 @@ def requests_with_many_items(topic: str, sent: Numbers) -> pb.ProduceRequest:
     return pb.ProduceRequest(items=[*items, threaded(topic, sent, KEYS[1]), plain(topic, sent, 12)])
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     "make",
     [requests_with_small_items, requests_with_threaded_items, requests_with_many_items],

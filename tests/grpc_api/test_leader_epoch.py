@@ -32,6 +32,7 @@ def item(offset: int) -> pb.FetchItem:
     return pb.FetchItem(topic="t", offset=offset, last_leader_epoch=0)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("offset", [0, 1, 2])
 def test_a_reader_of_an_older_epoch_goes_on_through_the_newer_one(cut: Api, offset: int) -> None:
     (result,) = cut.log.Fetch(pb.FetchRequest(items=[item(offset)])).results

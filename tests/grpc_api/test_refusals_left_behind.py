@@ -44,6 +44,7 @@ async def _call(served: Served, scene: Scene, name: str) -> int:
     return most
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_leaves_no_frames_and_hardly_a_cycle(stage: tuple[asyncio.Runner, Scene], name: str) -> None:
     runner, scene = stage

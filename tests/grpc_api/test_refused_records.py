@@ -45,6 +45,7 @@ def numbered(count: int) -> list[Record]:
     return [Record(key=b"key-%d" % (number % 7), value=b"%d" % number) for number in range(count)]
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("count", COUNTS)
 def test_of_records_that_the_broker_routes_only_those_at_fault_are_refused(api: Api, topic: str, count: int) -> None:
     set_bound(api, topic, 1000)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from logbroker.embedded_broker import embedded
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.v1 import admin_pb2, log_pb2
@@ -35,6 +37,7 @@ def fail_one(worker: Worker) -> None:
     assert worker.settle(nacks=[nack]) == {}
 
 
+@pytest.mark.prove
 def test_a_blocked_lane_outlives_retention_and_a_restart(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"retention_check_seconds": 0.05, "checkpoint_seconds": 0.05, "data_dir": str(tmp_path)}
     configs = {"segment_bytes": "4000", "retention_bytes": "4000", "retention_hold_bytes": "8000"}

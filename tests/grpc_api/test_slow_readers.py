@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.v1 import log_pb2 as pb
@@ -54,6 +55,7 @@ def filled(batches: int, value_bytes: int, **settings: Any) -> Iterator[tuple[Em
         api.channel.close()
 
 
+@pytest.mark.prove
 def test_stalled_readers_are_bounded_and_nobody_else_notices() -> None:
     with filled(500, 100_000) as (broker, api):
         assert len(api.values("t")) == 500

@@ -504,6 +504,7 @@ def test_every_method_is_called_with_its_nastiest_lists() -> None:
     assert sorted(CASES) == sorted(METHODS)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("name", CASES)
 def test_no_call_holds_the_loop(stage: tuple[asyncio.Runner, Scene], name: str) -> None:
     runner, scene = stage

@@ -129,6 +129,7 @@ async def fail(reads: Sequence[Read]) -> Any:
     return [CorruptLogError("a test damaged it") for _ in reads]
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("read", [hang, fail])
 async def test_what_cannot_be_scanned_is_not_told_of_as_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Sequence[Read]], Awaitable[Any]]
@@ -144,6 +145,7 @@ async def test_what_cannot_be_scanned_is_not_told_of_as_idle(
         assert await operator.counts(name) == [(0, KEYS)]
 
 
+@pytest.mark.prove
 async def test_many_groups_that_are_not_scanned_are_waited_for_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def deliveries_in(response: pb.ReceiveResponse) -> list[Delivery]:
     return [delivery for message in response.deliveries for delivery in unpacked(message)]
 
 
+@pytest.mark.prove
 def test_no_record_is_given_up_that_no_worker_saw(api: Api) -> None:
     """Calls with little time race with the producer; what anybody gets is settled."""
     seed = random.randrange(1 << 32)
@@ -84,6 +85,7 @@ def test_no_record_is_given_up_that_no_worker_saw(api: Api) -> None:
     assert produced - len(seen) == 0, f"{group.describe().counts.dead_lettered} records were given up"
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("ordering", ["key", "none"])
 @pytest.mark.parametrize("how", ["deadline", "cancelled", "killed"])
 async def test_an_answer_that_does_not_arrive_is_given_back_in_order(
@@ -149,6 +151,7 @@ def test_a_wait_as_long_as_the_deadline_ends_with_an_answer(api: Api) -> None:
     assert deliveries_in(response) == []
 
 
+@pytest.mark.prove
 def test_a_record_too_large_for_a_client_holds_up_no_other_and_costs_no_attempt(
     shared_broker: EmbeddedBroker, api: Api
 ) -> None:

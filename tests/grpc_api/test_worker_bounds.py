@@ -194,6 +194,7 @@ async def test_one_message_is_written_at_a_time_and_answers_go_first() -> None:
     await stopped(serving)
 
 
+@pytest.mark.prove
 def test_workers_that_stall_cost_little_and_hinder_nobody() -> None:
     stalled = 30
     with embedded(max_fetch_bytes_in_flight=16 * MIB) as broker:

@@ -221,6 +221,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
         yield running
 
 
+@pytest.mark.prove
 def test_after_a_crash_a_worker_reclaims_its_session(broker: EmbeddedBroker) -> None:
     api = Api(broker.address)
     group = QueueGroup(api, grace_seconds=5)

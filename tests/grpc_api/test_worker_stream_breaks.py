@@ -84,6 +84,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
         yield running
 
 
+@pytest.mark.prove
 def test_a_stop_of_the_broker_ends_streams_and_keeps_what_was_answered(broker: EmbeddedBroker) -> None:
     api = Api(broker.address)
     group = QueueGroup(api, grace_seconds=0.5)

@@ -76,6 +76,7 @@ async def test_lookups_by_time(broker: LimitedBroker) -> None:
     assert peak_bytes < DECODED_BYTES
 
 
+@pytest.mark.prove
 async def test_plain_fetches(broker: LimitedBroker) -> None:
     async def fetch(api: Api, offset: int) -> None:
         request = log.FetchRequest(items=[log.FetchItem(topic=TOPIC, partition=0, offset=offset)], plain_records=True)
@@ -86,6 +87,7 @@ async def test_plain_fetches(broker: LimitedBroker) -> None:
     assert peak_bytes < DECODED_BYTES + SENT_BYTES
 
 
+@pytest.mark.prove
 async def test_plain_receives(broker: LimitedBroker) -> None:
     async def receive(api: Api) -> None:
         request = queues.ReceiveRequest(group_id="group", max_records=1, max_wait_ms=100_000, plain_records=True)
@@ -102,6 +104,7 @@ async def test_plain_receives(broker: LimitedBroker) -> None:
     assert peak_bytes < 2 * DECODED_BYTES + SENT_BYTES
 
 
+@pytest.mark.prove
 async def test_plain_records_for_clients_that_do_not_read(tmp_path: Path) -> None:
     own = [("grpc.use_local_subchannel_pool", 1)]
     settings = log.FetchStreamSettings(plain_records=True)

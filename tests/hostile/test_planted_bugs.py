@@ -40,6 +40,7 @@ def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
     pytest.fail(f"{plant} is not found by {SEEDS} seeds")
 
 
+@pytest.mark.prove
 async def test_elements_that_are_not_counted_cost_memory(tmp_path: Path) -> None:
     broker = LimitedBroker(tmp_path, memory_bytes=MEMORY_BYTES, plant="elements-uncounted")
     with broker, pytest.raises((AssertionError, grpc.aio.AioRpcError)):

@@ -65,6 +65,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LimitedBroker]:
         yield running
 
 
+@pytest.mark.prove
 def test_ten_thousand_hostile_inputs(tmp_path: Path) -> None:
     figures = barrage.run(tmp_path, SEED, INPUTS)
     assert figures["inputs"] >= INPUTS

@@ -36,6 +36,7 @@ _LIMITED: Final = (
 )
 
 
+@pytest.mark.prove
 def test_mutated_segments_are_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     codes = set()

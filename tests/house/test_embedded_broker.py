@@ -60,6 +60,7 @@ def test_a_given_directory_outlives_it_and_settings_reach_it(tmp_path: Path) -> 
         assert topic_names(broker) == ["t"]
 
 
+@pytest.mark.prove
 def test_a_program_that_changes_its_directory_keeps_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -38,6 +38,7 @@ def needs(*tools: str) -> None:
         pytest.skip(f"not installed here: {', '.join(missing)}")
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("language", "tools", "installs"), [("Go", ("go",), "go install"), ("Node.js", ("node", "npm"), "npm install")]
 )

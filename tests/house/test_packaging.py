@@ -36,6 +36,7 @@ def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return built
 
 
+@pytest.mark.prove(keep=1)
 def test_the_wheel_holds_all_modules_and_data_and_nothing_at_the_top_but_logbroker(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"logbroker"}
@@ -48,6 +49,7 @@ def test_the_wheel_holds_all_modules_and_data_and_nothing_at_the_top_but_logbrok
     assert wanted - names == set()
 
 
+@pytest.mark.prove(keep=1)
 def test_the_installed_package_runs_beside_a_users_own_storage_and_tools(wheel: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)

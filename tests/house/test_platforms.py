@@ -51,6 +51,7 @@ print("all")
     assert (result.stdout, result.stderr) == (b"all\n", b"")
 
 
+@pytest.mark.prove
 def test_commands_talk_to_a_broker_from_windows(logbroker_session_broker: EmbeddedBroker) -> None:
     address = logbroker_session_broker.address
     for arguments, stdin, out in (
@@ -66,6 +67,7 @@ def test_commands_talk_to_a_broker_from_windows(logbroker_session_broker: Embedd
         assert out in result.stdout, arguments
 
 
+@pytest.mark.prove
 def test_segment_tools_and_backups_work_on_windows(tmp_path: Path) -> None:
     with embedded(tmp_path / "data") as broker, Admin(broker.address) as admin, Producer(broker.address) as producer:
         admin.create_topic("t", 1)
@@ -130,6 +132,7 @@ def test_a_broker_runs_without_what_macos_lacks(tmp_path: Path, monkeypatch: pyt
         assert "Traceback" not in broker.log_path.read_text()
 
 
+@pytest.mark.prove
 def test_the_demo_runs_without_what_macos_lacks(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(MACOS)
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}

@@ -124,6 +124,7 @@ def test_the_segments_of_a_partition_join(found: dict[Path, ReadFile]) -> None:
     assert [found[path].next_offset for path in paths[:-1]] == [int(path.stem) for path in paths[1:]]
 
 
+@pytest.mark.prove
 def test_kafka_refuses_what_is_damaged(data_dir: Path, tmp_path: Path) -> None:
     good = (data_dir / "none-0" / f"{0:020d}.log").read_bytes()
     flipped = bytearray(good)

@@ -112,6 +112,7 @@ async def test_growth_between_the_copies_and_what_is_left_of_the_log_holds_nothi
         assert life.done == {b"free": list(range(200, 205))}
 
 
+@pytest.mark.prove
 async def test_copies_of_done_records_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One lane stands for ever, others for a while."""
     monkeypatch.setattr(retention_hold, "MIN_REWRITTEN_BYTES", 8_000)
@@ -208,6 +209,7 @@ async def test_copies_that_an_older_backup_knows_nothing_of_are_taken_up(
         assert life.done == {b"blocked": list(range(60))}
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("compressed", [False, True])
 async def test_the_largest_records_that_there_can_be_are_copied(tmp_path: Path, compressed: bool) -> None:
     """Retention of the partition would wait for ever otherwise; the header of a copy goes beyond what a batch may take,

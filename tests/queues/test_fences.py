@@ -233,6 +233,7 @@ async def wander(path: Path, clock: Clock, lives: int = 10) -> None:
     assert all(fences.receipts.values())
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("reserved", [queue_group.NUMBERS, 8], ids=["many", "few"])
 @pytest.mark.parametrize("turn", range(3))
 async def test_nothing_that_was_given_out_comes_again_or_settles_anything_else(

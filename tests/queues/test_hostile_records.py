@@ -117,6 +117,7 @@ async def work(group: QueueGroup, neighbours: int, worker: str = "w") -> None:
     await link.goodbye()
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("kind", KINDS)
 async def test_neighbours_of_hostile_records_go_on(tmp_path: Path, kind: str) -> None:
     settings = KINDS[kind]

@@ -492,6 +492,7 @@ async def live(path: Path) -> None:
         await until(lambda: len(alarms(group)) == 1)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(("owner", "name", "call", "after"), KILLS)
 async def test_a_kill_at_any_step_loses_no_letter_and_doubles_none(
     tmp_path: Path, owner: type, name: str, call: int, after: bool

@@ -40,6 +40,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name != quiet]
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("on_exhausted", [OnExhausted.BLOCK, OnExhausted.PARK])
 async def test_lanes_that_stand_neither_fill_the_disk_nor_lose_a_record(
@@ -270,6 +271,7 @@ async def test_what_came_to_stand_after_an_attempt_that_was_cut_short_is_copied_
         assert life.done == {b"early": list(range(count)), b"late": list(range(1, count))}
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("ordering", [Ordering.KEY, Ordering.SINGLE, Ordering.NONE])
 @pytest.mark.parametrize("began_again", [False, True])
 async def test_copies_that_were_made_outlive_an_attempt_that_was_cut_short_where_nothing_stands_any_more(
@@ -314,6 +316,7 @@ async def work_off(life: Life, numbers: range, ordering: Ordering) -> None:
         assert life.done[b"key"][: len(numbers)] == list(numbers)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("began_again", [False, True])
 async def test_a_lane_that_goes_on_loses_nothing_until_it_is_through_with_its_copies(
     tmp_path: Path, began_again: bool

@@ -30,6 +30,7 @@ from tests.queues.sidecars import (
 )
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("ending", ["stop", "crash", "crash after a checkpoint", "without files"])
 async def test_the_order_after_a_restart_is_that_without_one(tmp_path: Path, ordering: Ordering, ending: str) -> None:

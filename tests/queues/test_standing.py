@@ -108,6 +108,7 @@ async def let_go_on(life: Life) -> None:
     await life.group.operations.decide(resume)
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("scanned", [True, False], ids=["scanned", "not scanned"])
 @pytest.mark.parametrize("what", HAPPENS)
 @pytest.mark.parametrize("stands_by", STANDS_BY)

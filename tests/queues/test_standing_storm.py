@@ -191,6 +191,7 @@ class Storm:
             assert lane == sorted(lane), "out of order"
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_what_stands_outlives_retention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     storm = Storm(seed, monkeypatch)

@@ -149,6 +149,7 @@ def _flip(path: Path, bit: int) -> None:
         file.write(bytes([byte ^ 1 << bit % 8]))
 
 
+@pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("field", HEADER_FIELDS)
 def test_a_flipped_bit_that_no_crc_covers_ends_the_reading(filled: Filled, field: str) -> None:
     chance = random.Random(seed := random.randrange(1 << 30))
@@ -349,6 +350,7 @@ def test_a_log_with_gaps_that_was_taken_over_is_read_after_any_number_of_restart
         foreign.partition.stop()
 
 
+@pytest.mark.prove
 def test_no_record_of_a_log_with_gaps_is_passed_over(tmp_path: Path) -> None:
     """Within a gap a batch may be moved without a sign; its records come all the same, and in order."""
     foreign = Foreign(tmp_path / "t-0")

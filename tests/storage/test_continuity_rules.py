@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from logbroker.record.header import parse_header, stored_prefix
 from logbroker.storage.continuity import Continuity
 from logbroker.storage.partition_files import EpochStart
@@ -26,6 +28,7 @@ def test_epochs_are_those_of_the_log() -> None:
     assert "leader epoch 5, not 2" in fault(9, 5)
 
 
+@pytest.mark.prove
 def test_what_is_followed_closely_and_plainly_is_the_same() -> None:
     """A log without gaps is followed by a shorter loop, which must agree with the one that explains."""
     chance = random.Random(seed := random.randrange(1 << 30))

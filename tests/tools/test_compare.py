@@ -262,10 +262,12 @@ def _compared(peer: str, workloads: set[str]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.prove
 def test_logbroker_does_every_workload() -> None:
     assert _compared("logbroker", set(WORKLOADS))["left_out"] == []
 
 
+@pytest.mark.prove
 @pytest.mark.skipif(PEERS["redis"].missing() is not None, reason="Redis or its client library is not installed")
 def test_redis_does_what_it_is_asked_for() -> None:
     found = _compared("redis", {"publish", "replay", "ordered"})

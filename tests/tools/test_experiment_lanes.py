@@ -34,6 +34,7 @@ def lanes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str
     return json.loads(result.stdout), result.stderr.decode(), html.read_text(encoding="utf-8")
 
 
+@pytest.mark.prove
 def test_order_is_kept_where_it_is_promised_and_only_there(lanes: tuple[dict[str, Any], str, str]) -> None:
     none, single, few, many = lanes[0]["strips"]
     for strip in (single, few, many):
@@ -42,6 +43,7 @@ def test_order_is_kept_where_it_is_promised_and_only_there(lanes: tuple[dict[str
     assert [strip["records"] for strip in (none, single, few, many)] == [RECORDS] * 4
 
 
+@pytest.mark.prove
 def test_one_line_keeps_the_other_workers_idle(lanes: tuple[dict[str, Any], str, str]) -> None:
     none, single, few, many = lanes[0]["strips"]
     assert single["mean_busy_workers"] <= 1.0

@@ -33,6 +33,7 @@ def found() -> Scaling:
         return asyncio.run(scale(broker.address, GRID, seconds=0.3, seed=SEED, done=lambda _: None))
 
 
+@pytest.mark.prove
 def test_order_is_kept_in_both_kinds_of_groups(found: Scaling) -> None:
     assert [run.violations for run in found.runs] == [0] * len(found.runs)
     for run in found.runs:
@@ -47,6 +48,7 @@ def test_order_is_kept_in_both_kinds_of_groups(found: Scaling) -> None:
         assert partitions == (list(range(run.partitions)) if run.mode == GROUP else [])
 
 
+@pytest.mark.prove
 def test_pictures_are_drawn(found: Scaling) -> None:
     pictures = draw(found)
     assert list(pictures) == ["throughput", "latency", "idle", "model"]
@@ -56,6 +58,7 @@ def test_pictures_are_drawn(found: Scaling) -> None:
     assert b"one key has 80 %" in pictures["throughput"].svg
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("draws", [True, False])
 def test_the_command_writes_figures_and_a_report(
     draws: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

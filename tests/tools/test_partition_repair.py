@@ -395,6 +395,7 @@ class _Killed(BaseException):
     pass
 
 
+@pytest.mark.prove(keep=1)
 @BOTH
 @pytest.mark.parametrize("damage", [middle_missing, last_missing, damaged_in_the_middle, damaged_at_the_end, a_stray])
 def test_a_repair_that_dies_at_any_step_can_be_run_again(
@@ -496,6 +497,7 @@ def test_random_damage_is_repaired(stopped: StoppedPartition, seed: int) -> None
     assert stopped.disk.values()[-1] == b"next"
 
 
+@pytest.mark.prove(keep=1)
 @BOTH
 def test_a_broker_serves_what_a_repair_left_and_tells_who_read_further(accept_gaps: bool) -> None:
     with logbroker.embedded() as broker:

@@ -170,6 +170,7 @@ def test_a_directory_that_is_gone(stopped: StoppedPartition) -> None:
     assert "directory is missing" in finding.message
 
 
+@pytest.mark.prove
 def test_every_torn_last_write_is_told_from_corruption(tmp_path: Path) -> None:
     partition = StoppedPartition(tmp_path / "data")
     partition.disk.store_checkpoint()

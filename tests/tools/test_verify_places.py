@@ -44,6 +44,7 @@ def errors_of(report: PartitionReport, name: str) -> list[str]:
     return [finding.message for finding in wrong(report) if finding.path.endswith(name)]
 
 
+@pytest.mark.prove(keep=1)
 @PLACES
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", EPOCHS_NAME, METADATA_NAME])
 def test_something_else_in_the_place_of_a_file(
