@@ -19,8 +19,8 @@ help: ## Show this list
 demo: $(READY) ## Send a month of real flights through a broker, restart it, read them back
 	@$(BIN)/logbroker demo
 
-test: $(READY) ## Run the tests that a change needs at hand, two files at a time (ARGS="-k name" for some, ARGS="-n 0 --pdb" for a debugger)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+test: $(READY) ## Run the tests that a change needs at hand, three files at a time (ARGS="-k name" for some, ARGS="-n 0 --pdb" for a debugger)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 prove: $(READY) ## Run all tests (ARGS=--prove=rest for those that `make test` leaves out or shortens)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --prove=all $(ARGS)

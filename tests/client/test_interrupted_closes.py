@@ -272,14 +272,20 @@ def interrupted(*points: int) -> Iterator[list[int]]:
     def is_client(frame: FrameType | None) -> bool:
         return frame is not None and frame.f_code.co_filename.startswith(SYNC_FILES)
 
+    def is_finalizer(frame: FrameType | None) -> bool:
+        """Whether this runs at the end of an object, which may come at any moment: what is raised is not passed on."""
+        while frame is not None and frame.f_code.co_name != "__del__":
+            frame = frame.f_back
+        return frame is not None
+
     def look(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal passed
-        # What is raised in the callback of a weak reference, or in Hypothesis's of the collector, is not passed on.
+        # Nor is what is raised in the callback of a weak reference, or in Hypothesis's of the collector.
         is_call = event == "call" and not re.search("weakref|hypothesis", frame.f_code.co_filename)
         is_call = is_call and (is_client(frame) or is_client(frame.f_back))
         if left and (is_call or (event == "c_return" and is_client(frame))):
             passed += 1
-            if passed >= left[0]:
+            if passed >= left[0] and not is_finalizer(frame):
                 del left[0]
                 passed = 0
                 # Python calls no function any more that has raised: have it set anew in what is run next.
