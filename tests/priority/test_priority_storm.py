@@ -56,7 +56,12 @@ pytestmark = pytest.mark.usefixtures("quiet_clients")
 @pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("weather", [ONE_PARTITION, MANY_PARTITIONS], ids=["one partition", "1,000 partitions"])
 def test_no_record_is_overtaken_by_a_less_urgent_one(weather: Weather, tmp_path: Path) -> None:
-    weather = msgspec.structs.replace(weather, records=examples(weather.records // 5, weather.records))
+    # Each event excuses some records, whatever their number.
+    weather = msgspec.structs.replace(
+        weather,
+        records=examples(weather.records // 5, weather.records),
+        events=examples(weather.events // 3, weather.events),
+    )
     with drawn_seed(COLUMN, "STORM_SEED") as seed:
         figures = run(tmp_path, seed, weather)
     assert figures["records checked"] > weather.records * len(weather.groups) / 2
