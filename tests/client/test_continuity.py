@@ -79,3 +79,47 @@ def test_a_position_that_the_consumer_moves_itself_is_followed() -> None:
         chunk = chunk_of(gaps_below=None, next_offset=offset)
         assert delivered(chunk) == []
         assert chunk.assigned.position == offset
+
+
+def test_a_batch_that_was_open_at_a_move_is_not_delivered_again() -> None:
+    """Where another generation is to be read, the reader is moved to its position, at the beginning of the open batch,
+    which is delivered to its end all the same."""
+    before = chunk_of(START, START + 3)
+    assigned, cursor = before.assigned, Cursor(1 << 20)
+    cursor.take(before)
+    assert cursor.advance()
+    assert next(cursor.records).offset == START
+    assigned.version += 1
+    assert [record.offset for record in cursor.records] == [START + 1, START + 2]
+    assert not cursor.advance()  # The rest of that chunk is from before the move.
+    again = [
+        Chunk(assigned, assigned.version, batch_at(START), START + 3, gaps_below=0),
+        Chunk(assigned, assigned.version, batch_at(START + 3), START + 6, gaps_below=0),
+    ]
+    found: list[int] = []
+    for chunk in again:
+        cursor.take(chunk)
+        while cursor.advance():
+            found += (record.offset for record in cursor.records)
+    assert found == [START + 3, START + 4, START + 5]
+    assert assigned.position == START + 6
+
+
+def test_chunks_that_end_below_the_position_do_not_move_it_back() -> None:
+    before = chunk_of(START, next_offset=START + 3)
+    assigned, cursor = before.assigned, Cursor(1 << 20)
+    cursor.take(before)
+    assert cursor.advance()
+    assigned.version += 1
+    assert len(list(cursor.records)) == 3
+    cursor.take(Chunk(assigned, assigned.version, b"", START + 1, gaps_below=0))
+    assert not cursor.advance()
+    assert assigned.position == START + 3
+    cursor.take(Chunk(assigned, assigned.version, batch_at(START + 3), START + 6, gaps_below=0))
+    assert cursor.advance()
+    assert not list(cursor.records)[3:]
+    # From here on nothing is from before the move: what begins below is the broker's fault.
+    assert not cursor.advance()
+    cursor.take(Chunk(assigned, assigned.version, batch_at(START + 3), START + 6, gaps_below=0))
+    with pytest.raises(CorruptLogError):
+        cursor.advance()

@@ -419,6 +419,53 @@ async def test_who_seeks_back_reads_on_by_generations(growing: GrowingTopic) -> 
     assert generations(again) == [1] * COUNT + [2] * COUNT + [3] * 2 * COUNT
 
 
+@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize("kind", [Consumer, sync.Consumer])
+async def test_who_seeks_back_in_the_middle_of_a_batch_of_another_partition_gets_that_one_once(
+    growing: GrowingTopic, kind: Any, bounded: bool
+) -> None:
+    """The other one goes back to the first generation as well, while the program has its batch: what was left of that
+    came, and then the same batch again, which was taken for damage; or nothing came any more."""
+    await growing.grow_and_fill(2, 3)
+    found: list[Record] = []
+    before: list[Record] = []
+
+    def is_middle(record: Record) -> bool:
+        found.append(record)
+        if before or record.partition != 1 or record.offset != COUNT + 5:
+            return False
+        before.extend(found)
+        return True
+
+    def is_last() -> bool:
+        return not bounded and len(found) == growing.sent + sum(each.partition == 0 for each in before)
+
+    def read_all() -> None:
+        with sync.Consumer(growing.address) as consumer:
+            consumer.assign(growing.name)
+            for record in consumer.until_end() if bounded else consumer:
+                if is_middle(record):
+                    consumer.seek(growing.at(0), 0)
+                if is_last():
+                    break
+
+    async with asyncio.timeout(30):
+        if kind is sync.Consumer:
+            await asyncio.to_thread(read_all)
+        else:
+            async with Consumer(growing.address) as consumer:
+                await consumer.assign(growing.name)
+                async for record in consumer.until_end() if bounded else consumer:
+                    if is_middle(record):
+                        await consumer.seek(growing.at(0), 0)
+                    if is_last():
+                        break
+    offsets = {number: [each.offset for each in found if each.partition == number] for number in range(3)}
+    assert offsets[0] == [each.offset for each in before if each.partition == 0] + list(range(2 * COUNT))
+    assert offsets[1] == list(range(2 * COUNT))
+    assert offsets[2] == list(range(COUNT))
+
+
 @pytest.mark.parametrize("start", ["latest", COUNT])
 async def test_who_begins_behind_the_end_of_a_generation_waits_for_nothing(growing: GrowingTopic, start: Any) -> None:
     await growing.grow_and_fill(2)

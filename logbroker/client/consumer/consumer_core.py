@@ -132,6 +132,10 @@ class ConsumerCore(Droppable):
             "topics_may_go": group is not None,
         }
         self._assigned: dict[TopicPartition, Assigned] = {}
+        self._reached: dict[TopicPartition, int] = {}
+        """Ends of a bounded loop that it has reached."""
+        self._not_reached: dict[TopicPartition, int] = {}
+        """Those of them before which the program has moved since."""
         self._holds = False
         self._settings = group
         self._group: GroupReader | None = None
@@ -367,6 +371,9 @@ class ConsumerCore(Droppable):
             assigned.position = offset
             # What was read before says nothing of the records before this one.
             assigned.leader_epoch, assigned.cut_offset = -1, None
+            if offset < (end := self._reached.pop(partition, 0)):
+                assigned.held = False
+                self._not_reached[partition] = end
             self.fetcher.move(assigned)
             if self._whole_topics is not None:
                 self._whole_topics.moved(assigned)
@@ -440,6 +447,8 @@ class ConsumerCore(Droppable):
         be raised at the end, unless it was the last thing that the program was given. Nothing is to be awaited of those
         that are paused."""
         self.cursor.settle()
+        self._reached.clear()
+        self._not_reached.clear()
         if self._whole_topics is not None:
             await self._whole_topics.refresh()
         standing = set(self.fetcher.standing) if self.fetcher.just_told else set()
@@ -465,12 +474,17 @@ class ConsumerCore(Droppable):
 
     def _hold(self, assigned: Assigned) -> None:
         self._holds = True
+        # At once, too: whether others wait for it is looked at before the event loop's turn.
+        assigned.held = True
         self._call(self.fetcher.hold, assigned)
 
     def open_next(self, ends: dict[TopicPartition, int] | None) -> Step:
         """Open the next batch. `ends` is what remains of a bounded loop: partitions that have got there leave it, as do
         those that were paused, or are not assigned any more. Raises the error of partitions that stand, where nothing
         else is left of it."""
+        if ends is not None and self._not_reached:
+            ends |= self._not_reached
+            self._not_reached.clear()
         try:
             opened = self.cursor.advance(ends)
         except LogbrokerError as error:
@@ -482,7 +496,7 @@ class ConsumerCore(Droppable):
                 if assigned is None or assigned.paused:
                     del ends[partition]
                 elif assigned.position >= end and assigned.error is None:
-                    del ends[partition]
+                    self._reached[partition] = ends.pop(partition)
                     # Where its next generations end has to be heard: others of the topic wait for it there. What came
                     # from behind the end was appended meanwhile.
                     if not assigned.generation or assigned.fetched > assigned.position:

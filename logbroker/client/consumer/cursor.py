@@ -79,6 +79,13 @@ def _check_continues(chunk: Chunk, first: int, end: int = 0) -> None:
     )
 
 
+def _is_past(chunk: Chunk, end: int) -> bool:
+    """Whether all before `end` was delivered before it came: of a batch that was open when the reader was moved back to
+    its beginning, as another generation of the topic is to be read, and that was delivered whole."""
+    assigned = chunk.assigned
+    return chunk.gaps_below is not None and end <= assigned.position and assigned.continued != assigned.version
+
+
 def _check_intact(chunk: Chunk, header: BatchHeader, batch: bytes) -> None:
     """Raise CorruptLogError where a batch is not what the producer has sent."""
     try:
@@ -107,6 +114,8 @@ class Cursor:
         self._unfinished: dict[Assigned, int] = {}
         """The first offset handed out since the program asked last, where `last` does not tell."""
         self._header: BatchHeader | None = None
+        self._version = 0
+        """Of the partition, when the open batch was opened."""
         self._chunk: Chunk | None = None
         self._batches: Iterator[tuple[BatchHeader, bytes]] = iter(())
         self._max_expanded_bytes = max_expanded_bytes
@@ -131,7 +140,7 @@ class Cursor:
             )
             item = next(self._batches, None) if wanted else None
             if item is None:
-                if wanted:
+                if wanted and not _is_past(chunk, chunk.next_offset + 1):
                     _check_continues(chunk, chunk.next_offset)
                     assigned.position = chunk.next_offset
                     assigned.continued = -1 if chunk.gaps_below is None else assigned.version
@@ -141,6 +150,8 @@ class Cursor:
                 continue
             header, batch = item
             _check_intact(chunk, header, batch)
+            if _is_past(chunk, header.next_offset):
+                continue
             _check_continues(chunk, header.base_offset, header.next_offset)
             if header.is_control:
                 assigned.position = header.next_offset
@@ -154,6 +165,7 @@ class Cursor:
         make = functools.partial(Record, assigned.partition.topic, assigned.partition.partition)
         records = decode_records(batch, make, max_expanded_bytes=self._max_expanded_bytes, on_expanded=self._expanded)
         first = assigned.position
+        self._version = assigned.version
         assigned.has_read = True
         self.records = self._source = _from_offset(records, first) if header.base_offset < first else records
         self.open_bytes = header.size_bytes if header.codec == Codec.NONE else _UNKNOWN_BYTES
@@ -165,7 +177,8 @@ class Cursor:
     def _leave_batch(self) -> None:
         if self._header is not None and self.assigned is not None:
             self.assigned.position = self._header.next_offset
-            self.assigned.continued = self.assigned.version
+            # Where the partition was moved meanwhile, what comes behind the move may begin before this.
+            self.assigned.continued = self._version
         self._header = self.last = None
         self.records = self._source = _nothing()
 
