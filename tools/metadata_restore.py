@@ -33,7 +33,7 @@ from logbroker.engine import Topic
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
 from logbroker.private_files import DIRECTORY_MODE
-from logbroker.queues.state.rows import GROUP_TYPE as QUEUE_GROUP
+from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.state.rows import HANDED_ROW, PRODUCER_ROW, SESSION_ROW
 from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
 from logbroker.storage.files import RealFiles, read_regular

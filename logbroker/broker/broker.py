@@ -12,8 +12,7 @@ from logbroker.clock import Clock, SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.groups import Groups, open_groups
 from logbroker.engine import LogEngine, StateStore
-from logbroker.queues.registry import QueueGroupRegistry, open_queue_groups
-from logbroker.queues.scan.index_cache.files import DIRECTORY as INDEX_DIRECTORY
+from logbroker.queues.registry import INDEX_DIRECTORY, QueueGroupRegistry, open_queue_groups
 
 
 class Broker:

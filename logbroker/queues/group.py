@@ -34,15 +34,13 @@ from logbroker.queues.context import GroupContext
 from logbroker.queues.dead_letters.redrive import RedriveOutcome, Redriving
 from logbroker.queues.dead_letters.sender import DeadLetterSender, DeadLetterTopic
 from logbroker.queues.delivery.dispatcher import Dispatcher
-from logbroker.queues.delivery.packing import Delivered
 from logbroker.queues.delivery.pull_line import PullRequest
 from logbroker.queues.delivery.session_waiters import SessionWaiters
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.delivery.worker_streams import WorkerStreams
 from logbroker.queues.machine.inspect import Inspector
-from logbroker.queues.machine.leases import Refusal
 from logbroker.queues.machine.queue import Queue
-from logbroker.queues.model.messages import SMALL_STEPS, Outputs, Settlement, parts_of, steps_of
+from logbroker.queues.model.messages import SMALL_STEPS, Delivered, Outputs, Refusal, Settlement, parts_of, steps_of
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.worker_messages import Hello, check_credit, check_worker_id
 from logbroker.queues.operations import Operations
@@ -52,12 +50,14 @@ from logbroker.queues.records.fetch import Records
 from logbroker.queues.retention.holder import RetentionHolder
 from logbroker.queues.scan.index_cache.cache import IndexCache
 from logbroker.queues.scan.rests import Rests
-from logbroker.queues.scan.scanner import Scanner
+from logbroker.queues.scan.scanner import MARK_SECONDS, Scanner
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
 
+CATCH_UP_SECONDS: Final = MARK_SECONDS
+"""How long who asks waits for the scan of what is in the log."""
 NUMBERS: Final = 1 << 30
 """Receipts and tokens that are reserved ahead: two hours of 150,000 a second."""
 MIN_NUMBERS: Final = 1 << 27
@@ -125,6 +125,60 @@ class QueueGroup:
         self.has_failed = False
         """It cannot go on until the next start of the broker, whose log says why."""
 
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def topic_id(self) -> TopicId:
+        """Of the topic whose records are worked on."""
+        return TopicId(self.queue.topic_id)
+
+    @property
+    def life(self) -> int:
+        """Its present one; see `Queue.life`."""
+        return self.queue.life
+
+    @property
+    def settings(self) -> QueueGroupSettings:
+        """By which it works now."""
+        return self.queue.settings
+
+    @property
+    def latest_settings(self) -> QueueGroupSettings:
+        """Those that were set last, which it works by once nothing is `draining`."""
+        return self.queue.latest_settings
+
+    @property
+    def lease_ms(self) -> int:
+        return round(self.queue.settings.lease_seconds * 1000)
+
+    @property
+    def draining(self) -> bool:
+        """Whether it waits with its latest settings until nothing is in flight."""
+        return self.queue.draining
+
+    @property
+    def state(self) -> str:
+        """One word for people: serving, or why it does not."""
+        if self.has_failed:
+            return "failed"
+        if self.queue.draining:
+            return "draining"
+        if self.reserved:
+            return "waiting"
+        if not self.queue.settings.has_priorities:
+            return "serving"
+        if not self.queue.wants_more:
+            return "paused"
+        return "indexing" if self.scanner.is_indexing else "serving"
+
+    def partitions(self) -> list[int]:
+        """Those of its topic that it has seen, in their order."""
+        return sorted(self.queue.done.partitions())
+
+    async def catch_up(self, wait_seconds: float = CATCH_UP_SECONDS) -> bool:
+        """See `Scanner.catch_up`."""
+        return await self.scanner.catch_up(wait_seconds)
+
     # --- workers -----------------------------------------------------------------------------------------------------
 
     @property
@@ -165,7 +219,7 @@ class QueueGroup:
 
     def band(self, name: str) -> Band | None:
         """See `group_bands.band_named`."""
-        return band_named(name, self._engine.topic_by_id(TopicId(self.queue.topic_id)), self.queue.settings)
+        return band_named(name, self._engine.topic_by_id(self.topic_id), self.queue.settings)
 
     async def receive(
         self, worker_id: str, max_records: int, wait_seconds: float, band: Band | None = None
@@ -190,6 +244,19 @@ class QueueGroup:
         then counts no attempt."""
         if not self._context.is_over:
             self.handouts.release(worker_id, receipts)
+
+    def is_void(self, worker_id: str, receipts: tuple[int, int]) -> bool:
+        """Whether some of these receipts, all handed out to the worker, are not its any more."""
+        deliveries = self.queue.deliveries
+        refusals: list[Refusal] = []
+        for part in deliveries.select(worker_id, *receipts, refusals):
+            deliveries.refuse_settled(*part, refusals)
+        return bool(refusals)
+
+    def has_session(self, key: bytes, token: int) -> bool:
+        """Whether the session of an ordering key is the one with this token."""
+        session = self.queue.sessions.get(key)
+        return session is not None and session.token == token
 
     def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
         """See `Queue.excuse`."""

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import msgspec
 
@@ -27,7 +27,6 @@ from logbroker.queues.context import GroupContext
 from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.stalled_lanes import HELD
 from logbroker.queues.model.lane import NO_PLACE, Lane
-from logbroker.queues.model.record_id import Moment
 from logbroker.queues.model.starts import Rewound, StartAt
 from logbroker.queues.records.fetch import Records
 from logbroker.queues.retention.holder import RetentionHolder
@@ -46,7 +45,16 @@ _log = logging.getLogger(__name__)
 MAX_LOOKS: Final = 20
 """For what stands, before a rewind gives up."""
 
-T = TypeVar("T")
+
+class LaneName(msgspec.Struct, frozen=True):
+    """A lane as an operator names it: by its ordering key or, without one, by a record of it."""
+
+    key: bytes | None = None
+    place: int = NO_PLACE
+
+    def find(self, operator: Inspector) -> Lane:
+        """Return the lane as it is now; raises UnknownLaneError."""
+        return operator.lane_of_record(self.place) if self.key is None else operator.lane(self.key)
 
 
 class BulkDecision(msgspec.Struct):
@@ -72,25 +80,40 @@ class Operations:
         self._hold = hold
         self._rewinding = asyncio.Lock()
 
-    def decide(self, decision: Callable[[Inspector, Moment], T]) -> asyncio.Future[T]:
-        """Let an operator decide; the future has what the decision returned as soon as it is synced.
+    def resume(self, name: LaneName) -> asyncio.Future[int]:
+        """Let a held lane go on with its head, whose attempts begin anew; the future has 0, as no record is done, as
+        soon as that is synced. Raises UnknownLaneError or LaneNotHeldError."""
+        self._check()
+        self._operator.resume(name.find(self._operator))
+        return self._done(0)
 
-        Raises what the decision raises.
-        """
+    def skip(self, name: LaneName) -> asyncio.Future[int]:
+        """Let a held lane go on without its head, which counts as done; the future has how many records are, as soon as
+        that is synced. Raises UnknownLaneError or LaneNotHeldError."""
+        self._check()
+        lane = name.find(self._operator)
+        records = int(lane.head != NO_PLACE)
+        self._operator.skip(lane, self._context.moment())
+        return self._done(records)
+
+    def _check(self) -> None:
         self._context.check_serving()
         self._context.check_room()
-        result = decision(self._operator, self._context.moment())
-        self._context.touched()
-        return self._context.commits.synced(result)
 
-    async def drop(self, find: Callable[[Inspector], Lane], pace: Pace) -> asyncio.Future[int]:
+    def _done(self, records: int) -> asyncio.Future[int]:
+        self._context.touched()
+        return self._context.commits.synced(records)
+
+    async def drop(self, name: LaneName, pace: Pace) -> asyncio.Future[int]:
         """Count all records of a held lane as done; the future has how many, as soon as that is synced.
 
         A long lane is dropped by and by, from behind its head, and its head at last: where it goes on meanwhile, by
-        another's decision, the rest of it stays. Raises what `find` raises, and LaneNotHeldError.
+        another's decision, the rest of it stays. Raises UnknownLaneError or LaneNotHeldError.
         """
-        self._context.check_serving()
-        self._context.check_room()
+        return await self._drop(name.find, pace)
+
+    async def _drop(self, find: Callable[[Inspector], Lane], pace: Pace) -> asyncio.Future[int]:
+        self._check()
         operator = self._operator
         lane = find(operator)
         dropped, slices = 0, len(lane) // DROPPED_AT_ONCE
@@ -103,12 +126,12 @@ class Operations:
             if not _finds(find, operator, lane):
                 return self._context.commits.synced(dropped)
         dropped += operator.drop(lane)
-        self._context.touched()
-        return self._context.commits.synced(dropped)
+        return self._done(dropped)
 
     async def decide_all(self, what: Literal["resume", "skip", "drop"], pace: Pace) -> BulkDecision:
         """Let an operator decide the same about every lane that is held now, one by one; returns when all is synced.
         What one of them refuses keeps none of the others."""
+        self._check()
         operator = self._operator
         decided = BulkDecision()
         dropping: list[asyncio.Future[int]] = []
@@ -126,7 +149,7 @@ class Operations:
                     operator.skip(lane, self._context.moment())
                     decided.records_done += skipped
                 else:
-                    dropping.append(await self.drop(partial(_the_same, found=lane), pace))
+                    dropping.append(await self._drop(partial(_the_same, found=lane), pace))
             except LogbrokerError as error:
                 decided.refused += 1
                 decided.why = decided.why or error.as_value()
@@ -221,17 +244,18 @@ class Operations:
                     return below
         raise OverloadedError("lanes are blocked or parked faster than they can be looked up: try again later")
 
-    async def replacement(
-        self, find: Callable[[Inspector], Lane], value: bytes | None, headers: Headers, key: bytes | None = None
-    ) -> Callable[[Inspector, Moment], None]:
-        """Return the decision to go on with another record in the place of a held lane's head, for this group.
+    async def replace_head(
+        self, name: LaneName, value: bytes | None, headers: Headers, key: bytes | None = None
+    ) -> asyncio.Future[int]:
+        """Let a held lane go on with another record in its head's place, for this group; the future has 0, as no record
+        is done, as soon as that is synced.
 
-        It has the head's key (`key` may say so), its time and the header with its ordering key. Raises what `find`
-        raises, UnknownLaneError, InvalidRequestError, or what hinders the reading of the head; the decision raises
-        LaneNotHeldError where the lane went on meanwhile, and what `Inspector.replace_head` raises.
+        The record has the head's key (`key` may say so), its time and the header with its ordering key. Raises
+        UnknownLaneError, InvalidRequestError, what hinders the reading of the head, LaneNotHeldError where the lane
+        went on meanwhile, and what `Inspector.replace_head` raises.
         """
         self._context.check_serving()
-        head = find(self._operator).head
+        head = name.find(self._operator).head
         if head == NO_PLACE:
             raise UnknownLaneError("no record of the lane is scanned yet: try again later")
         [old] = await self._records.fetch([head])
@@ -243,14 +267,12 @@ class Operations:
             )
         headers = _with_ordering_key(headers, old.headers, self._queue.settings.key_header)
         new = LogRecord(old.offset, old.timestamp_ms, old.key, value, headers)
-
-        def replace(operator: Inspector, _: Moment) -> None:
-            lane = find(operator)
-            if lane.head != head:
-                raise LaneNotHeldError("the lane went on meanwhile, and has another head: look at it again")
-            operator.replace_head(lane, new)
-
-        return replace
+        self._check()
+        lane = name.find(self._operator)
+        if lane.head != head:
+            raise LaneNotHeldError("the lane went on meanwhile, and has another head: look at it again")
+        self._operator.replace_head(lane, new)
+        return self._done(0)
 
 
 def _the_same(operator: Inspector, found: Lane) -> Lane:

@@ -32,17 +32,21 @@ from logbroker.queues.group import NUMBERS, QueueGroup
 from logbroker.queues.machine.leases import end_of_life
 from logbroker.queues.machine.load import load_queue
 from logbroker.queues.machine.queue import Queue
-from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.settings import GROUP_TYPE, QueueGroupSettings
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.priority.group_bands import bands_of
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.retention.copies import delete_copies
+from logbroker.queues.scan.index_cache import files as index_files
 from logbroker.queues.scan.index_cache.files import remove_strays
 from logbroker.queues.scan.rests import Rests
 from logbroker.queues.scan.spill import SpillFile
-from logbroker.queues.state.rows import GROUP_TYPE, HEADER_ROW, decode_header
+from logbroker.queues.state.rows import HEADER_ROW, decode_header
 from logbroker.queues.topic_settings import altered, completed, dead_letter_topic_of, make_dead_letter_topic
 from logbroker.types import INTERNAL_PREFIX, TopicId
+
+INDEX_DIRECTORY: Final = index_files.DIRECTORY
+"""The folder of the data directory that takes the indexes of queue groups, which are disposable."""
 
 _log = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from logbroker.consumer_groups.offsets import CommitOutcome, TopicCommit
 from logbroker.consumer_groups.subscriptions import Subscription
 from logbroker.engine import Append, Topic
 from logbroker.errors import DiskFullError, LogbrokerError
+from logbroker.pacing import Pace
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.messages import Nack, Settlement
 from logbroker.queues.model.settings import QueueGroupSettings
@@ -140,7 +141,7 @@ class Scene:
         self.queue.release("other", [(delivered.first_receipt, delivered.first_receipt)])
 
     async def decide(self) -> None:
-        await self.queue.operations.decide(lambda operator, now: None)
+        await self.queue.operations.decide_all("resume", Pace())
 
     async def alter_queue(self) -> None:
         attempts = self.queue.queue.latest_settings.max_attempts

@@ -13,8 +13,8 @@ import pytest
 from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.grpc_api.status import Context
-from logbroker.queues.delivery.packing import Delivered
 from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.messages import Delivered
 from logbroker.queues.model.record_id import place_of
 from logbroker.queues.model.settings import Ordering
 from logbroker.queues.model.worker_messages import ListedSession

@@ -21,6 +21,7 @@ from logbroker.queues.model.messages import Nack, Settlement
 from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.model.worker_messages import Hello
+from logbroker.queues.operations import LaneName
 from logbroker.queues.scan.scanner import MARK_SECONDS
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.v1 import groups_pb2
@@ -73,7 +74,7 @@ def meddle(group: QueueGroup, chance: random.Random) -> None:
     queue.take(worker, chance.randrange(6), group.moment())
     for lane in group.operator.held():
         if chance.random() < 0.3:
-            group.operations.decide(lambda operator, _, lane=lane: operator.resume(lane))  # type: ignore[misc]
+            group.operations.resume(LaneName(lane.key, lane.head))
 
 
 async def test_what_is_described_of_a_queue_group(

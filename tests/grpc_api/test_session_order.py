@@ -9,8 +9,8 @@ from typing import Any
 from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.queues.worker_sessions import WorkerSessions
 from logbroker.grpc_api.queues.worker_stream import WorkerStream
-from logbroker.queues.delivery.packing import Delivered
 from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.messages import Delivered
 from logbroker.v1 import queues_pb2 as pb
 from tests.queues.shell import Shell, hello, shell, until
 

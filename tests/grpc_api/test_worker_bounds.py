@@ -12,9 +12,8 @@ from logbroker.embedded_broker import embedded
 from logbroker.errors import UnknownReceiptError, UnknownTopicError
 from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.queues.worker_stream import MAX_ANSWERS_DUE, MAX_UNSENT_BYTES, WorkerStream
-from logbroker.queues.delivery.packing import Delivered
 from logbroker.queues.delivery.pull_line import PullRequest
-from logbroker.queues.machine.leases import Refusal
+from logbroker.queues.model.messages import Delivered, Refusal
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.v1 import queues_pb2 as pb
 from tests.grpc_api.api import Api
@@ -49,6 +48,15 @@ class Link:
                 future.set_result(
                     [Refusal(number, number, UnknownReceiptError("?")) for number in range(self._refusals)]
                 )
+
+    def bound_handouts(self, _: object) -> None:
+        pass
+
+    def is_void(self, _: Delivered) -> bool:
+        return False
+
+    def sending(self, _: Delivered) -> None:
+        pass
 
     def excuse(self, _: Delivered) -> None:
         pass
@@ -92,9 +100,7 @@ def stream_of(link: Link, context: Any) -> WorkerStream:
     def no_topic(_: object) -> None:
         raise UnknownTopicError("gone")
 
-    group = SimpleNamespace(
-        connect=connect, queue=SimpleNamespace(topic_id=b"t", settings=QueueGroupSettings(), life=1)
-    )
+    group = SimpleNamespace(connect=connect, topic_id=b"t", settings=QueueGroupSettings(), life=1, lease_ms=30_000)
     queues: Any = SimpleNamespace(group=lambda _: group)
     engine: Any = SimpleNamespace(topic_by_id=no_topic)
     return WorkerStream(queues, engine, context, ReadBudget(64 * MIB, 1.0), asyncio.Event())

@@ -9,9 +9,8 @@ from typing import Any
 from logbroker.engine import PartitionFacts
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
-from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.model.messages import Nack, Settlement
-from logbroker.queues.model.record_id import Moment
+from logbroker.queues.operations import LaneName
 from tests.queues.shell import DEADLINE_SECONDS, Shell, hello, records, until
 
 SEGMENT_BYTES = 2_000
@@ -91,13 +90,9 @@ class Life:
 
     async def resume(self, *keys: bytes) -> None:
         """Let these lanes that stand go on; all of them where none is named."""
-
-        def resume(operator: Inspector, now: Moment) -> None:
-            for lane in operator.held():
-                if not keys or lane.key in keys:
-                    operator.resume(lane)
-
-        await self.group.operations.decide(resume)
+        for lane in self.group.operator.held():
+            if not keys or lane.key in keys:
+                await self.group.operations.resume(LaneName(lane.key, lane.head))
 
 
 async def begin(opened: Shell, failing: Iterable[bytes | None], partitions: int = 1, **settings: Any) -> Life:

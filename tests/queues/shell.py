@@ -15,10 +15,9 @@ from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Appended, Read, ReadResult, StateEvent, Topic
 from logbroker.errors import BrokerUnavailableError
-from logbroker.queues.delivery.packing import Delivered
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
-from logbroker.queues.model.messages import Nack, Settlement
+from logbroker.queues.model.messages import Delivered, Nack, Settlement
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.model.worker_messages import Hello

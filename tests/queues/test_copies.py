@@ -13,12 +13,12 @@ from logbroker.config import MAX_BATCH_BYTES
 from logbroker.engine import Append, Appended, StateEvent
 from logbroker.errors import DiskFullError
 from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.settings import GROUP_TYPE
 from logbroker.queues.retention import copies
 from logbroker.queues.retention import holder as retention_hold
 from logbroker.queues.state.rows import (
     COPIES_ROW,
     COPIES_TOPIC_ROW,
-    GROUP_TYPE,
     HEADER_ROW,
     SETTINGS_ROW,
     VERSION,

@@ -16,6 +16,7 @@ from logbroker.errors import OverloadedError
 from logbroker.queues.dead_letters.sender import DeadLetterSender
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.settings import OnExhausted
+from logbroker.queues.operations import LaneName
 from logbroker.record import dead_letter
 from logbroker.record.codec import LogRecord
 from tests.queues.shell import Shell, ack, hello, nack, shell, take, until
@@ -192,8 +193,7 @@ async def test_the_dead_letter_of_a_replaced_record_is_the_replacement(tmp_path:
         await opened.append((b"a", b"bad"))
         group = await opened.group(max_attempts=1)
         await fail(group, 1)
-        replacement = await group.operations.replacement(lambda operator: operator.lane(b"a"), b"no better", [])
-        await group.operations.decide(replacement)
+        await (await group.operations.replace_head(LaneName(key=b"a"), b"no better", []))
         await opened.groups.alter("g", {"on_exhausted": OnExhausted.DEAD_LETTER})
         await fail(group, 1)
         [letter] = await letters_of(opened, 1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from logbroker.errors import AlreadySettledError, LeaseLostError, LogbrokerError, NotHolderError, UnknownReceiptError
-from logbroker.queues.machine.leases import COUNTER_BITS, Deliveries, Refusal, merged
+from logbroker.queues.machine.leases import COUNTER_BITS, Deliveries, merged
 from logbroker.queues.model.lane import IN_FLIGHT, Lane
 from logbroker.queues.model.lost_receipts import MAX_REMEMBERED
+from logbroker.queues.model.messages import Refusal
 
 FIRST = 3 << COUNTER_BITS
 

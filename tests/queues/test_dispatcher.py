@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from logbroker.queues.delivery import dispatcher
-from logbroker.queues.delivery.pull_line import HANDOUT_BYTES
 from logbroker.queues.model.settings import Ordering
+from logbroker.queues.model.worker_messages import HANDOUT_BYTES
 from tests.queues.shell import hello, shell, take
 
 SMALL_COUNT = 1_000

@@ -21,10 +21,10 @@ from logbroker.queues import registry as queue_groups
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.messages import Extension, Nack, SessionWrite, Settlement
-from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
+from logbroker.queues.model.settings import GROUP_TYPE, OnExhausted, QueueGroupSettings
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.model.worker_messages import ListedSession
-from logbroker.queues.state.rows import GROUP_TYPE, HEADER_ROW, SESSION_ROW, VERSION, HeaderRow, hashed_key, upsert
+from logbroker.queues.state.rows import HEADER_ROW, SESSION_ROW, VERSION, HeaderRow, hashed_key, upsert
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.tools.metadata_backup import Backup, back_up

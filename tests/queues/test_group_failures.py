@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, StorageFailedError
-from logbroker.grpc_api.queues.admin_messages import queue_state
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.lane import CHUNK_RECORDS
@@ -44,7 +43,7 @@ async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, m
                 await link.settle(Settlement(acks=[(receipt, receipt)]))
         with pytest.raises(LogbrokerError, match="planted"):
             await link.settle(Settlement(acks=[(receipt, receipt)]))
-        assert queue_state(group) == "failed"
+        assert group.state == "failed"
         with pytest.raises(LogbrokerError, match="planted"):
             async with asyncio.timeout(25):
                 await take(link, 1)
@@ -76,14 +75,14 @@ async def test_a_group_whose_scan_breaks_says_so(
     async with shell(tmp_path) as opened:
         await opened.topic()
         group = await opened.group()
-        assert queue_state(group) == "serving"
+        assert group.state == "serving"
 
         def broken(*_: object) -> None:
             raise ZeroDivisionError("planted")
 
         monkeypatch.setattr(group.queue, "admit", broken)
         await opened.append((b"a", b"a1"))
-        await until(lambda: queue_state(group) == "failed")
+        await until(lambda: group.state == "failed")
         assert "queue group g cannot go on" in caplog.text
         with pytest.raises(LogbrokerError, match="cannot go on until the next start: planted"):
             await group.connect(hello())

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from logbroker.errors import NoFreeSessionError, SessionHeldError, StaleSessionError
-from logbroker.queues.delivery.packing import Delivered
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.holders import WorkerSession
-from logbroker.queues.model.messages import Nack, SessionWrite, Settlement
+from logbroker.queues.model.messages import Delivered, Nack, SessionWrite, Settlement
 from logbroker.queues.model.worker_messages import ListedSession, OpenedSession
 from tests.queues.shell import Shell, ack, hello, shell, until, values
 

@@ -13,13 +13,14 @@ import pytest
 
 from logbroker import pacing
 from logbroker.grpc_api.queues.admin_messages import described_queue
-from logbroker.grpc_api.queues.lanes import explain_lanes, list_lanes
+from logbroker.grpc_api.queues.lanes import explained_lanes, listed_lanes
 from logbroker.pacing import Pace
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.machine.inspect import AlarmKind
 from logbroker.queues.model.messages import Nack, Settlement
 from logbroker.queues.model.settings import OnExhausted
 from logbroker.queues.model.starts import StartAt
+from logbroker.queues.operations import LaneName
 from logbroker.queues.scan.scanner import MARK_SECONDS
 from logbroker.record.message_headers import NOT_BEFORE
 from logbroker.v1 import queues_pb2 as pb
@@ -124,10 +125,10 @@ CASES: list[Callable[[Scene], Awaitable[tuple[str, int]]]] = [
 
 async def all_answers(group: QueueGroup, key: bytes) -> dict[str, pb.Lane]:
     """The lane of a key as each answer shows it; those that keep only the last reason are given all."""
-    [explained] = (await explain_lanes(group, [key], ROOM, is_all_scanned=True)).lanes
+    [explained] = (await explained_lanes(group, [key], ROOM, is_all_scanned=True)).lanes
     answers = {"explain": explained}
     for order in ORDERS:
-        listed = await list_lanes(group, pb.ListLanesRequest(order=order, top=10), ROOM)
+        listed = await listed_lanes(group, pb.ListLanesRequest(order=order, top=10), ROOM)
         found = [lane for lane in listed.lanes if lane.key == key]
         assert len(found) <= 1 <= listed.total + (not listed.lanes)
         assert listed.total == len(listed.lanes)
@@ -252,7 +253,7 @@ async def test_a_record_before_the_one_that_a_lane_is_parked_for_has_its_own_fac
             [(receipt, _)] = await take(link, 1)
             await nack(link, receipt, reason=reason, delay_seconds=0.0)
         await until(lambda: group.operator.held())
-        [before] = (await explain_lanes(group, [b"k"], ROOM, is_all_scanned=True)).lanes
+        [before] = (await explained_lanes(group, [b"k"], ROOM, is_all_scanned=True)).lanes
         assert (before.offset, before.attempt, list(before.reasons)) == (1, 3, ["first", "second"])
         assert not has_cause(before)
         await group.operations.rewind(StartAt(offset=0))
@@ -290,7 +291,7 @@ def meddle(group: QueueGroup, chance: random.Random) -> None:
     queue.take("w", 1, group.moment())
     for lane in group.operator.held()[:2]:
         if chance.random() < 0.5:
-            group.operations.decide(lambda operator, _, lane=lane: operator.resume(lane))  # type: ignore[misc]
+            group.operations.resume(LaneName(lane.key, lane.head))
     if chance.random() < 0.01:
         queue.rewind({0: 0}, group.moment())
         group.settle("w", Settlement())
@@ -324,7 +325,7 @@ async def test_an_answer_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.setattr(group.records, "fetch", fetch_late)
         for _ in range(3):
             for order in ORDERS:
-                answer = await list_lanes(group, pb.ListLanesRequest(order=order, top=100), ROOM)
+                answer = await listed_lanes(group, pb.ListLanesRequest(order=order, top=100), ROOM)
                 check_answer(list(answer.lanes))
                 assert answer.total >= len(answer.lanes)
                 if order == "LANE_ORDER_HOTTEST":
@@ -332,7 +333,7 @@ async def test_an_answer_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.Mo
                     assert sizes == sorted(sizes, reverse=True)
                 if order == "LANE_ORDER_HELD":
                     assert {lane.state for lane in answer.lanes} <= {"blocked", "parked"}
-            explained = await explain_lanes(group, keys, ROOM, is_all_scanned=True)
+            explained = await explained_lanes(group, keys, ROOM, is_all_scanned=True)
             check_answer([lane for lane in explained.lanes if lane.state != "idle"])
 
 

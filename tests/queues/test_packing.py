@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from logbroker.config import MIB
 from logbroker.errors import CorruptBatchError, OffsetOutOfRangeError
-from logbroker.queues.delivery.packing import MAX_BATCHES_BYTES, Delivered, Packed, pack
-from logbroker.queues.model.messages import Granted
+from logbroker.queues.delivery.packing import MAX_BATCHES_BYTES, Packed, pack
+from logbroker.queues.model.messages import Delivered, Granted
 from logbroker.queues.model.record_id import offset_of, partition_of, place_of
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.fetch import LATER, MAX_READ_BYTES, Records

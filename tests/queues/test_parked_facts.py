@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from logbroker.errors import UnknownLaneError
-from logbroker.grpc_api.queues.lanes import explain_lanes, list_lanes
+from logbroker.grpc_api.queues.lanes import explained_lanes, listed_lanes
+from logbroker.pacing import Pace
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.machine.inspect import Alarm
 from logbroker.queues.model.messages import Nack, Settlement
 from logbroker.queues.model.record_id import Moment
 from logbroker.queues.model.settings import OnExhausted, Priority, PriorityRank
 from logbroker.queues.model.starts import StartAt
+from logbroker.queues.operations import LaneName
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.v1 import queues_pb2 as pb
 from tests.queues.retained import Life, again
@@ -41,12 +43,12 @@ class Told:
     @classmethod
     async def by(cls, group: QueueGroup, at_ms: int) -> Told:
         """At a moment by which the lanes have stood for too long."""
-        held = await list_lanes(group, pb.ListLanesRequest(order=pb.LANE_ORDER_HELD), 1 << 20)
+        held = await listed_lanes(group, pb.ListLanesRequest(order=pb.LANE_ORDER_HELD), 1 << 20)
         held.lanes.sort(key=lambda lane: (lane.key, lane.offset))
         alarms = group.operator.alarms(Moment(group.moment().seconds, at_ms))
         alarms.sort(key=repr)
         return cls(
-            await explain_lanes(group, KEYS, 1 << 20, is_all_scanned=True), held, alarms, group.operator.counts()
+            await explained_lanes(group, KEYS, 1 << 20, is_all_scanned=True), held, alarms, group.operator.counts()
         )
 
 
@@ -140,10 +142,9 @@ async def compare(group: QueueGroup, before: Told, at_ms: int) -> None:
 async def act(life: Life, on_exhausted: OnExhausted) -> None:
     """Another record takes the place of the first of one lane, and the first of the other is skipped."""
     operations = life.group.operations
-    replace = await operations.replacement(lambda operator: operator.lane(b"a"), b"new", ())
-    await operations.decide(replace)
-    await operations.decide(lambda operator, now: operator.skip(operator.lane(b"b"), now))
-    await operations.decide(lambda operator, now: operator.drop(operator.lane_of_record(1)))
+    await (await operations.replace_head(LaneName(key=b"a"), b"new", ()))
+    await operations.skip(LaneName(key=b"b"))
+    await (await operations.drop(LaneName(place=1), Pace()))
     found: list[tuple[bytes | None, bytes | None]] = []
     for _ in range(4):
         [(receipt, record)] = await take(life.link, 1)
@@ -170,14 +171,9 @@ async def test_before_the_scan_has_met_a_parked_lane_its_facts_are_told(
             now.waiting, now.level = then.waiting, then.level
             assert now == then
         assert {(alarm.kind.name, alarm.key) for alarm in after.alarms} >= {("AGE", b"a"), ("AGE", b"b")}
-        for decide in ("skip", "drop"):
-            with pytest.raises(UnknownLaneError, match="try again later"):
-                group.operations.decide(
-                    lambda operator, now, decide=decide: (  # type: ignore[misc]
-                        operator.skip(operator.lane(b"a"), now)
-                        if decide == "skip"
-                        else operator.drop(operator.lane(b"a"))
-                    )
-                )
+        with pytest.raises(UnknownLaneError, match="try again later"):
+            group.operations.skip(LaneName(key=b"a"))
+        with pytest.raises(UnknownLaneError, match="try again later"):
+            await group.operations.drop(LaneName(key=b"a"), Pace())
         await asyncio.sleep(0)
         assert group.queue.held.parked.keys() == {b"a", b"b"}, "nothing was decided"

@@ -6,6 +6,7 @@ import asyncio
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,11 @@ from logbroker.errors import (
     LeaseLostError,
     UnknownLaneError,
 )
+from logbroker.pacing import Pace
 from logbroker.queues.model.messages import Notice, NoticeKind, Settlement
 from logbroker.queues.model.settings import Ordering
 from logbroker.queues.model.starts import StartAt
+from logbroker.queues.operations import LaneName
 from tests.queues.shell import ack, hello, nack, records, shell, take, until, values
 
 
@@ -212,14 +215,13 @@ async def test_an_operator_puts_another_record_in_the_place_of_a_blocked_one(tmp
         group = await opened.group(max_attempts=1)
         link = await group.connect(hello())
         [(receipt, old)] = await take(link, 1)
-        replacement = partial(group.operations.replacement, lambda operator: operator.lane(b"a"), b"good")
-        decision = await replacement([("h", b"1")])
+        replace_head = partial(group.operations.replace_head, LaneName(key=b"a"), b"good")
         with pytest.raises(LaneNotHeldError):
-            group.operations.decide(decision)
+            await replace_head([("h", b"1")])
         await nack(link, receipt)
         with pytest.raises(InvalidRequestError, match="has key 'b', not 'a'"):
-            await replacement([], b"b")
-        await group.operations.decide(decision)
+            await replace_head([], b"b")
+        await (await replace_head([("h", b"1")]))
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         link = await group.connect(hello())
@@ -238,10 +240,10 @@ async def test_decisions_of_an_operator_outlive_a_crash(tmp_path: Path) -> None:
         group = await opened.group(max_attempts=1)
         link = await group.connect(hello())
         await nack(link, *[receipt for receipt, _ in await take(link, 2)])
-        await group.operations.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
-        assert await group.operations.decide(lambda operator, now: operator.drop(operator.lane(b"b"))) == 2
+        await group.operations.skip(LaneName(key=b"a"))
+        assert await (await group.operations.drop(LaneName(key=b"b"), Pace())) == 2
         with pytest.raises(UnknownLaneError):
-            group.operations.decide(lambda operator, now: operator.lane(b"a"))
+            group.operations.resume(LaneName(key=b"a"))
     async with shell(tmp_path) as opened:
         assert opened.groups.group("g").queue.done.floor(0) == 3
 
@@ -321,14 +323,24 @@ async def test_a_clean_stop_knows_what_was_in_nobodys_hands(tmp_path: Path) -> N
         assert (await link.next_deliveries()).redelivered == []
 
 
-async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with shell(tmp_path) as opened:
         await opened.topic()
         await opened.append((b"a", b"bad"), (b"a", b"next"))
         group = await opened.group(max_attempts=1)
         link = await group.connect(hello())
         await nack(link, (await take(link, 1))[0][0])
-        decision = await group.operations.replacement(lambda operator: operator.lane(b"a"), b"good", [])
-        group.operations.decide(lambda operator, now: operator.skip(operator.lane(b"a"), now))
+        fetch, is_asked, may_answer = group.records.fetch, asyncio.Event(), asyncio.Event()
+
+        async def fetch_slowly(places: list[int]) -> Any:
+            is_asked.set()
+            await may_answer.wait()
+            return await fetch(places)
+
+        monkeypatch.setattr(group.records, "fetch", fetch_slowly)
+        replacing = asyncio.ensure_future(group.operations.replace_head(LaneName(key=b"a"), b"good", []))
+        await is_asked.wait()
+        group.operations.skip(LaneName(key=b"a"))
+        may_answer.set()
         with pytest.raises(LaneNotHeldError, match="went on meanwhile"):
-            group.operations.decide(decision)
+            await replacing

@@ -23,9 +23,8 @@ from logbroker.errors import (
 )
 from logbroker.group_runtime.group_store import GROUPS_SCOPE
 from logbroker.queues.model.messages import Settlement
-from logbroker.queues.model.settings import OnExhausted, Ordering, QueueGroupSettings
+from logbroker.queues.model.settings import GROUP_TYPE, OnExhausted, Ordering, QueueGroupSettings
 from logbroker.queues.model.starts import Rewound, StartAt
-from logbroker.queues.state.rows import GROUP_TYPE
 from tests.queues.shell import ack, hello, nack, shell, take, until, values
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,14 @@ from logbroker.errors import (
     RecordTooLargeError,
 )
 from logbroker.group_runtime.group_store import GroupStore
+from logbroker.pacing import Pace
 from logbroker.queues.dead_letters.redrive import RedriveOutcome
 from logbroker.queues.dead_letters.sender import DeadLetterSender
 from logbroker.queues.group import QueueGroup
-from logbroker.queues.machine.inspect import AlarmKind, Inspector
-from logbroker.queues.model.lane import Lane
-from logbroker.queues.model.record_id import Moment, place_of
+from logbroker.queues.machine.inspect import AlarmKind
+from logbroker.queues.model.record_id import place_of
 from logbroker.queues.model.settings import OnExhausted, Ordering
+from logbroker.queues.operations import LaneName
 from logbroker.queues.records.fetch import Records
 from logbroker.record.codec import LogRecord, NewRecord, encode_batch, with_producer
 from logbroker.record.dead_letter import GROUP, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC, header_value
@@ -176,20 +177,13 @@ async def test_operators_decide_about_a_lane_whose_letter_is_refused(tmp_path: P
         await fail(group, 3)
         await until(lambda: len(alarms(group)) == 2)
         for key in (b"large", None):
-
-            def lane_of(operator: Inspector, key: bytes | None = key) -> Lane:
-                return operator.lane_of_record(place_of(0, 2)) if key is None else operator.lane(key)
-
-            def decide(operator: Inspector, now: Moment, find: Callable[[Inspector], Lane] = lane_of) -> None:
-                if how == "skip":
-                    operator.skip(find(operator), now)
-                elif how == "drop":
-                    operator.drop(find(operator))
-                else:
-                    operator.resume(find(operator))
-
-            replacement = await group.operations.replacement(lane_of, b"small", [])
-            await group.operations.decide(replacement if how == "replace" else decide)
+            name = LaneName(place=place_of(0, 2)) if key is None else LaneName(key=key)
+            if how == "replace":
+                await (await group.operations.replace_head(name, b"small", []))
+            elif how == "drop":
+                await (await group.operations.drop(name, Pace()))
+            else:
+                await (group.operations.skip if how == "skip" else group.operations.resume)(name)
         if how == "resume":
             await fail(group, 2)
             await until(lambda: len(alarms(group)) == 2)
@@ -323,7 +317,7 @@ async def test_a_topic_that_is_gone_is_told_of_and_waited_for(tmp_path: Path) ->
         await until(lambda: alarms(group))
         assert group.operator.counts().refused_letters == 3
         assert "takes no dead letters" in group.operator.explain(group.operator.lane(b"a"), group.moment()).refusal
-        await group.operations.decide(lambda operator, now: operator.skip(operator.lane(b"b"), now))
+        await group.operations.skip(LaneName(key=b"b"))
         await opened.topic(LETTERS)
         await until(lambda: group.queue.done.floor(0) == 3)
         assert sorted(await letters(opened)) == [0, 2]

@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 from logbroker.engine import Append, Appended
-from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.stalled_lanes import HELD
 from logbroker.queues.model.messages import Nack, Settlement
-from logbroker.queues.model.record_id import Moment
 from logbroker.queues.model.settings import OnExhausted, Priority
 from logbroker.queues.model.starts import StartAt
+from logbroker.queues.operations import LaneName
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import NOT_BEFORE
@@ -99,13 +98,9 @@ async def happen(life: Life, what: str) -> None:
 
 
 async def let_go_on(life: Life) -> None:
-    def resume(operator: Inspector, now: Moment) -> None:
-        lane = operator.lane(KEY)
-        if lane.state in HELD:
-            operator.resume(lane)
-
     await until(lambda: life.group.queue.position(0) == life.facts().high_watermark)
-    await life.group.operations.decide(resume)
+    if life.group.operator.lane(KEY).state in HELD:
+        await life.group.operations.resume(LaneName(key=KEY))
 
 
 @pytest.mark.prove(keep=1)

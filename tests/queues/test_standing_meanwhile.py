@@ -11,6 +11,7 @@ import pytest
 
 from logbroker.queues.model.messages import Nack, Settlement
 from logbroker.queues.model.starts import StartAt
+from logbroker.queues.operations import LaneName
 from logbroker.queues.retention.copies import Copies
 from logbroker.queues.retention.stalled_records import StalledRecords, Standing
 from logbroker.queues.scan.scanner import Scanner
@@ -204,7 +205,7 @@ async def test_a_lane_that_waits_for_a_time_in_another_partition_is_kept(
         await until(
             lambda: queue.intake.generation == 2 and queue.position(1) == life.facts(partition=1).high_watermark
         )
-        await life.group.operations.decide(lambda operator, now: operator.resume(operator.lane(b"k")))
+        await life.group.operations.resume(LaneName(key=b"k"))
         while life.group.operator.counts().open:
             await life.work_once()
         assert life.done[b"k"] == list(range(COUNT))
@@ -235,7 +236,7 @@ async def test_a_lane_that_waits_for_a_time_in_what_was_copied_is_kept(
         life = await again(opened)
         queue = life.group.queue
         await until(lambda: queue.intake.generation and queue.position(0) == life.facts().high_watermark)
-        await life.group.operations.decide(lambda operator, now: operator.resume(operator.lane(b"k")))
+        await life.group.operations.resume(LaneName(key=b"k"))
         while life.group.operator.counts().open:
             await life.work_once()
         assert life.done[b"k"] == list(range(COUNT))

@@ -5,18 +5,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from logbroker.engine import Append, Appended
 from logbroker.errors import LogbrokerError
-from logbroker.queues.machine.inspect import Inspector
-from logbroker.queues.machine.stalled_lanes import HELD
 from logbroker.queues.model.messages import Nack, Settlement
-from logbroker.queues.model.record_id import Moment
 from logbroker.queues.model.settings import OnExhausted, PriorityRank
 from logbroker.queues.model.starts import StartAt
+from logbroker.queues.operations import LaneName
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import NOT_BEFORE
@@ -119,7 +118,7 @@ class Storm:
                 for place in list(granted.places)[1:]:
                     del self.in_flight[place]
             group.queue.tick(group.moment())
-            await group.operations.decide(lambda operator, now: None)
+            await group.settle("w", Settlement())
 
     async def stop_or_go_on_scanning(self) -> None:
         self.scans = not self.scans
@@ -170,16 +169,10 @@ class Storm:
         await until(lambda: queue.intake.generation and queue.position(0) == self.life.facts().high_watermark)
         found: list[int] = []
 
-        def resume(operator: Inspector, now: Moment) -> None:
-            for key in KEYS:
-                try:
-                    if (lane := operator.lane(key)).state in HELD:
-                        operator.resume(lane)
-                except LogbrokerError:
-                    pass
-
         while queue.open_records:
-            await group.operations.decide(resume)
+            for key in KEYS:
+                with suppress(LogbrokerError):
+                    await group.operations.resume(LaneName(key=key))
             for delivered in await group.receive("w", 100, 1.0):
                 found += [int(record.value or b"") for record in records(delivered)]
                 first = delivered.first_receipt

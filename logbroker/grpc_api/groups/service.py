@@ -17,11 +17,10 @@ from logbroker.grpc_api.groups.member_stream import MemberStream
 from logbroker.grpc_api.groups.messages import partition_lists, topic_name
 from logbroker.grpc_api.groups.offsets import commit_results, read_commits
 from logbroker.grpc_api.paging import FRAME_BYTES, ITEM_STEPS, items_within, outcomes_within, page_of
-from logbroker.grpc_api.queues.admin_messages import queue_state
 from logbroker.grpc_api.refs import check_item_count, echoed_id, echoed_name, topic_of
 from logbroker.grpc_api.status import Context, answers
 from logbroker.pacing import Pace, Steps, in_large_steps, in_turns
-from logbroker.queues.state.rows import GROUP_TYPE as QUEUE_GROUP_TYPE
+from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP_TYPE
 from logbroker.types import TopicId
 from logbroker.v1 import groups_pb2 as pb
 from logbroker.v1.common_pb2 import Status
@@ -111,7 +110,7 @@ class GroupsService:
             return _listed(self._groups.group(group_id))
         group = self._queues.group(group_id)
         connected = sum(link.connected for link in group.links.values())
-        return pb.ListedGroup(group_id=group_id, type=QUEUE_GROUP_TYPE, state=queue_state(group), members=connected)
+        return pb.ListedGroup(group_id=group_id, type=QUEUE_GROUP_TYPE, state=group.state, members=connected)
 
     def _listing_steps(self, group_id: str) -> int:
         """What it takes to tell the state of a group."""

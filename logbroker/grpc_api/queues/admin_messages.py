@@ -12,9 +12,9 @@ from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
 from logbroker.grpc_api.groups.messages import topic_name
 from logbroker.grpc_api.status import Statuses
-from logbroker.pacing import Pace, Steps, in_large_steps, in_turns
+from logbroker.pacing import Pace
+from logbroker.queues.description import QueueGroupReport, describe_group
 from logbroker.queues.group import QueueGroup
-from logbroker.queues.machine.inspect import Counts
 from logbroker.queues.model.settings import (
     OnExhausted,
     OnUndecodable,
@@ -23,17 +23,11 @@ from logbroker.queues.model.settings import (
     PriorityRank,
     QueueGroupSettings,
 )
-from logbroker.queues.model.starts import UNSEEN_END, Rewound, StartAt
-from logbroker.types import TopicId
+from logbroker.queues.model.starts import Rewound, StartAt
 from logbroker.v1 import queues_pb2 as pb
 
 MAX_ALARMS: Final = 100
 """That one answer tells of."""
-
-# Of a `Pace`:
-DESCRIBED_STEPS: Final = 200
-"""What describing a queue group takes beside its lists."""
-PARTITION_STEPS: Final = 6
 
 _CHOICES: Final[dict[str, type[enum.Enum]]] = {
     "ordering": Ordering,
@@ -96,51 +90,41 @@ def read_start(message: pb.StartAt) -> StartAt:
 
 
 async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float) -> pb.DescribedQueue:
-    """Looks at all lanes that are blocked or parked, and at all partitions; all that is told is of one moment, where
-    these are not very many. Waits so long for the scan. Raises UnknownGroupError where the group goes meanwhile."""
-    await group.scanner.catch_up(wait_seconds)
-    described = await in_turns(in_large_steps(_describe(engine, group)), pace)
-    await pace.step(DESCRIBED_STEPS + len(described.workers) + PARTITION_STEPS * len(described.partitions))
-    return described
-
-
-def _describe(engine: LogEngine, group: QueueGroup) -> Steps[pb.DescribedQueue]:
-    queue = group.queue
-    topic_id = TopicId(queue.topic_id)
-    alarms = yield from group.alarms.checking()
+    """See `describe_group`."""
+    described = await describe_group(engine, group, pace, wait_seconds)
     statuses = Statuses()
-    partitions: list[pb.QueuePartition] = []
-    copied_bytes = 0
-    for partition in sorted(queue.done.partitions()):
-        partitions.append(_partition(engine, group, topic_id, partition, statuses))
-        copied_bytes += group.hold.copies.size_bytes(partition)
-        yield PARTITION_STEPS + 1
-    unscanned = yield from group.scanner.count_unscanned()
-    workers: list[pb.DescribedWorker] = []
-    for link in list(group.links.values()):
-        worker = queue.deliveries.worker(link.worker_id)
-        workers.append(
-            pb.DescribedWorker(
-                worker_id=link.worker_id,
-                client_name=link.client_name,
-                in_flight=worker.in_flight,
-                credit=link.seat.credit,
-                sessions=len(worker.sessions),
-                connected=link.connected,
-            )
-        )
-        yield 2
-    counts = yield from group.operator.count_lanes()
     return pb.DescribedQueue(
-        group_id=group.group_id,
-        topic=topic_name(engine, topic_id),
-        topic_id=topic_id,
-        settings=settings_message(queue.latest_settings),
-        counts=_counts(group, counts, unscanned, copied_bytes),
-        workers=workers,
-        partitions=partitions,
-        alarms=[pb.Alarm(kind=alarm.kind.value, key=alarm.key, message=alarm.message) for alarm in alarms[:MAX_ALARMS]],
-        state=queue_state(group),
+        group_id=described.group_id,
+        topic=topic_name(engine, described.topic_id),
+        topic_id=described.topic_id,
+        settings=settings_message(described.settings),
+        counts=_counts(described),
+        workers=[
+            pb.DescribedWorker(
+                worker_id=worker.worker_id,
+                client_name=worker.client_name,
+                in_flight=worker.in_flight,
+                credit=worker.credit,
+                sessions=worker.sessions,
+                connected=worker.connected,
+            )
+            for worker in described.workers
+        ],
+        partitions=[
+            pb.QueuePartition(
+                partition=each.partition,
+                floor=each.floor,
+                scanned=each.scanned,
+                end=each.end,
+                status=None if each.error is None else statuses.of(each.error),
+            )
+            for each in described.partitions
+        ],
+        alarms=[
+            pb.Alarm(kind=alarm.kind.value, key=alarm.key, message=alarm.message)
+            for alarm in described.alarms[:MAX_ALARMS]
+        ],
+        state=described.state,
         priorities=[
             pb.PriorityCounts(
                 priority=counted.priority,
@@ -149,65 +133,34 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[pb.DescribedQueue]:
                 delivered=counted.delivered,
                 overtaken=counted.overtaken,
             )
-            for counted in queue.priority_counts()
+            for counted in described.priorities
         ],
     )
 
 
-def queue_state(group: QueueGroup) -> str:
-    if group.has_failed:
-        return "failed"
-    if group.queue.draining:
-        return "draining"
-    if group.reserved:
-        return "waiting"
-    if not group.queue.settings.has_priorities:
-        return "serving"
-    if not group.queue.wants_more:
-        return "paused"
-    return "indexing" if group.scanner.is_indexing else "serving"
-
-
-def _counts(group: QueueGroup, counts: Counts, unscanned: int, copied_bytes: int) -> pb.QueueCounts:
-    queue = group.queue
+def _counts(described: QueueGroupReport) -> pb.QueueCounts:
+    counts, tally = described.counts, described.tally
     return pb.QueueCounts(
         open=counts.open,
         ready=counts.ready,
         in_flight=counts.in_flight,
         parked=counts.parked,
-        unscanned=unscanned,
+        unscanned=described.unscanned,
         lanes=counts.lanes,
         held_lanes=counts.held_lanes,
         blocked_lanes=counts.blocked_lanes,
         parked_lanes=counts.parked_lanes,
         sessions=counts.sessions,
-        delivered=group.handouts.line.delivered,
-        acked=queue.tally.acked,
-        nacked=queue.tally.nacked,
-        dead_lettered=group.dead_lettering.sent,
-        leases_lost=queue.tally.leases_lost,
-        alarms_raised=group.alarms.raised,
-        expired=group.queue.tally.expired,
+        delivered=described.delivered,
+        acked=tally.acked,
+        nacked=tally.nacked,
+        dead_lettered=described.dead_lettered,
+        leases_lost=tally.leases_lost,
+        alarms_raised=described.alarms_raised,
+        expired=tally.expired,
         refused_letters=counts.refused_letters,
-        copied_bytes=copied_bytes,
+        copied_bytes=described.copied_bytes,
     )
-
-
-def _partition(
-    engine: LogEngine, group: QueueGroup, topic_id: TopicId, partition: int, statuses: Statuses
-) -> pb.QueuePartition:
-    floor, scanned = group.queue.done.floor(partition), group.queue.position(partition)
-    if floor >= UNSEEN_END:
-        floor = scanned = -1
-    described = pb.QueuePartition(partition=partition, floor=floor, scanned=scanned, end=-1)
-    error: LogbrokerError | None = group.scanner.stopped.get(partition)
-    try:
-        described.end = engine.partition_facts(topic_id, partition).high_watermark
-    except LogbrokerError as unknown:
-        error = unknown.as_value()
-    if error is not None:
-        described.status.CopyFrom(statuses.of(error))
-    return described
 
 
 def rewound_partition(partition: int, outcome: Rewound | LogbrokerError, statuses: Statuses) -> pb.RewoundPartition:

@@ -8,7 +8,7 @@ from typing import Final
 from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.log.plain_records import decoding, framed_record
 from logbroker.grpc_api.wire_format import bytes_tag, encode_varint
-from logbroker.queues.delivery.packing import Delivered
+from logbroker.queues.model.messages import Delivered
 from logbroker.record.codec import decode_batch, split_batches
 from logbroker.v1 import queues_pb2 as pb
 

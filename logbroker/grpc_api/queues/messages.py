@@ -12,13 +12,19 @@ from logbroker.grpc_api.refs import MAX_ITEMS
 from logbroker.grpc_api.status import item_status
 from logbroker.pacing import Pace, Steps, at_once
 from logbroker.queues.delivery.worker_stream import WorkerLink
-from logbroker.queues.machine.leases import Refusal
 from logbroker.queues.model.lane import lane_key
-from logbroker.queues.model.messages import Extension, Granted, Nack, SessionWrite, Settlement
+from logbroker.queues.model.messages import (
+    MAX_REASON_CHARACTERS,
+    Extension,
+    Granted,
+    Nack,
+    Refusal,
+    SessionWrite,
+    Settlement,
+)
 from logbroker.queues.model.record_id import MAX_PARTITIONS, OFFSET_MASK, place_of
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.worker_messages import Hello, ListedSession
-from logbroker.queues.state.failures import MAX_REASON_CHARACTERS
 from logbroker.v1 import queues_pb2 as pb
 
 MAX_RECEIPTS: Final = 65_536

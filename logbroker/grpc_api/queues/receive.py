@@ -23,8 +23,8 @@ from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.log.fetch import MAX_WAIT_MS
 from logbroker.grpc_api.queues.delivery_frames import plain_deliveries, receive_response
 from logbroker.grpc_api.status import Context
-from logbroker.queues.delivery.packing import Delivered
 from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.messages import Delivered
 from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.v1 import queues_pb2 as pb
 
@@ -125,7 +125,7 @@ class Receive:
 
     async def _packed(self, handout: list[Delivered], held_bytes: int, unsent: dict[int, int]) -> bytes:
         """Return the answer: as much as there is room for. The rest is given back, and is not `unsent` any more."""
-        lease_ms = round(self._group.queue.settings.lease_seconds * 1000)
+        lease_ms = self._group.lease_ms
         room = self._max_response_bytes
         plain: list[bytes] = []
         sent: list[Delivered] = []

@@ -17,14 +17,14 @@ from logbroker.grpc_api.queues.admin_messages import (
     read_start,
     rewound_partition,
 )
-from logbroker.grpc_api.queues.lanes import MAX_EXPLAINED, decide_lanes, explain_lanes, list_lanes
+from logbroker.grpc_api.queues.lanes import MAX_EXPLAINED, decide_lanes, explained_lanes, listed_lanes
 from logbroker.grpc_api.queues.messages import make_settle_answer, read_settle
 from logbroker.grpc_api.queues.receive import Receive
 from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.grpc_api.refs import check_item_count, find_topic
 from logbroker.grpc_api.status import Context, Statuses, answers
 from logbroker.pacing import Pace, in_turns
-from logbroker.queues.scan.scanner import MARK_SECONDS
+from logbroker.queues.group import CATCH_UP_SECONDS
 from logbroker.v1 import queues_pb2 as pb
 from logbroker.v1.common_pb2 import Status
 
@@ -80,18 +80,18 @@ class QueuesService:
         changes = read_settings(request.settings)
         if not changes:
             raise InvalidRequestError("no setting is given: set those in `settings` that are to change")
-        before = self._queues.group(request.group_id).queue.latest_settings
+        before = self._queues.group(request.group_id).latest_settings
         check_age(changes, changes.get("priority", before.priority))
         group = await self._queues.alter(request.group_id, changes)
         described = await described_queue(self._engine, group, Pace(), 0)
-        return pb.AlterQueueResponse(queue=described, draining=group.queue.draining)
+        return pb.AlterQueueResponse(queue=described, draining=group.draining)
 
     @answers
     async def describe_queues(self, request: pb.DescribeQueuesRequest, context: Context) -> pb.DescribeQueuesResponse:
         check_item_count(len(request.group_ids))
         # For all groups together: a scan takes what its log takes, and of hundreds side by side none would be done.
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + MARK_SECONDS
+        deadline = loop.time() + CATCH_UP_SECONDS
         queues = await items_within(
             request.group_ids,
             lambda group_id, pace: described_queue(
@@ -119,8 +119,8 @@ class QueuesService:
     @answers
     async def list_lanes(self, request: pb.ListLanesRequest, context: Context) -> pb.ListLanesResponse:
         group = self._queues.group(request.group_id)
-        is_all_scanned = await group.scanner.catch_up()
-        response = await list_lanes(group, request, self._max_response_bytes)
+        is_all_scanned = await group.catch_up()
+        response = await listed_lanes(group, request, self._max_response_bytes)
         response.incomplete = not is_all_scanned
         return response
 
@@ -129,14 +129,14 @@ class QueuesService:
         if len(request.keys) > MAX_EXPLAINED:
             raise InvalidRequestError(f"at most {MAX_EXPLAINED} keys are explained at once, not {len(request.keys)}")
         group = self._queues.group(request.group_id)
-        is_all_scanned = await group.scanner.catch_up()
-        return await explain_lanes(group, request.keys, self._max_response_bytes, is_all_scanned=is_all_scanned)
+        is_all_scanned = await group.catch_up()
+        return await explained_lanes(group, request.keys, self._max_response_bytes, is_all_scanned=is_all_scanned)
 
     @answers
     async def decide_lanes(self, request: pb.DecideLanesRequest, context: Context) -> pb.DecideLanesResponse:
         check_item_count(len(request.decisions))
         group = self._queues.group(request.group_id)
-        await group.scanner.catch_up()
+        await group.catch_up()
         return await decide_lanes(group, request.decisions)
 
     # --- records anew ------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class QueuesService:
         group = self._queues.group(request.group_id)
         if request.to.WhichOneof("at") is None:
             raise InvalidRequestError("the request says not where to go on: set `to`")
-        asked = list(dict.fromkeys(request.partitions)) or sorted(group.queue.done.partitions())
+        asked = list(dict.fromkeys(request.partitions)) or group.partitions()
         outcomes = await group.operations.rewind(
             read_start(request.to),
             asked,

@@ -11,10 +11,9 @@ from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedErro
 from logbroker.grpc_api.log.fetch import MAX_WAIT_MS
 from logbroker.grpc_api.queues.messages import session_lost
 from logbroker.grpc_api.status import item_status
-from logbroker.queues.delivery.packing import Delivered
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
-from logbroker.queues.machine.leases import Refusal
+from logbroker.queues.model.messages import Delivered
 from logbroker.queues.model.worker_messages import check_credit_bytes
 from logbroker.v1 import queues_pb2 as pb
 
@@ -47,20 +46,12 @@ class WorkerSessions:
         if delivered.session is None:
             return True
         token, key = delivered.session
-        session = self._group.queue.sessions.get(key)
-        return token in self._told or session is None or session.token != token
+        return token in self._told or not self._group.has_session(key, token)
 
     def is_void(self, delivered: Delivered) -> bool:
         """Whether records of a session were taken back before they were sent, as one before them was given back. After
         the answer to that the worker could not tell them from those that come again: they are not sent."""
-        if delivered.session is None:
-            return False
-        deliveries = self._group.queue.deliveries
-        last = delivered.first_receipt + delivered.count - 1
-        refusals: list[Refusal] = []
-        for part in deliveries.select(self._link.worker_id, last, last, refusals):
-            deliveries.refuse_settled(*part, refusals)
-        return bool(refusals)
+        return delivered.session is not None and self._link.is_void(delivered)
 
     def open(self, request: pb.OpenSession) -> None:
         """Open now, or wait for it as long as asked for; the stream goes on meanwhile."""
@@ -83,7 +74,7 @@ class WorkerSessions:
         )
         answer.key, answer.token, answer.state = opened.key, opened.token, opened.state
         answer.has_records = opened.has_records
-        answer.lock_ms = self._lock_ms
+        answer.lock_ms = self._group.lease_ms
         self._link.credit_session(opened.token, credit_bytes)
         self._told.add(opened.token)
 
@@ -95,7 +86,7 @@ class WorkerSessions:
         except LogbrokerError as error:
             self._refuse(answer, error)
         else:
-            answer.key, answer.token, answer.lock_ms = session.key, session.token, self._lock_ms
+            answer.key, answer.token, answer.lock_ms = session.key, session.token, self._group.lease_ms
             self._answer(answer)
 
     def close(self, request: pb.CloseSession) -> None:
@@ -106,7 +97,7 @@ class WorkerSessions:
 
     def _forget(self, token: int) -> None:
         self._told.discard(token)
-        self._link.seat.session_credit_bytes.pop(token, None)
+        self._link.forget_session(token)
 
     async def end(self) -> None:
         """Nobody waits for a session any more; what is closed is still answered."""
@@ -115,10 +106,6 @@ class WorkerSessions:
         tasks = (*self._openings, *self._closings)
         if tasks:
             await asyncio.wait(tasks)
-
-    @property
-    def _lock_ms(self) -> int:
-        return round(self._group.queue.settings.lease_seconds * 1000)
 
     def _begin(
         self,

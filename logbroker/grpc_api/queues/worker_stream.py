@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -34,14 +33,11 @@ from logbroker.grpc_api.queues.messages import (
 from logbroker.grpc_api.queues.worker_sessions import WorkerSessions
 from logbroker.grpc_api.status import Context
 from logbroker.pacing import Pace, in_turns
-from logbroker.queues.delivery.packing import Delivered
-from logbroker.queues.delivery.pull_line import HANDOUT_BYTES
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
-from logbroker.queues.machine.leases import Refusal
-from logbroker.queues.model.messages import SMALL_STEPS, steps_of
+from logbroker.queues.model.messages import SMALL_STEPS, Delivered, Refusal, steps_of
+from logbroker.queues.model.worker_messages import HANDOUT_BYTES
 from logbroker.queues.registry import QueueGroupRegistry
-from logbroker.types import TopicId
 from logbroker.v1 import queues_pb2 as pb
 
 MAX_ANSWERS_DUE: Final = 64
@@ -145,9 +141,8 @@ class WorkerStream:
             raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
         group = self._queues.group(request.hello.group_id)
         link = await group.connect(await read_hello(request.hello))
-        link.seat.max_bytes = partial(self._budget.allowance, HANDOUT_BYTES)
-        queue = group.queue
-        welcome = welcome_message(topic_name(self._engine, TopicId(queue.topic_id)), queue.settings, queue.life, link)
+        link.bound_handouts(self._budget.allowance)
+        welcome = welcome_message(topic_name(self._engine, group.topic_id), group.settings, group.life, link)
         self._answer(welcome)
         return group, link
 
@@ -295,13 +290,12 @@ class WorkerStream:
                 await self._all_answered()
             if sessions.is_void(delivered):
                 self._unsent = None
-                last_receipt = delivered.first_receipt + delivered.count - 1
-                group.release(link.worker_id, [(delivered.first_receipt, last_receipt)])
+                link.drop(delivered)
                 continue
-            link.seat.sent(len(delivered.batches), delivered.session[0] if delivered.session is not None else 0)
+            link.sending(delivered)
             self._unsent, self._unsure = None, delivered
             try:
-                await self._send_deliveries(delivered, round(group.queue.settings.lease_seconds * 1000))
+                await self._send_deliveries(delivered, group.lease_ms)
                 self._unsure = None
             except grpc.aio.InternalError:
                 self._answers.clear()

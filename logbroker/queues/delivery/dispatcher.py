@@ -9,9 +9,10 @@ from typing import Final
 
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues.context import GroupContext
-from logbroker.queues.delivery.packing import Delivered, Unreadable, pack
-from logbroker.queues.delivery.pull_line import HANDOUT_BYTES, PullLine, PullRequest, Turn
-from logbroker.queues.model.messages import Granted, Nack, Settlement
+from logbroker.queues.delivery.packing import Unreadable, pack
+from logbroker.queues.delivery.pull_line import PullLine, PullRequest, Turn
+from logbroker.queues.model.messages import Delivered, Granted, Nack, Settlement
+from logbroker.queues.model.worker_messages import HANDOUT_BYTES
 from logbroker.queues.records.fetch import LATER, Records
 from logbroker.queues.scan.scanner import Scanner
 

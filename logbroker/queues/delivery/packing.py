@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from logbroker.errors import LogbrokerError
-from logbroker.queues.model.messages import Granted
+from logbroker.queues.model.messages import Delivered, Granted, Session
 from logbroker.queues.model.record_id import offset_of, partition_of
 from logbroker.queues.records.batch_cache import Found
 from logbroker.queues.records.decoder import in_decoder_if
@@ -33,26 +33,6 @@ _WHOLE_SHARE: Final = 4
 """A batch is handed on whole for the sake of such a part of it: the worker leaves out the rest for less than it would
 cost here to decode and encode that part."""
 _NO_TIMESTAMP: Final = -1
-
-Session = tuple[int, bytes]
-"""Token and ordering key."""
-
-
-class Delivered(msgspec.Struct, gc=False):
-    """One message to a worker: records of consecutive receipts. See `Deliveries` in queues.proto."""
-
-    first_receipt: int
-    count: int
-    batches: bytes
-    """Whole record batches, one after the other, that hold the records in the order of their receipts."""
-    partitions: list[int]
-    """By record; of records that are handed on as they lie in the log, only that of the first, as `offsets`."""
-    offsets: list[int]
-    attempts: list[int]
-    """Empty: all are first attempts."""
-    redelivered: list[bool]
-    """Empty: none was."""
-    session: Session | None = None
 
 
 class Unreadable(msgspec.Struct, gc=False):

@@ -22,12 +22,11 @@ from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.messages import Granted
 from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.worker_messages import HANDOUT_BYTES
 from logbroker.queues.scan.barriers import NO_MARK
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.bands import Band
 
-HANDOUT_BYTES: Final = 1024 * 1024
-"""About as much is handed out to a worker at a time, at most."""
 HANDOUT_RECORDS: Final = 8192
 _WEIGHT: Final = 0.2
 """Of the newest handout, in the mean size of records."""

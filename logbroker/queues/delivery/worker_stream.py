@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.queues.delivery.dispatcher import Dispatcher
-from logbroker.queues.delivery.packing import Delivered
 from logbroker.queues.delivery.pull_line import PullRequest
 from logbroker.queues.delivery.session_waiters import SessionWaiters
-from logbroker.queues.machine.leases import Refusal
-from logbroker.queues.model.messages import Granted, Settlement
+from logbroker.queues.model.messages import Delivered, Granted, Refusal, Settlement
 from logbroker.queues.model.worker_messages import (
+    HANDOUT_BYTES,
     MAX_CREDIT_BYTES,
     Hello,
     ListedSession,
@@ -39,6 +39,8 @@ class WorkerHost(Protocol):
     async def settle_in_turns(
         self, worker_id: str, settlement: Settlement
     ) -> Sequence[asyncio.Future[list[Refusal]]]: ...
+    def is_void(self, worker_id: str, receipts: tuple[int, int]) -> bool: ...
+    def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None: ...
     def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None: ...
     async def goodbye(self, link: WorkerLink) -> None: ...
     def disconnected(self, link: WorkerLink) -> None: ...
@@ -76,6 +78,10 @@ class WorkerLink:
         self._error: LogbrokerError | None = None
         self._over = asyncio.Event()
 
+    def bound_handouts(self, allowance: Callable[[int], int]) -> None:
+        """Let what is handed out at once take no more bytes than `allowance` says of so many, at that moment."""
+        self.seat.max_bytes = partial(allowance, HANDOUT_BYTES)
+
     # --- what the worker does ----------------------------------------------------------------------------------------
 
     def add_credit(self, records: int) -> None:
@@ -103,6 +109,10 @@ class WorkerLink:
         """Let so much of a session be sent; None: not bounded."""
         if credit_bytes is not None:
             self.seat.session_credit_bytes[token] = credit_bytes
+
+    def forget_session(self, token: int) -> None:
+        """A session is over: its credit in bytes is."""
+        self.seat.session_credit_bytes.pop(token, None)
 
     def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
         """Settle at once; the future has what was refused as soon as all else is synced."""
@@ -152,6 +162,18 @@ class WorkerLink:
             self._unsent += await self._group.handouts.next(self.seat, sessions=True)
         return self._unsent.popleft()
 
+    def is_void(self, delivered: Delivered) -> bool:
+        """Whether some of these records, which were not sent yet, were taken back from the worker meanwhile."""
+        return self._group.is_void(self.worker_id, _receipts(delivered))
+
+    def drop(self, delivered: Delivered) -> None:
+        """Give back what is not sent."""
+        self._group.release(self.worker_id, [_receipts(delivered)])
+
+    def sending(self, delivered: Delivered) -> None:
+        """This is about to be written: it takes of the credit in bytes."""
+        self.seat.sent(len(delivered.batches), 0 if delivered.session is None else delivered.session[0])
+
     def put_back(self, delivered: Delivered) -> None:
         """The stream broke before this was written: it is given back, uncounted, when the link ends."""
         if self.connected:
@@ -161,8 +183,7 @@ class WorkerLink:
         """The stream broke while this was written: the worker may have it, and keeps it for the grace as all else. If
         it does not come back by then, no attempt counts. Where it came back meanwhile, it has said what it has."""
         if self.connected:
-            last_receipt = delivered.first_receipt + delivered.count - 1
-            self._group.excuse(self.worker_id, [(delivered.first_receipt, last_receipt)])
+            self._group.excuse(self.worker_id, [_receipts(delivered)])
 
     async def ended(self) -> LogbrokerError | None:
         """Wait until the link is at its end, and return the error that the stream is to end with; None: it said
@@ -178,3 +199,8 @@ class WorkerLink:
         unsent = list(self._unsent)
         self._unsent.clear()
         return unsent
+
+
+def _receipts(delivered: Delivered) -> tuple[int, int]:
+    """The first and the last."""
+    return delivered.first_receipt, delivered.first_receipt + delivered.count - 1

@@ -19,13 +19,12 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
-import msgspec
-
-from logbroker.errors import LogbrokerError, NotHolderError
+from logbroker.errors import NotHolderError
 from logbroker.group_runtime.deadline_heap import DeadlineHeap
 from logbroker.queues.model.holders import Grant, LeaseHolder, WorkerSession
 from logbroker.queues.model.lane import Lane
 from logbroker.queues.model.lost_receipts import Loss, LostReceipts
+from logbroker.queues.model.messages import Refusal
 
 COUNTER_BITS: Final = 44
 MAX_COUNTED_LIFE: Final = (1 << 19) - 1
@@ -35,14 +34,6 @@ FIRST_LIFE: Final = 1 << COUNTER_BITS
 LOST_AT_ONCE: Final = 1_000
 """Deliveries that are taken back in one go: each fails, which takes some microseconds."""
 _COMPACT_AT: Final = 64
-
-
-class Refusal(msgspec.Struct, gc=False):
-    """Receipts of a settlement, `first` to `last`, that were refused."""
-
-    first: int
-    last: int
-    error: LogbrokerError
 
 
 def end_of_life(life: int) -> int:

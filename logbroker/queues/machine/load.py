@@ -8,9 +8,9 @@ from logbroker.errors import CorruptLogError
 from logbroker.queues.machine.leases import COUNTER_BITS, end_of_life
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.machine.successors import ChunkStore
-from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.settings import GROUP_TYPE, QueueGroupSettings
 from logbroker.queues.state.dead_letter_intents import Route
-from logbroker.queues.state.rows import GROUP_TYPE, HEADER_ROW, SETTINGS_ROW, decode, decode_header
+from logbroker.queues.state.rows import HEADER_ROW, SETTINGS_ROW, decode, decode_header
 
 
 def load_queue(

@@ -32,7 +32,7 @@ from logbroker.queues.machine.ages import Ages
 from logbroker.queues.machine.alteration import Alteration
 from logbroker.queues.machine.fifo import FifoLine
 from logbroker.queues.machine.lane_index import LaneIndex
-from logbroker.queues.machine.leases import FIRST_LIFE, Deliveries, Refusal
+from logbroker.queues.machine.leases import FIRST_LIFE, Deliveries
 from logbroker.queues.machine.outcomes import Outcomes
 from logbroker.queues.machine.parts import MachineParts
 from logbroker.queues.machine.reconnect_grace import ReconnectGraces
@@ -43,9 +43,9 @@ from logbroker.queues.machine.stalled_lanes import StalledLanes
 from logbroker.queues.machine.successors import ChunkStore
 from logbroker.queues.machine.worker_lifecycle import WorkerLifecycle
 from logbroker.queues.model.lane import Lane, Run
-from logbroker.queues.model.messages import Granted, Outputs, PriorityCounts, Settlement, Tally
+from logbroker.queues.model.messages import Granted, Outputs, PriorityCounts, Refusal, Settlement, Tally
 from logbroker.queues.model.record_id import Moment, place_of
-from logbroker.queues.model.settings import Ordering, QueueGroupSettings
+from logbroker.queues.model.settings import GROUP_TYPE, Ordering, QueueGroupSettings
 from logbroker.queues.priority.policy import levels_of
 from logbroker.queues.records.columns import Block
 from logbroker.queues.state.change_set import ChangeSet
@@ -55,7 +55,7 @@ from logbroker.queues.state.failures import Failures
 from logbroker.queues.state.origins import Origins
 from logbroker.queues.state.redelivery import Redelivery
 from logbroker.queues.state.replacements import Replacements
-from logbroker.queues.state.rows import GROUP_TYPE, HEADER_ROW, VERSION, HeaderRow, upsert
+from logbroker.queues.state.rows import HEADER_ROW, VERSION, HeaderRow, upsert
 from logbroker.record.bands import Band
 from logbroker.record.message_headers import DEFAULT_PRIORITY
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from logbroker.errors import InvalidRequestError, LogbrokerError
-from logbroker.queues.machine.leases import Deliveries, Refusal, Settled, merged
+from logbroker.queues.machine.leases import Deliveries, Settled, merged
 from logbroker.queues.machine.outcomes import Outcomes
 from logbroker.queues.machine.sessions import Sessions
 from logbroker.queues.machine.stalled_lanes import StalledLanes
-from logbroker.queues.model.messages import Extension, Nack, Settlement
+from logbroker.queues.model.messages import Extension, Nack, Refusal, Settlement
 from logbroker.queues.model.record_id import Moment
 from logbroker.queues.model.settings import check_delay, check_lease
 

@@ -20,7 +20,7 @@ import msgspec
 from logbroker.queues.machine.delay_queue import DelayQueue
 from logbroker.queues.machine.lane_index import LaneIndex
 from logbroker.queues.model.lane import BLOCKED, DEAD_LETTERING, NO_PLACE, PARKED, WAITING, Lane
-from logbroker.queues.model.messages import Notice, NoticeKind
+from logbroker.queues.model.messages import MAX_REASON_CHARACTERS, Notice, NoticeKind
 from logbroker.queues.model.record_id import OFFSET_MASK, Moment, offset_of, partition_of
 from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
 from logbroker.queues.state import failures as retry
@@ -184,7 +184,7 @@ class StalledLanes:
 
     def _exhaust(self, key: bytes | None, place: int, reason: str, state: int, kind: NoticeKind) -> None:
         self._failures.set_state(place, state)
-        self._changes.notices.append(Notice(kind, key, place, reason[: retry.MAX_REASON_CHARACTERS]))
+        self._changes.notices.append(Notice(kind, key, place, reason[:MAX_REASON_CHARACTERS]))
 
     def _park(self, lane: Lane, failure: Failure) -> None:
         if lane.key is not None:

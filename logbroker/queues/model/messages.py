@@ -10,9 +10,13 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.engine import StateEvent
+from logbroker.errors import LogbrokerError
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.lost_receipts import Loss
 from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT
+
+MAX_REASON_CHARACTERS: Final = 256
+"""Of why a delivery failed; more is cut off."""
 
 # Of a `Pace`:
 ACK_STEPS: Final = 1
@@ -88,6 +92,35 @@ class Settlement(msgspec.Struct, gc=False):
     """Of deliveries of a session: its lock ends so late at least."""
     states: Sequence[SessionWrite] = ()
     """Written with the acks, or else nothing of the settlement is done."""
+
+
+class Refusal(msgspec.Struct, gc=False):
+    """Receipts of a settlement, `first` to `last`, that were refused."""
+
+    first: int
+    last: int
+    error: LogbrokerError
+
+
+Session = tuple[int, bytes]
+"""Token and ordering key."""
+
+
+class Delivered(msgspec.Struct, gc=False):
+    """One message to a worker: records of consecutive receipts. See `Deliveries` in queues.proto."""
+
+    first_receipt: int
+    count: int
+    batches: bytes
+    """Whole record batches, one after the other, that hold the records in the order of their receipts."""
+    partitions: list[int]
+    """By record; of records that are handed on as they lie in the log, only that of the first, as `offsets`."""
+    offsets: list[int]
+    attempts: list[int]
+    """Empty: all are first attempts."""
+    redelivered: list[bool]
+    """Empty: none was."""
+    session: Session | None = None
 
 
 class LetterProducer(msgspec.Struct, frozen=True, array_like=True):

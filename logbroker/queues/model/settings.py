@@ -65,6 +65,7 @@ class OnUndecodable(enum.Enum):
     """It goes to the dead-letter topic as it is, as one record."""
 
 
+GROUP_TYPE: Final = "queue"
 MAX_KEY_HEADER_BYTES: Final = 255
 MAX_WEIGHT: Final = 1_000_000
 

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from logbroker.errors import CorruptLogError
+from logbroker.queues.model.messages import MAX_REASON_CHARACTERS
 from logbroker.queues.model.record_id import OFFSET_MASK, partition_of
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.state.change_set import ChangedRows, ChangeSet
@@ -23,7 +24,6 @@ from logbroker.queues.state.rows import FAILURE_ROW, decode, place_in, place_key
 
 MAX_REASONS: Final = 8
 """The last ones are kept."""
-MAX_REASON_CHARACTERS: Final = 256
 
 RETRYING: Final = 0
 BLOCKED: Final = 1

@@ -61,7 +61,6 @@ ROUND_ROW: Final = b"w"
 ROOM_ROW: Final = b"l"
 ORIGIN_ROW: Final = b"b"
 
-GROUP_TYPE: Final = "queue"
 VERSION: Final = 1
 PAGE_SHIFT: Final = 15
 PAGES_SHIFT: Final = PARTITION_SHIFT - PAGE_SHIFT

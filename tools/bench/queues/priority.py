@@ -15,7 +15,7 @@ from logbroker.client.admin.queue_admin import QueueAdmin
 from logbroker.client.admin.queue_descriptions import QueueSettings
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import LogbrokerError
-from logbroker.queues.scan.index_cache.files import DIRECTORY
+from logbroker.queues.registry import INDEX_DIRECTORY
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 from logbroker.tools.bench.harness.measure import TOPIC, Row, Setup
 from logbroker.tools.bench.queues.queue_brokers import (
@@ -146,7 +146,7 @@ async def _restarted_ms(broker: EmbeddedBroker, admin: QueueAdmin, *, forget: bo
     """Stop the broker and start it again; return what it says that the index took (ms)."""
     broker.stop()
     if forget:
-        shutil.rmtree(broker.data_dir / DIRECTORY)
+        shutil.rmtree(broker.data_dir / INDEX_DIRECTORY)
     before = broker.log_path.stat().st_size
     broker.start()
     # Whoever asked the broker for it meanwhile would hold it up.

@@ -1,0 +1,132 @@
+"""A queue group as people are told of it: its settings, numbers, workers and partitions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from logbroker.engine import LogEngine
+from logbroker.errors import LogbrokerError
+from logbroker.pacing import Pace, Steps, in_large_steps, in_turns
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.machine.inspect import Alarm, Counts
+from logbroker.queues.model.messages import PriorityCounts, Tally
+from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.starts import UNSEEN_END
+from logbroker.types import TopicId
+
+# Of a `Pace`:
+DESCRIBED_STEPS: Final = 200
+"""What describing a queue group takes beside its lists."""
+PARTITION_STEPS: Final = 6
+
+
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that is connected, or may still come back."""
+
+    worker_id: str
+    client_name: str
+    in_flight: int
+    credit: int
+    sessions: int
+    connected: bool
+
+
+class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a queue group has come in a partition. An offset is -1 where it is not known yet."""
+
+    partition: int
+    floor: int
+    """All below it is done."""
+    scanned: int
+    end: int
+    """The high watermark."""
+    error: LogbrokerError | None
+    """Why it cannot be read."""
+
+
+class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue group at one moment."""
+
+    group_id: str
+    topic_id: TopicId
+    settings: QueueGroupSettings
+    state: str
+    counts: Counts
+    tally: Tally
+    delivered: int
+    dead_lettered: int
+    alarms_raised: int
+    unscanned: int
+    """Records, about."""
+    copied_bytes: int
+    workers: list[WorkerReport]
+    partitions: list[PartitionProgress]
+    alarms: list[Alarm]
+    priorities: list[PriorityCounts]
+
+
+async def describe_group(engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float) -> QueueGroupReport:
+    """Look at all lanes that are blocked or parked, and at all partitions; all that is told is of one moment, where
+    these are not very many. Waits so long for the scan. Raises UnknownGroupError where the group goes meanwhile."""
+    await group.catch_up(wait_seconds)
+    described = await in_turns(in_large_steps(_describe(engine, group)), pace)
+    await pace.step(DESCRIBED_STEPS + len(described.workers) + PARTITION_STEPS * len(described.partitions))
+    return described
+
+
+def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
+    queue = group.queue
+    alarms = yield from group.alarms.checking()
+    partitions: list[PartitionProgress] = []
+    copied_bytes = 0
+    for partition in group.partitions():
+        partitions.append(_partition(engine, group, partition))
+        copied_bytes += group.hold.copies.size_bytes(partition)
+        yield PARTITION_STEPS + 1
+    unscanned = yield from group.scanner.count_unscanned()
+    workers: list[WorkerReport] = []
+    for link in list(group.links.values()):
+        worker = queue.deliveries.worker(link.worker_id)
+        workers.append(
+            WorkerReport(
+                worker_id=link.worker_id,
+                client_name=link.client_name,
+                in_flight=worker.in_flight,
+                credit=link.seat.credit,
+                sessions=len(worker.sessions),
+                connected=link.connected,
+            )
+        )
+        yield 2
+    counts = yield from group.operator.count_lanes()
+    return QueueGroupReport(
+        group_id=group.group_id,
+        topic_id=group.topic_id,
+        settings=group.latest_settings,
+        state=group.state,
+        counts=counts,
+        tally=msgspec.structs.replace(queue.tally),
+        delivered=group.handouts.line.delivered,
+        dead_lettered=group.dead_lettering.sent,
+        alarms_raised=group.alarms.raised,
+        unscanned=unscanned,
+        copied_bytes=copied_bytes,
+        workers=workers,
+        partitions=partitions,
+        alarms=alarms,
+        priorities=list(queue.priority_counts()),
+    )
+
+
+def _partition(engine: LogEngine, group: QueueGroup, partition: int) -> PartitionProgress:
+    floor, scanned, end = group.queue.done.floor(partition), group.queue.position(partition), -1
+    if floor >= UNSEEN_END:
+        floor = scanned = -1
+    error: LogbrokerError | None = group.scanner.stopped.get(partition)
+    try:
+        end = engine.partition_facts(group.topic_id, partition).high_watermark
+    except LogbrokerError as unknown:
+        error = unknown.as_value()
+    return PartitionProgress(partition=partition, floor=floor, scanned=scanned, end=end, error=error)

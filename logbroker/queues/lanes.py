@@ -1,0 +1,186 @@
+"""What an operator sees of the lanes of a queue group: why they stand, and which of them to look at first."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from logbroker.pacing import Pace, in_turns
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.machine.inspect import LaneFacts
+from logbroker.queues.model.lane import IN_SESSION, NO_PLACE, Lane, lane_key
+from logbroker.queues.model.record_id import partition_of
+from logbroker.record.codec import LogRecord
+
+MAX_DATED: Final = 1_000
+"""Lanes whose heads are read for one answer: for a date that is in no index."""
+SLICE_LANES: Final = 1_000
+"""That are looked at in one go."""
+MOMENT_LANES: Final = 500
+"""That are told of as they are at one moment."""
+# Of a `Pace`:
+EXPLAINED_STEPS: Final = 15
+HASHED_PER_STEP: Final = 1_000
+"""Bytes of a key."""
+
+IDLE: Final = "idle"
+NOT_SCANNED: Final = "not scanned"
+"""Nothing of it waits as far as the log is scanned, which is not all of it."""
+
+
+class LaneOrder(enum.Enum):
+    """Which lanes come first."""
+
+    HOTTEST = "hottest"
+    """Those of the most records."""
+    OLDEST = "oldest"
+    """Those whose first record is the oldest."""
+    HELD = "held"
+    """Those that stand, and have failed the longest ago."""
+    WAITING = "waiting"
+    """Those that wait for a time, and go on the soonest."""
+
+
+class ToldLane(NamedTuple):
+    """A lane at one moment, and the timestamp of its head; -1: not known."""
+
+    facts: LaneFacts
+    timestamp_ms: int
+
+
+class ExplainedLane(NamedTuple):
+    """What is known of the lane of a key; `told` None: nothing of it waits, `state` says as far as what is scanned."""
+
+    key: bytes
+    told: ToldLane | None
+    state: str
+
+
+async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace) -> tuple[int, list[ToldLane]]:
+    """Choose up to `top` lanes, by what they are while all are gone through; then tell of these what they are at one
+    moment. Returns of how many, and them, the first in the order first."""
+    operator = group.operator
+
+    def has_records(lane: Lane) -> bool:
+        return operator.first_of(lane) != NO_PLACE
+
+    if order is LaneOrder.HELD:
+        lanes = await in_turns(operator.held_lanes(), pace)
+        chosen = await _most(top, lanes, lambda lane: -_held_since(group, lane), pace)
+        told = [facts for facts in await _facts(group, chosen, operator.is_held, pace) if facts is not None]
+        told.sort(key=lambda facts: 0 if facts.failure is None else facts.failure.last_ms)
+        dates = await _dates(group, told[:MAX_DATED])
+    elif order is LaneOrder.WAITING:
+        lanes = await in_turns(operator.waiting_lanes(), pace)
+
+        def soonest(lane: Lane) -> float:
+            return -operator.due(lane) if operator.is_waiting(lane) else -math.inf
+
+        chosen = await _most(top, lanes, soonest, pace)
+        told = [facts for facts in await _facts(group, chosen, operator.is_waiting, pace) if facts is not None]
+        told.sort(key=lambda facts: facts.due_in_seconds)
+        dates = await _dates(group, told[:MAX_DATED])
+    elif order is LaneOrder.HOTTEST:
+        lanes = await in_turns(operator.all_lanes(), pace)
+        chosen = await _most(top, lanes, operator.size, pace)
+        told = [facts for facts in await _facts(group, chosen, has_records, pace) if facts is not None]
+        told.sort(key=lambda facts: -facts.waiting)
+        dates = await _dates(group, told[:MAX_DATED])
+    else:
+        lanes = await in_turns(operator.all_lanes(), pace)
+        chosen = await _oldest(top, lanes, operator.first_of, pace)
+        told = [facts for facts in await _facts(group, chosen, has_records, pace) if facts is not None]
+        dates = await _dates(group, told)
+        told.sort(key=lambda facts: (dates.get(facts.head, -1) < 0, dates.get(facts.head, -1)))
+        del told[top:]
+    return len(lanes), [ToldLane(facts, dates.get(facts.head, -1)) for facts in told]
+
+
+async def explain_lanes(
+    group: QueueGroup, keys: Sequence[bytes], pace: Pace, *, is_all_scanned: bool
+) -> list[ExplainedLane]:
+    """Tell of the lanes of these keys why they stand, all at one moment where they are not very many.
+
+    `is_all_scanned`: all that was readable when the request came, so that what is not there is not in the log.
+    """
+    absent = IDLE if is_all_scanned else NOT_SCANNED
+    named: list[Lane] = []
+    for key in keys:
+        named.append(Lane(lane_key(key), NO_PLACE, IN_SESSION))
+        await pace.step(2 + len(key) // HASHED_PER_STEP)
+    told = await _facts(group, named, lambda _: True, pace)
+    dates = await _dates(group, [facts for facts in told if facts is not None][:MAX_DATED])
+    return [
+        ExplainedLane(lane.key or b"", None, absent)
+        if facts is None
+        else ExplainedLane(facts.key or b"", ToldLane(facts, dates.get(facts.head, -1)), facts.state)
+        for lane, facts in zip(named, told, strict=True)
+    ]
+
+
+async def _facts(
+    group: QueueGroup, found: Sequence[Lane], is_asked_for: Callable[[Lane], bool], pace: Pace
+) -> list[LaneFacts | None]:
+    """What holds now of lanes that were found or named some time ago, `MOMENT_LANES` of them at one moment; None: the
+    lane is no more, or is not asked for any more."""
+    operator = group.operator
+    explanation = operator.explanation(lane.key for lane in found if lane.key is not None)
+    told: list[LaneFacts | None] = []
+    for start in range(0, len(found), MOMENT_LANES):
+        if start:
+            await pace.step(MOMENT_LANES * EXPLAINED_STEPS)
+        await in_turns(explanation.catch_up(), pace)
+        now = group.moment()
+        for each in found[start : start + MOMENT_LANES]:
+            lane = operator.as_it_is(each)
+            told.append(explanation.of(lane, now) if lane is not None and is_asked_for(lane) else None)
+    return told
+
+
+async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], float], pace: Pace) -> list[Lane]:
+    """The lanes of the most weight, most first; of equal weight, those that come first."""
+    best: list[tuple[float, int, Lane]] = []
+    for start in range(0, len(lanes), SLICE_LANES):
+        # What weighs less than all that was found so far is not even compared.
+        for number, lane in enumerate(lanes[start : start + SLICE_LANES], start):
+            entry = weight(lane), -number, lane
+            if len(best) < count:
+                heapq.heappush(best, entry)
+            elif entry > best[0]:
+                heapq.heapreplace(best, entry)
+        await pace.step(SLICE_LANES)
+    best.sort(reverse=True)
+    await pace.step(len(best))
+    return [lane for *_, lane in best]
+
+
+async def _oldest(count: int, lanes: Sequence[Lane], first_of: Callable[[Lane], int], pace: Pace) -> list[Lane]:
+    """The lanes whose heads have the lowest offsets of their partitions: among them are the oldest ones."""
+    by_partition: dict[int, list[tuple[int, int, Lane]]] = {}
+    for start in range(0, len(lanes), SLICE_LANES):
+        for number, lane in enumerate(lanes[start : start + SLICE_LANES], start):
+            if (head := first_of(lane)) != NO_PLACE:
+                by_partition.setdefault(partition_of(head), []).append((head, number, lane))
+        share = min(count, max(1, MAX_DATED // max(1, len(by_partition))))
+        for partition, found in by_partition.items():
+            if len(found) > share:
+                by_partition[partition] = heapq.nsmallest(share, found)
+        await pace.step(2 * SLICE_LANES)
+    return [lane for found in by_partition.values() for *_, lane in found][:MAX_DATED]
+
+
+def _held_since(group: QueueGroup, lane: Lane) -> int:
+    failure = group.queue.held.failure_of(lane)
+    return 0 if failure is None else failure.last_ms
+
+
+async def _dates(group: QueueGroup, told: Iterable[LaneFacts]) -> dict[int, int]:
+    """The timestamps of heads, by place; of those that can be read."""
+    heads = sorted({facts.head for facts in told} - {NO_PLACE})
+    records = await group.records.fetch(heads) if heads else []
+    return {
+        head: record.timestamp_ms for head, record in zip(heads, records, strict=True) if isinstance(record, LogRecord)
+    }
