@@ -403,7 +403,7 @@ class StateStore(Protocol):
     `scope` names an owner (one group, one queue); scopes never see each other's keys. Keys: 1-255 bytes.
     """
 
-    def check_room(self, use: DiskUse) -> None:
+    def check_room(self, use: DiskUse = DiskUse.USES_RESERVE) -> None:
         """Raises DiskFullError while no such change is to be begun, as the disk is nearly full, and OverloadedError
         where the store itself is. Ask before anything is changed: `commit` stores what was decided."""
         ...

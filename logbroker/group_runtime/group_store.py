@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 
-from logbroker.engine import DiskUse, StateEvent, StateStore
+from logbroker.engine import StateEvent, StateStore
 from logbroker.errors import (
     CorruptLogError,
     InvalidGroupIdError,
@@ -94,10 +94,8 @@ class GroupStore:
         self._type = group_type
         self._scope = f"{GROUP_SCOPE}{group_id}"
         self._is_stored = is_stored
-
-    def check_room(self, use: DiskUse) -> None:
+        self.check_room: Callable[..., None] = store.check_room
         """See `StateStore.check_room`."""
-        self._store.check_room(use)
 
     async def load(self) -> Mapping[bytes, bytes]:
         return await self._store.load(self._scope)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 
 from logbroker.clock import Clock
-from logbroker.engine import DiskUse, LogEngine, StateEvent
+from logbroker.engine import LogEngine, StateEvent
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.group_runtime.group_commit import GroupCommit
 from logbroker.group_runtime.group_store import GroupStore
@@ -40,11 +40,14 @@ class GroupContext:
         self.commits = GroupCommit(f"queue group {group_id}", store, self._gather, on_synced, on_failed)
         self.error: LogbrokerError | None = None
         """What the group has ended with."""
+        self.is_over = False
+        """The group has ended, or is about to stop."""
         self.is_frozen = False
         """The broker stops: nothing is handed out any more."""
         self.serving_due = False
         """`serve` is about to be called."""
-        self._store = store
+        self.check_room: Callable[..., None] = store.check_room
+        """See `StateStore.check_room`: ask before anything is begun that is to be stored."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
 
@@ -63,10 +66,13 @@ class GroupContext:
             self.serving_due = True
             self._loop.call_soon(self.serve)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the group has ended, or is about to stop."""
-        return self.is_frozen or self.error is not None
+    def freeze(self) -> None:
+        """The broker stops."""
+        self.is_frozen = self.is_over = True
+
+    def end(self, error: LogbrokerError) -> None:
+        """The group has ended with this."""
+        self.error, self.is_over = error, True
 
     def check_serving(self, *, settling: bool = False) -> None:
         """Raises what the group has ended with, or BrokerUnavailableError; `settling`: not where it is about to stop,
@@ -75,10 +81,6 @@ class GroupContext:
             raise self.error.anew()
         if self.is_frozen and not settling:
             raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
-
-    def check_room(self, use: DiskUse = DiskUse.USES_RESERVE) -> None:
-        """Raises DiskFullError or OverloadedError where nothing is to be begun that is to be stored."""
-        self._store.check_room(use)
 
     def stored(self, rows: Sequence[StateEvent]) -> asyncio.Future[None]:
         """Return a future that is done when rows are synced, with all that happened up to now."""

@@ -306,7 +306,7 @@ class QueueGroup:
 
     def _is_used(self) -> bool:
         """Whether anybody waits for records, or may at any moment."""
-        return bool(self.roster.links) or self.handouts.line.is_waited_in or self.openings.are_waited_for
+        return bool(self.roster.links or self.handouts.line.is_waited_in or self.openings.waiting)
 
     def _on_scanned(self) -> None:
         self.roster.scanned()
@@ -316,18 +316,19 @@ class QueueGroup:
         self._context.serving_due = False
         if self._context.is_over:
             return
-        has_room = self._has_room()
-        if has_room:
-            self.handouts.line.serve_sessions()
-        if has_room and not self.reserved and self._has_numbers():
-            self.openings.serve()
-            self.handouts.line.serve()
+        line, openings, offered = self.handouts.line, self.openings, self.queue.lanes.offered
+        if (offered or openings.waiting or self.queue.ready_records()) and self._has_room():
+            if offered:
+                line.serve_sessions()
+            if not self.reserved and self._has_numbers():
+                openings.serve()
+                line.serve()
         self.scanner.wake()
         self._arm()
 
     def _has_room(self) -> bool:
         """Whether what is handed out now can be settled: else it would be worked on in vain, and use up attempts."""
-        if self.handouts.line.is_waited_in or self.openings.are_waited_for:
+        if self.handouts.line.is_waited_in or self.openings.waiting:
             try:
                 self.check_room()
             except (DiskFullError, OverloadedError):
@@ -364,8 +365,10 @@ class QueueGroup:
             self._let_go(outputs.discarded)
         if not self._context.is_over:
             self.dead_lettering.send(outputs.dead_letters)
-        self.alarms.tell(outputs.notices)
-        self.roster.tell_lost(outputs.lost_sessions)
+        if outputs.notices:
+            self.alarms.tell(outputs.notices)
+        if outputs.lost_sessions:
+            self.roster.tell_lost(outputs.lost_sessions)
 
     def _let_go(self, discarded: list[Any]) -> None:
         """Free what was forgotten, beside everything else."""
@@ -414,6 +417,7 @@ class QueueGroup:
             self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
             self._loop.create_task(self.redriving.finish(), name=f"redrive of queue group {self.group_id}"),
         ]
+        self._has_numbers()  # The first who comes does not wait for them.
         self._context.serve_soon()
 
     async def _scan(self) -> None:
@@ -451,7 +455,7 @@ class QueueGroup:
 
     def freeze(self) -> None:
         """The broker stops: nothing is handed out any more, and streams that break are not their workers' fault."""
-        self._context.is_frozen = True
+        self._context.freeze()
         self._timer.stop()
         error = BrokerUnavailableError("the broker is stopping; connect again once it is back")
         self.openings.close(error)
@@ -464,8 +468,9 @@ class QueueGroup:
         self.sidecar.close()
         with suppress(StorageFailedError):
             await self._commits.synced(None, self.queue.stop_events())
-        self._context.error = self._context.error or BrokerUnavailableError("the broker has stopped")
-        self._commits.close(self._context.error)
+        error = self._context.error or BrokerUnavailableError("the broker has stopped")
+        self._context.end(error)
+        self._commits.close(error)
 
     async def end(self, error: LogbrokerError) -> None:
         """The group is no more: all streams end with the error, and nothing is stored any more."""
@@ -478,7 +483,7 @@ class QueueGroup:
         self._let_go(self.queue.clear())
 
     def _send_home(self, error: LogbrokerError) -> None:
-        self._context.error = error
+        self._context.end(error)
         self._timer.stop()
         self.roster.end_all(error)
         self.openings.close(error)

@@ -109,7 +109,7 @@ def _taken(worker: SyncWorker, now: float, *, in_session: bool) -> tuple[list[An
     taken = worker.take(3, now, None if session is None else session.buffer)
     if session is not None:
         session.set_state(b"after")
-    worker.in_flight.outbox.asleep()
+    worker.in_flight.outbox.awake = False
     return taken, session
 
 

@@ -123,7 +123,7 @@ class Store:
     async def load(self, scope: str) -> dict[bytes, bytes]:
         return dict(self.rows)
 
-    def check_room(self, use: DiskUse) -> None:
+    def check_room(self, use: DiskUse = DiskUse.USES_RESERVE) -> None:
         pass
 
     async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:

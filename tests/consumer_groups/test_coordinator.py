@@ -46,7 +46,7 @@ class HeldStore:
     async def load(self, scope: str) -> dict[bytes, bytes]:
         return dict(self.rows)
 
-    def check_room(self, use: DiskUse) -> None:
+    def check_room(self, use: DiskUse = DiskUse.USES_RESERVE) -> None:
         pass
 
     async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:

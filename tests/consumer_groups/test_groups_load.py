@@ -50,7 +50,7 @@ class CountingStore:
         assert table.stage(TopicCommit(TOPIC, numbers, numbers, [], []), None, lambda *_: END, 0) == []
         return {event.key: Row(event.value or b"") for event in table.take_staged().events()}
 
-    def check_room(self, use: DiskUse) -> None:
+    def check_room(self, use: DiskUse = DiskUse.USES_RESERVE) -> None:
         pass
 
     async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:

@@ -193,7 +193,7 @@ async def test_who_waits_for_a_session_that_is_taken_costs_little(
         holder.add_credit(1)
         taken = await next_of(holder), await next_of(holder)
         waiting = [asyncio.create_task(link.open_session(key, wait_seconds=10)) for key in (b"a", b"b")]
-        await until(lambda: len(group.openings._waiting) == 2)
+        await until(lambda: len(group.openings.waiting) == 2)
         tries: list[bytes | None] = []
         open_session = group.queue.sessions.open
 

@@ -170,11 +170,11 @@ def test_what_was_noted_is_forgotten_below_the_floor() -> None:
     assert len(places(queue.take("w", count, at(0)))) == count
     queue.rewind({0: 0}, at(0))
     read(queue, count)
-    assert queue.redelivery.noted_pages == 3
+    assert len(queue.redelivery.noted.pages) == 3
     ack(queue, queue.take("w", count, at(0)))
     for _ in range(4):
         queue.take_outputs()
-    assert queue.redelivery.noted_pages == 0
+    assert not queue.redelivery.noted.pages
 
 
 def test_a_resumed_lane_does_not_forget_that_the_record_behind_was_handed_out() -> None:

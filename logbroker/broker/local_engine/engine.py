@@ -68,6 +68,7 @@ class LocalEngine:
     ) -> None:
         self._clock = clock
         self._catalog = catalog
+        self.topic_by_id: Callable[[TopicId], Topic] = self._catalog.by_id
         self._partitions = partitions
         self._changes = changes
         self._producer_ids = producer_ids
@@ -89,9 +90,6 @@ class LocalEngine:
 
     def topic(self, name: str) -> Topic:
         return self._catalog.by_name(name)
-
-    def topic_by_id(self, topic_id: TopicId) -> Topic:
-        return self._catalog.by_id(topic_id)
 
     def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
         self._catalog.listeners.append(listener)

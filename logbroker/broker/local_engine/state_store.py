@@ -32,7 +32,7 @@ class LocalStateStore:
         self._helpers = helpers
         self._disk = disk
 
-    def check_room(self, use: DiskUse) -> None:
+    def check_room(self, use: DiskUse = DiskUse.USES_RESERVE) -> None:
         self._disk.check(0, use)
         self._store.check_full()
 

@@ -26,13 +26,14 @@ class HeldSessions(Generic[D]):
         self._outbox = outbox
         self._make = make
         self._prefetch_bytes = prefetch_bytes
-        self._sessions: dict[tuple[int, bytes], HeldSession[D]] = {}
+        self.held: dict[tuple[int, bytes], HeldSession[D]] = {}
+        """By token and key. Only to be read by others."""
 
     def __iter__(self) -> Iterator[HeldSession[D]]:
-        return iter(self._sessions.values())
+        return iter(self.held.values())
 
     def find(self, token: int, key: bytes) -> HeldSession[D] | None:
-        return self._sessions.get((token, key))
+        return self.held.get((token, key))
 
     # --- what the broker says ---------------------------------------------------------------------------------------
 
@@ -47,7 +48,7 @@ class HeldSessions(Generic[D]):
             session.locked(now, answer.lock_ms / 1000)
             if answer.has_records:
                 session.expect_records(now)
-            self._sessions[answer.token, answer.key] = session
+            self.held[answer.token, answer.key] = session
             return session
 
     def answered(self, answer: queues_pb2.SessionAnswer, error: LogbrokerError | None) -> bool:
@@ -71,7 +72,7 @@ class HeldSessions(Generic[D]):
     def welcomed(self, kept: Iterable[queues_pb2.SessionRef]) -> int:
         """A stream has begun, with these; return how many are lost."""
         still = {(ref.token, ref.key) for ref in kept}
-        gone = [token_key for token_key in self._sessions if token_key not in still]
+        gone = [token_key for token_key in self.held if token_key not in still]
         for token, key in gone:
             self._drop(token, key, StaleSessionError(_LOST_IN_BREAK))
         for session in self:
@@ -85,11 +86,11 @@ class HeldSessions(Generic[D]):
 
     def fail(self, error: LogbrokerError) -> None:
         """The worker is none any more."""
-        for token, key in list(self._sessions):
+        for token, key in list(self.held):
             self._drop(token, key, error)
 
     def _drop(self, token: int, key: bytes, error: LogbrokerError) -> None:
-        session = self._sessions.pop((token, key), None)
+        session = self.held.pop((token, key), None)
         if session is not None:
             session.lose(error)
 

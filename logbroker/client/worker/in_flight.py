@@ -145,19 +145,21 @@ class InFlight(Generic[D]):
 
     def next_settle(self, now: float) -> queues_pb2.Settle | None:
         """Return the next settlement to be sent, extensions included; None: nothing is to be sent now."""
-        with self.lock.free():
+        lock = self.lock
+        if lock.is_mine():
+            raise taken_here()
+        with lock.lock:
             while self.outbox.dropped:
                 self.outbox.put_down(self.buffer.bare_record(*self.outbox.dropped.popleft()), RELEASE)
-            self.buffer.mend()
-            for session in self.sessions:
+            if self.buffer.spoilt is not None:
+                self.buffer.mend()
+            for session in self.sessions.held.values():
                 session.buffer.mend()
             correlation_id = self._correlation_id = self._correlation_id + 1
-            message = self._leases.asked_for(correlation_id, now)
-            if message is not None:
+            if self._leases.asked and (message := self._leases.asked_for(correlation_id, now)) is not None:
                 return message
-            for ledger in self._ledgers():
-                message = ledger.next_message(correlation_id)
-                if message is not None:
+            for ledger in (self._ledger, *self.sessions.held.values()):
+                if (message := ledger.next_message(correlation_id)) is not None:
                     return message
             return None
 
@@ -166,7 +168,7 @@ class InFlight(Generic[D]):
         with self.lock.free():
             if self.buffer.grant_due:
                 return queues_pb2.Credit(bytes=self.buffer.grant())
-            for session in self.sessions:
+            for session in self.sessions.held.values():
                 if session.buffer.grant_due:
                     return queues_pb2.Credit(bytes=session.buffer.grant(), session_token=session.token)
             return None
@@ -222,8 +224,11 @@ class InFlight(Generic[D]):
     def answered(self, answer: queues_pb2.SettleAnswer) -> SettlementLedger | None:
         """A settlement was answered. Returns its ledger where the broker had no room for it: say `again` a little
         later."""
-        with self.lock.free():
-            lost = self._leases.answered(answer)
+        lock = self.lock
+        if lock.is_mine():
+            raise taken_here()
+        with lock.lock:
+            lost = self._leases.answered(answer) if self._leases.sent else None
             if lost is not None:
                 for batch, index, error in lost:
                     if batch.states[index] == HELD:

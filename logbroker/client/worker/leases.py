@@ -38,9 +38,10 @@ class Leases:
         self.lease_seconds = math.inf
         """The group's."""
         self._max_extension_seconds = max_extension_seconds
-        self._asked: _Asked = {}
-        self._sent: dict[int, _Sent] = {}
-        """By correlation id, until answered."""
+        self.asked: _Asked = {}
+        """What the program asked for, and is not sent. Only to be read by others."""
+        self.sent: dict[int, _Sent] = {}
+        """By correlation id, until answered. Only to be read by others."""
 
     def begin(self, batch: DeliveryBatch[Any], lease_seconds: float, now: float) -> None:
         """A batch was received, or was confirmed under new receipts."""
@@ -48,20 +49,20 @@ class Leases:
         batch.extend_until = batch.extend_until or now + self._max_extension_seconds
         for index, until in batch.until_by_hand.items():
             if until > batch.until:
-                self._asked.setdefault((batch, index), until - now)
+                self.asked.setdefault((batch, index), until - now)
         batch.until_by_hand.clear()
 
     def ask(self, batch: DeliveryBatch[Any], index: int, lease_seconds: float | None) -> None:
         """The program wants this lease for so long from now; None: the group's lease."""
-        self._asked[batch, index] = lease_seconds
+        self.asked[batch, index] = lease_seconds
 
     def asked_for(self, correlation_id: int, now: float) -> queues_pb2.Settle | None:
         """Return what the program asked for."""
-        if not self._asked:
+        if not self.asked:
             return None
         message = queues_pb2.Settle(correlation_id=correlation_id)
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
-        asked, self._asked = self._asked, {}
+        asked, self.asked = self.asked, {}
         for (batch, index), lease_seconds in asked.items():
             if batch.states[index] != HELD:
                 continue
@@ -101,14 +102,14 @@ class Leases:
     ) -> queues_pb2.Settle | None:
         if not by_receipt:
             return None
-        self._sent[message.correlation_id] = _Sent(now, lease_seconds, by_receipt, asked)
+        self.sent[message.correlation_id] = _Sent(now, lease_seconds, by_receipt, asked)
         return message
 
     def answered(
         self, answer: queues_pb2.SettleAnswer
     ) -> Sequence[tuple[DeliveryBatch[Any], int, LogbrokerError]] | None:
         """Return what is lost, by an answer to an extension; None: it answers another settlement."""
-        sent = self._sent.pop(answer.correlation_id, None)
+        sent = self.sent.pop(answer.correlation_id, None)
         if sent is None:
             return None
         lost: list[tuple[DeliveryBatch[Any], int, LogbrokerError]] = []
@@ -128,12 +129,12 @@ class Leases:
 
     def silent_since(self, now: float) -> float:
         """For how many seconds the oldest extension has had no answer."""
-        return max((now - sent.at for sent in self._sent.values()), default=0.0)
+        return max((now - sent.at for sent in self.sent.values()), default=0.0)
 
     def broken(self) -> None:
         """What has no answer gets none; what the program asked for is asked for again."""
-        later, self._asked = self._asked, {}
-        for sent in self._sent.values():
-            self._asked |= sent.asked
-        self._asked |= later
-        self._sent.clear()
+        later, self.asked = self.asked, {}
+        for sent in self.sent.values():
+            self.asked |= sent.asked
+        self.asked |= later
+        self.sent.clear()

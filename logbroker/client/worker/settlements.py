@@ -96,7 +96,7 @@ class SettlementBatch:
                 releases.append(receipt)
         message = queues_pb2.Settle(correlation_id=correlation_id)
         for receipts, columns in ((acks, message.acks), (releases, message.releases)):
-            for first, last in ranges(receipts):
+            for first, last in ranges(receipts) if receipts else ():
                 columns.firsts.append(first)
                 columns.lasts.append(last)
         for (reason, delay_ms), receipts in nacks.items():
@@ -316,7 +316,8 @@ class SettlementOutbox:
         knows what a thread is doing when it does."""
         self._leases = leases
         self._wake = wake
-        self._awake = False
+        self.awake = False
+        """The sender was woken, and has not begun to look since: it takes this back before it looks."""
         self._untold: list[SettlementBatch] = []
         """Those refused in part or whole, until the program hears of one."""
 
@@ -331,7 +332,7 @@ class SettlementOutbox:
                     batch.check_held(delivery.index)
                 batch.ledger.say(delivery, word)
         finally:  # A signal handler may have raised when all was said.
-            if not self._awake:
+            if not self.awake:
                 self.wake()
 
     def say_all(self, deliveries: Iterable[Settled], word: Word) -> None:
@@ -385,13 +386,9 @@ class SettlementOutbox:
 
     def wake(self) -> None:
         """There is something to send."""
-        self._awake = True
+        self.awake = True
         try:
             self._wake()
         except BaseException:  # Of a signal handler: nobody may have been woken.
-            self._awake = False
+            self.awake = False
             raise
-
-    def asleep(self) -> None:
-        """The sender is about to look what there is."""
-        self._awake = False

@@ -245,7 +245,7 @@ class WorkerConnection(Generic[D]):
         await stream.write(queues_pb2.WorkerRequest(hello=hello))
         while True:
             self._work.clear()
-            self.in_flight.outbox.asleep()
+            self.in_flight.outbox.awake = False
             while self._connected.is_set() and (request := self._next_request()) is not None:
                 await stream.write(request)
             await self._work.wait()
@@ -254,7 +254,9 @@ class WorkerConnection(Generic[D]):
         settle = self.in_flight.next_settle(monotonic())
         if settle is None and self._outbox:
             return self._outbox.popleft()
-        if settle is None and (grant := self.in_flight.next_grant()) is not None:
+        in_flight = self.in_flight
+        may_grant = in_flight.buffer.grant_due or in_flight.sessions.held
+        if settle is None and may_grant and (grant := in_flight.next_grant()) is not None:
             return queues_pb2.WorkerRequest(credit=grant)
         credit = self._take_credit()
         if settle is not None:
@@ -271,7 +273,7 @@ class WorkerConnection(Generic[D]):
         return 0
 
     def _missing_credit(self) -> int:
-        return self._prefetch - self.in_flight.in_hand - self._credit if self.in_flight.wanted else 0
+        return self._prefetch - self.in_flight.outbox.in_hand - self._credit if self.in_flight.wanted else 0
 
     async def _look_after(self, stream: Stream) -> None:
         """Prolong leases and locks in time."""

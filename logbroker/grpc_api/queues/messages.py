@@ -222,6 +222,8 @@ class _RangeCheck:
 
 def settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> pb.SettleAnswer:
     """As `make_settle_answer`, at once."""
+    if not refusals:
+        return pb.SettleAnswer(correlation_id=correlation_id)
     return at_once(make_settle_answer(correlation_id, refusals))
 
 

@@ -38,12 +38,9 @@ class SessionWaiters:
         self._context = context
         self._queue = context.queue
         self._scanner = scanner
-        self._waiting: list[Opening] = []
+        self.waiting: list[Opening] = []
+        """Only to be read by others."""
         self._error: LogbrokerError | None = None
-
-    @property
-    def are_waited_for(self) -> bool:
-        return bool(self._waiting)
 
     async def open(self, worker_id: str, key: bytes | None, prefetch: int, wait_seconds: float) -> OpenedSession:
         """See `WorkerLink.open_session`."""
@@ -57,7 +54,7 @@ class SessionWaiters:
             if self._error is not None:
                 raise self._error.anew()
         opening = Opening(worker_id, None if key is None else lane_key(key), prefetch, mark)
-        self._waiting.append(opening)
+        self.waiting.append(opening)
         self._context.serve()
         try:
             await self._wait(opening, wait_seconds)
@@ -80,8 +77,8 @@ class SessionWaiters:
             if opening.opened.cancel():
                 raise opening.why_not.anew() from None
         finally:
-            if opening in self._waiting:
-                self._waiting.remove(opening)
+            if opening in self.waiting:
+                self.waiting.remove(opening)
 
     def _abandon(self, opening: Opening) -> None:
         """Nobody waits any more: a session that was opened is free again."""
@@ -105,9 +102,9 @@ class SessionWaiters:
 
     def serve(self) -> None:
         """Open what can be opened."""
-        if not self._waiting:
+        if not self.waiting:
             return
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         none_free = False
         for opening in waiting:
             if opening.opened.done():
@@ -117,7 +114,7 @@ class SessionWaiters:
                 continue
             none_free = none_free or opening.key is None
             if not opening.opened.done():
-                self._waiting.append(opening)
+                self.waiting.append(opening)
 
     def _may_try(self, opening: Opening) -> bool:
         if opening.key is not None:
@@ -146,7 +143,7 @@ class SessionWaiters:
     def close(self, error: LogbrokerError) -> None:
         """Nobody gets one any more."""
         self._error = error
-        for opening in self._waiting:
+        for opening in self.waiting:
             if not opening.opened.done():
                 opening.opened.set_exception(error.anew())
-        self._waiting.clear()
+        self.waiting.clear()

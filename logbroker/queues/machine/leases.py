@@ -155,8 +155,8 @@ class Deliveries:
         while position <= last:
             index = bisect_right(self._firsts, position) - 1
             grant = self._grants[index] if index >= 0 else None
-            if grant is not None and grant.left and position < grant.end:
-                end = min(last + 1, grant.end)
+            if grant is not None and grant.left and position < (grant_end := grant.end):
+                end = min(last + 1, grant_end)
                 if (why := self._gone_by(grant)) is not None:
                     refusals.append(Refusal(position, end - 1, why.of_delivery(session_ended=bool(grant.session))))
                 elif grant.worker.id == worker_id:

@@ -102,10 +102,15 @@ class Outcomes:
         """Records are done: nothing else is known of them any more."""
         self.open_records -= len(places)
         self._done.mark(places)
-        self._failures.forget_all(places)
-        self._redelivery.forget_all(places)
-        self._replacements.forget_all(places)
-        self._origins.forget_all(places)
+        # Something is known of few records: none of these is asked where it knows nothing.
+        if self._failures.by_place:
+            self._failures.forget_all(places)
+        if self._redelivery.returned:
+            self._redelivery.forget_all(places)
+        if self._replacements.records:
+            self._replacements.forget_all(places)
+        if self._origins.by_place:
+            self._origins.forget_all(places)
 
     # --- back --------------------------------------------------------------------------------------------------------
 

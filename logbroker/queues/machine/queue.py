@@ -280,7 +280,8 @@ class Queue:
         """
         self.tick(now)
         refusals = self._settling.settle(worker_id, settlement, now)
-        self.alteration.rebuild_if_drained()
+        if self.draining or self.intake.is_broken or self._successors.is_broken:
+            self.alteration.rebuild_if_drained()
         return refusals
 
     def expire(self, worker_id: str, receipt: int, now: Moment) -> None:
@@ -396,24 +397,17 @@ class Queue:
 
     def take_outputs(self) -> Outputs:
         """Return what the shell owes, and forget it."""
-        changes, redelivery = self._changes, self.redelivery
-        events = changes.take_events()
-        rescan, changes.rescan = changes.rescan, False
-        if redelivery.marks or redelivery.noted_pages:
-            redelivery.drop_a_mark(self.done)
-        return Outputs(
-            events,
-            self.dead_letters.take(self.failures) if changes.unsent_letters else [],
-            changes.take_notices(),
-            changes.take_lost_sessions(),
-            rescan,
-            changes.take_discarded(),
-        )
+        outputs = self._changes.take()
+        if self.redelivery.marks or self.redelivery.noted.pages:
+            self.redelivery.drop_a_mark(self.done)
+        if self._changes.unsent_letters:
+            outputs.dead_letters = self.dead_letters.take(self.failures)
+        return outputs
 
     def clear(self) -> list[Any]:
         """Forget all lanes, as the group is no more; return containers with them, for `pacing.let_go`."""
         self.lanes.clear()
-        return self._changes.take_discarded()
+        return self._changes.take().discarded
 
     def stop_events(self) -> list[StateEvent]:
         """Return the last events of a clean stop: what was handed out is marked so at the next start."""

@@ -26,9 +26,7 @@ class RetainedLog:
     def __init__(self, engine: LogEngine, copies: Copies) -> None:
         self._engine = engine
         self._copies = copies
-
-    def topic_by_id(self, topic_id: TopicId) -> Topic:
-        return self._engine.topic_by_id(topic_id)
+        self.topic_by_id: Callable[[TopicId], Topic] = engine.topic_by_id
 
     def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
         """As the engine's, but with the offset at which the copies begin as the log's start."""

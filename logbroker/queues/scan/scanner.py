@@ -277,7 +277,7 @@ class Scanner:
         self._on_changed()
 
     def _has_news(self) -> bool:
-        return self._queue.settings is not self._settings or self._generations.have_news
+        return self._queue.alteration.settings is not self._settings or self._generations.have_news
 
     def _catch_up(self, watch: Watch) -> None:
         """Take note of what changed, and go to the next generation where this one is all scanned."""

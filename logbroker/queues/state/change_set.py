@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from logbroker.engine import StateEvent
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.lost_receipts import Loss
-from logbroker.queues.model.messages import Notice
+from logbroker.queues.model.messages import Notice, Outputs
 from logbroker.queues.state.rows import delete, upsert
 
 K = TypeVar("K", bound=Hashable)
@@ -43,26 +43,17 @@ class ChangeSet:
         self.rescan = False
         """The index was emptied."""
 
-    def take_events(self) -> list[StateEvent]:
-        """Return all rows that are to be stored, as one transaction, and forget them."""
+    def take(self) -> Outputs:
+        """Return the changes, all rows as one transaction, and forget them; without the dead letters, which are made of
+        what the rows are made of."""
         events, self.events = self.events, []
         if self.sources:
             sources, self.sources = self.sources, {}
             for source in sources:
                 events += source.take_rows()
-        return events
-
-    def take_notices(self) -> list[Notice]:
-        notices, self.notices = self.notices, []
-        return notices
-
-    def take_lost_sessions(self) -> list[tuple[WorkerSession, Loss]]:
-        lost, self.lost_sessions = self.lost_sessions, []
-        return lost
-
-    def take_discarded(self) -> list[Any]:
-        discarded, self.discarded = self.discarded, []
-        return discarded
+        outputs = Outputs(events, [], self.notices, self.lost_sessions, self.rescan, self.discarded)
+        self.notices, self.lost_sessions, self.rescan, self.discarded = [], [], False, []
+        return outputs
 
 
 class ChangedRows(Generic[K]):

@@ -65,8 +65,9 @@ class Failures:
     """The records of a queue group that failed and are not done, by place."""
 
     def __init__(self, changes: ChangeSet) -> None:
-        self._failures: dict[int, Failure] = {}
-        self._rows = ChangedRows(changes, partial(place_key, FAILURE_ROW), self._failures.get)
+        self.by_place: dict[int, Failure] = {}
+        """Only to be read by others."""
+        self._rows = ChangedRows(changes, partial(place_key, FAILURE_ROW), self.by_place.get)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
         """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
@@ -79,17 +80,17 @@ class Failures:
                 raise CorruptLogError(f"the queue row under key {key.hex()} is no failure")
             self._rows.load(place)
             if place & OFFSET_MASK < ends.get(partition_of(place), OFFSET_MASK):
-                self._failures[place] = failure
+                self.by_place[place] = failure
             else:
                 self._rows.changed(place)
 
     def add(self, place: int, reason: str, wall_ms: int) -> Failure:
         """An attempt failed. Its due time is set by `delay`, or its state by `set_state`."""
-        known = self._failures.get(place)
+        known = self.by_place.get(place)
         reason = reason[:MAX_REASON_CHARACTERS]
         if known is None:
             known = Failure(1, wall_ms, wall_ms, wall_ms, 0, RETRYING, (reason,))
-            self._failures[place] = known
+            self.by_place[place] = known
         else:
             known.count += 1
             known.last_ms = wall_ms
@@ -99,39 +100,38 @@ class Failures:
 
     def delay(self, place: int, seconds: float, wall_ms: int) -> None:
         """A record that failed waits for so long."""
-        failure = self._failures[place]
+        failure = self.by_place[place]
         failure.state = RETRYING
         failure.delay_ms = int(seconds * 1000)
         failure.due_ms = wall_ms + failure.delay_ms
         self._rows.changed(place)
 
     def set_state(self, place: int, state: int) -> None:
-        self._failures[place].state = state
+        self.by_place[place].state = state
         self._rows.changed(place)
 
     def get(self, place: int) -> Failure | None:
-        return self._failures.get(place)
+        return self.by_place.get(place)
 
     def count(self, place: int) -> int:
         """How many attempts at a record failed."""
-        failure = self._failures.get(place)
+        failure = self.by_place.get(place)
         return 0 if failure is None else failure.count
 
     def forget(self, place: int) -> None:
         """The record is done, or its attempts begin anew."""
-        if self._failures.pop(place, None) is not None:
+        if self.by_place.pop(place, None) is not None:
             self._rows.changed(place)
 
     def forget_all(self, places: Iterable[int]) -> None:
-        if self._failures:
-            for place in places:
-                self.forget(place)
+        for place in places:
+            self.forget(place)
 
     def items(self) -> Iterable[tuple[int, Failure]]:
-        return self._failures.items()
+        return self.by_place.items()
 
     def places(self) -> Iterable[int]:
-        return self._failures.keys()
+        return self.by_place.keys()
 
     def __len__(self) -> int:
-        return len(self._failures)
+        return len(self.by_place)

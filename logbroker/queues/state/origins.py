@@ -22,12 +22,13 @@ class Origins:
     """Those of one queue group."""
 
     def __init__(self, changes: ChangeSet) -> None:
-        self._origins: dict[int, FirstOrigin] = {}
+        self.by_place: dict[int, FirstOrigin] = {}
+        """Only to be read by others."""
         """By the places of their records now."""
-        self._rows = ChangedRows(changes, partial(place_key, ORIGIN_ROW), self._origins.get)
+        self._rows = ChangedRows(changes, partial(place_key, ORIGIN_ROW), self.by_place.get)
 
     def __len__(self) -> int:
-        return len(self._origins)
+        return len(self.by_place)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
         """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
@@ -36,23 +37,23 @@ class Origins:
                 place = place_in(row)
                 self._rows.load(place)
                 if offset_of(place) < ends.get(partition_of(place), OFFSET_MASK):
-                    self._origins[place] = decode(row, value, FirstOrigin)
+                    self.by_place[place] = decode(row, value, FirstOrigin)
                 else:
                     self._rows.changed(place)
 
     def get(self, place: int) -> FirstOrigin | None:
-        return self._origins.get(place)
+        return self.by_place.get(place)
 
     def put(self, place: int, origin: FirstOrigin) -> None:
-        self._origins[place] = origin
+        self.by_place[place] = origin
         self._rows.changed(place)
 
     def places(self) -> list[int]:
-        return list(self._origins)
+        return list(self.by_place)
 
     def forget_all(self, places: Iterable[int]) -> None:
         """Records are done."""
-        if self._origins:
+        if self.by_place:
             for place in places:
-                if self._origins.pop(place, None) is not None:
+                if self.by_place.pop(place, None) is not None:
                     self._rows.changed(place)

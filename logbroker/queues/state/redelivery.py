@@ -32,8 +32,8 @@ class Redelivery:
         """Records that were handed out and given back."""
         self.marks: dict[int, int] = {}
         """By partition, the place below which everything may have been handed out."""
-        self._pages = Places()
-        """Records that were handed out, beside those."""
+        self.noted = Places()
+        """Records that were handed out, beside those. Only to be read by others."""
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], life: int, done: DoneRecords) -> bool:
         """Take over what a clean stop of the stored life wrote, or expect the worst; return whether it was clean.
@@ -52,7 +52,7 @@ class Redelivery:
 
     def flags(self, places: Sequence[int], failures: Failures) -> list[bool]:
         """Whether each record may have been handed out before; empty: certainly none."""
-        marks, returned, noted = self.marks, self.returned, self._pages
+        marks, returned, noted = self.marks, self.returned, self.noted
         if not (failures or returned or marks or noted.pages):
             return []
         return [
@@ -72,8 +72,8 @@ class Redelivery:
         if middle == end:
             return
         handed = self.returned.intersection(range(middle, end)) if self.returned else set()
-        if self._pages.pages:
-            handed.update(place for place in range(middle, end) if place in self._pages)
+        if self.noted.pages:
+            handed.update(place for place in range(middle, end) if place in self.noted)
         begun = middle
         for place in sorted(handed):
             if begun < place:
@@ -82,11 +82,6 @@ class Redelivery:
             begun = place + 1
         if begun < end:
             yield begun, end, False
-
-    @property
-    def noted_pages(self) -> int:
-        """How many pages have records that are known to have been handed out."""
-        return len(self._pages.pages)
 
     def mark(self, places: Iterable[int]) -> None:
         """Whatever lies up to these records may have been handed out."""
@@ -97,17 +92,17 @@ class Redelivery:
         """All that came back may have been handed out; it need not be known one by one any more."""
         self.mark(self.returned)
         self.returned.clear()
-        self.mark(self._pages.last_of_pages())
-        self._pages.pages.clear()
+        self.mark(self.noted.last_of_pages())
+        self.noted.pages.clear()
 
     def note_returned(self) -> None:
         """What came back is admitted anew: it may be in runs then, which do not tell of each record that is done."""
-        self._pages.add(self.returned)
+        self.noted.add(self.returned)
         self.returned.clear()
 
     def note(self, places: Iterable[int]) -> None:
         """Records were handed out."""
-        self._pages.add(places)
+        self.noted.add(places)
 
     def note_pages(self, pages: Mapping[int, bytes | bytearray]) -> None:
         """The records of bitmaps, by page, were handed out."""
@@ -115,7 +110,7 @@ class Redelivery:
             start = page_id << PAGE_SHIFT
             # Most have nothing above what is marked as a whole.
             if start + 8 * len(page.rstrip(b"\0")) > (self.marks.get(partition_of(start), 0) | 7):
-                self._pages.add_page(page_id, page)
+                self.noted.add_page(page_id, page)
 
     def mark_below(self, place: int) -> None:
         """Whatever lies below a place, in its partition, may have been handed out."""
@@ -129,11 +124,11 @@ class Redelivery:
             if not done.is_open(partition) or done.floor(partition) < offset_of(mark):
                 self.marks[partition] = mark
             break
-        for page_id in self._pages.pages:
-            page = self._pages.pages.pop(page_id)
+        for page_id in self.noted.pages:
+            page = self.noted.pages.pop(page_id)
             end = page_id + 1 << PAGE_SHIFT
             if not done.is_open(partition_of(end - 1)) or done.floor(partition_of(end - 1)) <= offset_of(end - 1):
-                self._pages.pages[page_id] = page
+                self.noted.pages[page_id] = page
             break
 
     def forget_all(self, places: Iterable[int]) -> None:
