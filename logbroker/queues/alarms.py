@@ -25,9 +25,9 @@ MAX_LINES: Final = 20
 class Alarms:
     """What one queue group has to tell."""
 
-    def __init__(self, group_id: str, operator: Inspector, moment: Callable[[], Moment]) -> None:
+    def __init__(self, group_id: str, inspector: Inspector, moment: Callable[[], Moment]) -> None:
         self._group_id = group_id
-        self._operator = operator
+        self._inspector = inspector
         self._moment = moment
         self._known: set[tuple[AlarmKind, bytes | None, int]] = set()
         self.raised = 0
@@ -49,7 +49,7 @@ class Alarms:
 
     def checking(self) -> Steps[list[Alarm]]:
         """See `check`."""
-        alarms = yield from self._operator.find_alarms(self._moment())
+        alarms = yield from self._inspector.find_alarms(self._moment())
         causes = {(alarm.kind, alarm.key, alarm.place): alarm for alarm in alarms}
         new = [alarm for cause, alarm in causes.items() if cause not in self._known]
         self.raised += len(new)

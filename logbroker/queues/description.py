@@ -100,7 +100,7 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
             )
         )
         yield 2
-    counts = yield from group.operator.count_lanes()
+    counts = yield from group.inspector.count_lanes()
     return QueueGroupReport(
         group_id=group.group_id,
         topic_id=group.topic_id,
@@ -108,7 +108,7 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
         state=group.state,
         counts=counts,
         tally=msgspec.structs.replace(queue.tally),
-        delivered=group.handouts.line.delivered,
+        delivered=group.dispatcher.line.delivered,
         dead_lettered=group.dead_lettering.sent,
         alarms_raised=group.alarms.raised,
         unscanned=unscanned,

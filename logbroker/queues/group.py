@@ -101,18 +101,18 @@ class QueueGroup:
         self._commits = context.commits
         self.moment = context.moment
         self.check_room = context.check_room
-        self.operator = Inspector(queue)
+        self.inspector = Inspector(queue)
         self.hold = RetentionHolder(context)
         self.records = Records(self.hold.log, TopicId(queue.topic_id), cache)
-        self.sidecar = IndexCache(group_id, queue, engine, data_dir)
+        self.index_cache = IndexCache(group_id, queue, engine, data_dir)
         self.scanner = Scanner(
-            self.hold.log, queue, self.records, self.moment, self._on_scanned, self.sidecar, rests, self._is_used
+            self.hold.log, queue, self.records, self.moment, self._on_scanned, self.index_cache, rests, self._is_used
         )
-        self.handouts = Dispatcher(context, self.scanner, self.records)
-        self.roster = WorkerStreams(context, self.handouts, max_workers)
-        self.openings = SessionWaiters(context, self.scanner)
-        self.alarms = Alarms(group_id, self.operator, self.moment)
-        self.operations = Operations(context, self.operator, self.records, self.hold)
+        self.dispatcher = Dispatcher(context, self.scanner, self.records)
+        self.worker_streams = WorkerStreams(context, self.dispatcher, max_workers)
+        self.session_waiters = SessionWaiters(context, self.scanner)
+        self.alarms = Alarms(group_id, self.inspector, self.moment)
+        self.operations = Operations(context, self.inspector, self.records, self.hold)
         self.dead_lettering = DeadLetterSender(context, self.records, dead_letter_topic)
         self.redriving = Redriving(context, dead_letter_topic)
         self._engine = engine
@@ -184,7 +184,7 @@ class QueueGroup:
     @property
     def links(self) -> dict[str, WorkerLink]:
         """Of workers that are connected, or may still come back."""
-        return self.roster.links
+        return self.worker_streams.links
 
     async def connect(self, hello: Hello) -> WorkerLink:
         """Make a stream a worker's. Raises InvalidRequestError, OverloadedError or WorkerIdInUseError; or, as all else
@@ -193,12 +193,12 @@ class QueueGroup:
         hello.check()
         link = WorkerLink(self, hello, self.band(hello.band))
         self.scanner.rouse()
-        await self.roster.enter(link, hello, self._reserved_until)
+        await self.worker_streams.enter(link, hello, self._reserved_until)
         return link
 
     async def goodbye(self, link: WorkerLink) -> None:
         """A worker leaves; returns when that is synced."""
-        self.roster.goodbye(link)
+        self.worker_streams.goodbye(link)
         await self._commits.synced(None)
 
     def disconnected(self, link: WorkerLink) -> None:
@@ -206,11 +206,11 @@ class QueueGroup:
         if self._context.is_over:
             link.end(self._context.error)  # It is the broker, or the group, that goes.
         else:
-            self.roster.disconnected(link)
+            self.worker_streams.disconnected(link)
 
     def credited(self, link: WorkerLink, records: int) -> None:
         """More may be handed to a worker."""
-        self.handouts.line.credited(link.seat, records)
+        self.dispatcher.line.credited(link.seat, records)
         self._context.serve_soon()
 
     def credited_bytes(self) -> None:
@@ -236,14 +236,14 @@ class QueueGroup:
         if self.scanner.is_resting:
             wait_seconds = await self.scanner.reached(self.scanner.mark(), wait_seconds)
             self._context.check_serving()
-        self.handouts.line.credited(seat, max_records)
-        return await self.handouts.next(seat, wait_seconds)
+        self.dispatcher.line.credited(seat, max_records)
+        return await self.dispatcher.next(seat, wait_seconds)
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
         """Give back what a worker never saw. Nothing where the group has ended, or is about to stop: what is in flight
         then counts no attempt."""
         if not self._context.is_over:
-            self.handouts.release(worker_id, receipts)
+            self.dispatcher.release(worker_id, receipts)
 
     def is_void(self, worker_id: str, receipts: tuple[int, int]) -> bool:
         """Whether some of these receipts, all handed out to the worker, are not its any more."""
@@ -306,17 +306,17 @@ class QueueGroup:
 
     def _is_used(self) -> bool:
         """Whether anybody waits for records, or may at any moment."""
-        return bool(self.roster.links or self.handouts.line.is_waited_in or self.openings.waiting)
+        return bool(self.worker_streams.links or self.dispatcher.line.is_waited_in or self.session_waiters.waiting)
 
     def _on_scanned(self) -> None:
-        self.roster.scanned()
+        self.worker_streams.scanned()
         self._context.touched()
 
     def _serve(self) -> None:
         self._context.serving_due = False
         if self._context.is_over:
             return
-        line, openings, offered = self.handouts.line, self.openings, self.queue.lanes.offered
+        line, openings, offered = self.dispatcher.line, self.session_waiters, self.queue.lanes.offered
         if (offered or openings.waiting or self.queue.ready_records()) and self._has_room():
             if offered:
                 line.serve_sessions()
@@ -328,7 +328,7 @@ class QueueGroup:
 
     def _has_room(self) -> bool:
         """Whether what is handed out now can be settled: else it would be worked on in vain, and use up attempts."""
-        if self.handouts.line.is_waited_in or self.openings.waiting:
+        if self.dispatcher.line.is_waited_in or self.session_waiters.waiting:
             try:
                 self.check_room()
             except (DiskFullError, OverloadedError):
@@ -368,7 +368,7 @@ class QueueGroup:
         if outputs.notices:
             self.alarms.tell(outputs.notices)
         if outputs.lost_sessions:
-            self.roster.tell_lost(outputs.lost_sessions)
+            self.worker_streams.tell_lost(outputs.lost_sessions)
 
     def _let_go(self, discarded: list[Any]) -> None:
         """Free what was forgotten, beside everything else."""
@@ -397,7 +397,7 @@ class QueueGroup:
     def _on_time(self) -> None:
         now = self.moment()
         self.queue.tick(now)
-        self.roster.tick(now)
+        self.worker_streams.tick(now)
         self._end_reserve()
         self._context.touched()
 
@@ -413,7 +413,7 @@ class QueueGroup:
         self._end_reserve()
         self._tasks = [
             self._loop.create_task(self._scan(), name=f"scan of queue group {self.group_id}"),
-            self._loop.create_task(self.sidecar.keep(), name=f"sidecar of queue group {self.group_id}"),
+            self._loop.create_task(self.index_cache.keep(), name=f"index cache of queue group {self.group_id}"),
             self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
             self._loop.create_task(self.redriving.finish(), name=f"redrive of queue group {self.group_id}"),
         ]
@@ -458,14 +458,14 @@ class QueueGroup:
         self._context.freeze()
         self._timer.stop()
         error = BrokerUnavailableError("the broker is stopping; connect again once it is back")
-        self.openings.close(error)
-        self.handouts.line.close(error)
+        self.session_waiters.close(error)
+        self.dispatcher.line.close(error)
 
     async def stop(self) -> None:
         """Store what the next start is to know."""
         self.freeze()
         await self._end_tasks()
-        self.sidecar.close()
+        self.index_cache.close()
         with suppress(StorageFailedError):
             await self._commits.synced(None, self.queue.stop_events())
         error = self._context.error or BrokerUnavailableError("the broker has stopped")
@@ -485,9 +485,9 @@ class QueueGroup:
     def _send_home(self, error: LogbrokerError) -> None:
         self._context.end(error)
         self._timer.stop()
-        self.roster.end_all(error)
-        self.openings.close(error)
-        self.handouts.line.close(error)
+        self.worker_streams.end_all(error)
+        self.session_waiters.close(error)
+        self.dispatcher.line.close(error)
 
     async def _end_tasks(self) -> None:
         tasks = [*self._tasks, *([self._reserving] if self._reserving is not None else ())]

@@ -62,36 +62,36 @@ class ExplainedLane(NamedTuple):
 async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace) -> tuple[int, list[ToldLane]]:
     """Choose up to `top` lanes, by what they are while all are gone through; then tell of these what they are at one
     moment. Returns of how many, and them, the first in the order first."""
-    operator = group.operator
+    inspector = group.inspector
 
     def has_records(lane: Lane) -> bool:
-        return operator.first_of(lane) != NO_PLACE
+        return inspector.first_of(lane) != NO_PLACE
 
     if order is LaneOrder.HELD:
-        lanes = await in_turns(operator.held_lanes(), pace)
+        lanes = await in_turns(inspector.held_lanes(), pace)
         chosen = await _most(top, lanes, lambda lane: -_held_since(group, lane), pace)
-        told = [facts for facts in await _facts(group, chosen, operator.is_held, pace) if facts is not None]
+        told = [facts for facts in await _facts(group, chosen, inspector.is_held, pace) if facts is not None]
         told.sort(key=lambda facts: 0 if facts.failure is None else facts.failure.last_ms)
         dates = await _dates(group, told[:MAX_DATED])
     elif order is LaneOrder.WAITING:
-        lanes = await in_turns(operator.waiting_lanes(), pace)
+        lanes = await in_turns(inspector.waiting_lanes(), pace)
 
         def soonest(lane: Lane) -> float:
-            return -operator.due(lane) if operator.is_waiting(lane) else -math.inf
+            return -inspector.due(lane) if inspector.is_waiting(lane) else -math.inf
 
         chosen = await _most(top, lanes, soonest, pace)
-        told = [facts for facts in await _facts(group, chosen, operator.is_waiting, pace) if facts is not None]
+        told = [facts for facts in await _facts(group, chosen, inspector.is_waiting, pace) if facts is not None]
         told.sort(key=lambda facts: facts.due_in_seconds)
         dates = await _dates(group, told[:MAX_DATED])
     elif order is LaneOrder.HOTTEST:
-        lanes = await in_turns(operator.all_lanes(), pace)
-        chosen = await _most(top, lanes, operator.size, pace)
+        lanes = await in_turns(inspector.all_lanes(), pace)
+        chosen = await _most(top, lanes, inspector.size, pace)
         told = [facts for facts in await _facts(group, chosen, has_records, pace) if facts is not None]
         told.sort(key=lambda facts: -facts.waiting)
         dates = await _dates(group, told[:MAX_DATED])
     else:
-        lanes = await in_turns(operator.all_lanes(), pace)
-        chosen = await _oldest(top, lanes, operator.first_of, pace)
+        lanes = await in_turns(inspector.all_lanes(), pace)
+        chosen = await _oldest(top, lanes, inspector.first_of, pace)
         told = [facts for facts in await _facts(group, chosen, has_records, pace) if facts is not None]
         dates = await _dates(group, told)
         told.sort(key=lambda facts: (dates.get(facts.head, -1) < 0, dates.get(facts.head, -1)))
@@ -126,8 +126,8 @@ async def _facts(
 ) -> list[LaneFacts | None]:
     """What holds now of lanes that were found or named some time ago, `MOMENT_LANES` of them at one moment; None: the
     lane is no more, or is not asked for any more."""
-    operator = group.operator
-    explanation = operator.explanation(lane.key for lane in found if lane.key is not None)
+    inspector = group.inspector
+    explanation = inspector.explanation(lane.key for lane in found if lane.key is not None)
     told: list[LaneFacts | None] = []
     for start in range(0, len(found), MOMENT_LANES):
         if start:
@@ -135,7 +135,7 @@ async def _facts(
         await in_turns(explanation.catch_up(), pace)
         now = group.moment()
         for each in found[start : start + MOMENT_LANES]:
-            lane = operator.as_it_is(each)
+            lane = inspector.as_it_is(each)
             told.append(explanation.of(lane, now) if lane is not None and is_asked_for(lane) else None)
     return told
 

@@ -52,9 +52,9 @@ class LaneName(msgspec.Struct, frozen=True):
     key: bytes | None = None
     place: int = NO_PLACE
 
-    def find(self, operator: Inspector) -> Lane:
+    def find(self, inspector: Inspector) -> Lane:
         """Return the lane as it is now; raises UnknownLaneError."""
-        return operator.lane_of_record(self.place) if self.key is None else operator.lane(self.key)
+        return inspector.lane_of_record(self.place) if self.key is None else inspector.lane(self.key)
 
 
 class BulkDecision(msgspec.Struct):
@@ -72,10 +72,10 @@ class BulkDecision(msgspec.Struct):
 class Operations:
     """On one queue group; all of them raise what the group has ended with, or BrokerUnavailableError."""
 
-    def __init__(self, context: GroupContext, operator: Inspector, records: Records, hold: RetentionHolder) -> None:
+    def __init__(self, context: GroupContext, inspector: Inspector, records: Records, hold: RetentionHolder) -> None:
         self._context = context
         self._queue = context.queue
-        self._operator = operator
+        self._inspector = inspector
         self._records = records
         self._hold = hold
         self._rewinding = asyncio.Lock()
@@ -84,16 +84,16 @@ class Operations:
         """Let a held lane go on with its head, whose attempts begin anew; the future has 0, as no record is done, as
         soon as that is synced. Raises UnknownLaneError or LaneNotHeldError."""
         self._check()
-        self._operator.resume(name.find(self._operator))
+        self._inspector.resume(name.find(self._inspector))
         return self._done(0)
 
     def skip(self, name: LaneName) -> asyncio.Future[int]:
         """Let a held lane go on without its head, which counts as done; the future has how many records are, as soon as
         that is synced. Raises UnknownLaneError or LaneNotHeldError."""
         self._check()
-        lane = name.find(self._operator)
+        lane = name.find(self._inspector)
         records = int(lane.head != NO_PLACE)
-        self._operator.skip(lane, self._context.moment())
+        self._inspector.skip(lane, self._context.moment())
         return self._done(records)
 
     def _check(self) -> None:
@@ -114,39 +114,39 @@ class Operations:
 
     async def _drop(self, find: Callable[[Inspector], Lane], pace: Pace) -> asyncio.Future[int]:
         self._check()
-        operator = self._operator
-        lane = find(operator)
+        inspector = self._inspector
+        lane = find(inspector)
         dropped, slices = 0, len(lane) // DROPPED_AT_ONCE
         while slices and len(lane) > DROPPED_AT_ONCE:
             slices -= 1
-            dropped += operator.drop_some(lane, DROPPED_AT_ONCE)
+            dropped += inspector.drop_some(lane, DROPPED_AT_ONCE)
             self._context.touched()
             await pace.step(2 * DROPPED_AT_ONCE)
             self._context.check_serving()
-            if not _finds(find, operator, lane):
+            if not _finds(find, inspector, lane):
                 return self._context.commits.synced(dropped)
-        dropped += operator.drop(lane)
+        dropped += inspector.drop(lane)
         return self._done(dropped)
 
     async def decide_all(self, what: Literal["resume", "skip", "drop"], pace: Pace) -> BulkDecision:
         """Let an operator decide the same about every lane that is held now, one by one; returns when all is synced.
         What one of them refuses keeps none of the others."""
         self._check()
-        operator = self._operator
+        inspector = self._inspector
         decided = BulkDecision()
         dropping: list[asyncio.Future[int]] = []
-        for found in await in_turns(operator.held_lanes(), pace):
+        for found in await in_turns(inspector.held_lanes(), pace):
             await pace.step(DECIDED_STEPS)
             self._context.check_serving()
-            lane = operator.as_it_is(found)
-            if lane is None or not operator.is_held(lane):
+            lane = inspector.as_it_is(found)
+            if lane is None or not inspector.is_held(lane):
                 continue
             try:
                 if what == "resume":
-                    operator.resume(lane)
+                    inspector.resume(lane)
                 elif what == "skip":
                     skipped = int(lane.head != NO_PLACE)
-                    operator.skip(lane, self._context.moment())
+                    inspector.skip(lane, self._context.moment())
                     decided.records_done += skipped
                 else:
                     dropping.append(await self._drop(partial(_the_same, found=lane), pace))
@@ -255,7 +255,7 @@ class Operations:
         went on meanwhile, and what `Inspector.replace_head` raises.
         """
         self._context.check_serving()
-        head = name.find(self._operator).head
+        head = name.find(self._inspector).head
         if head == NO_PLACE:
             raise UnknownLaneError("no record of the lane is scanned yet: try again later")
         [old] = await self._records.fetch([head])
@@ -268,24 +268,24 @@ class Operations:
         headers = _with_ordering_key(headers, old.headers, self._queue.settings.key_header)
         new = LogRecord(old.offset, old.timestamp_ms, old.key, value, headers)
         self._check()
-        lane = name.find(self._operator)
+        lane = name.find(self._inspector)
         if lane.head != head:
             raise LaneNotHeldError("the lane went on meanwhile, and has another head: look at it again")
-        self._operator.replace_head(lane, new)
+        self._inspector.replace_head(lane, new)
         return self._done(0)
 
 
-def _the_same(operator: Inspector, found: Lane) -> Lane:
+def _the_same(inspector: Inspector, found: Lane) -> Lane:
     """Return a lane that was found before; raises UnknownLaneError where it is no more."""
-    if operator.as_it_is(found) is not found:
+    if inspector.as_it_is(found) is not found:
         raise UnknownLaneError("the lane is no more: what it held is done, or goes on")
     return found
 
 
-def _finds(find: Callable[[Inspector], Lane], operator: Inspector, lane: Lane) -> bool:
+def _finds(find: Callable[[Inspector], Lane], inspector: Inspector, lane: Lane) -> bool:
     """Whether a lane is still there, and held."""
     try:
-        return find(operator) is lane and lane.state in HELD
+        return find(inspector) is lane and lane.state in HELD
     except UnknownLaneError:
         return False
 

@@ -219,7 +219,7 @@ class QueueGroupRegistry:
         await group.end(error)
         self._next_life = max(self._next_life, group.queue.next_number)
         group.queue.lanes.successors.close()
-        group.sidecar.remove()
+        group.index_cache.remove()
         await self._forget(group_id)
         del self._groups[group_id]
         _log.info("queue group %s: %s", group_id, error.message)

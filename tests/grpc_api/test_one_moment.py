@@ -72,7 +72,7 @@ def meddle(group: QueueGroup, chance: random.Random) -> None:
     acks = [(receipt, receipt) for receipt in first if chance.random() < 0.2]
     group.settle(worker, Settlement(acks=acks, nacks=[Nack(receipt, receipt, "") for receipt in second]))
     queue.take(worker, chance.randrange(6), group.moment())
-    for lane in group.operator.held():
+    for lane in group.inspector.held():
         if chance.random() < 0.3:
             group.operations.resume(LaneName(lane.key, lane.head))
 

@@ -45,7 +45,7 @@ async def test_no_record_of_a_session_goes_before_the_worker_is_told_of_it(tmp_p
         sessions.open(pb.OpenSession(correlation_id=1, key=b"a", max_wait_ms=10_000))
         await asyncio.sleep(0.01)
         group.queue.sessions.close("holder", b"a", held.token, group.moment())
-        group.openings.serve()
+        group.session_waiters.serve()
         sessions.open(pb.OpenSession(correlation_id=2, key=b"b"))
         await asyncio.sleep(0)
         tokens |= {session.key: session.token for session in group.queue.sessions.held_by("w")}

@@ -66,18 +66,18 @@ async def all_have_looked(broker: Broker) -> None:
     await until(lambda: not any(broker.queues.group(name).scanner.is_indexing for name in broker.queues.ids()))
 
 
-async def check_lanes(operator: Operator, name: str) -> None:
-    lanes = await operator.lanes(name)
+async def check_lanes(inspector: Operator, name: str) -> None:
+    lanes = await inspector.lanes(name)
     assert (len(lanes.lanes), lanes.total, lanes.incomplete) == (KEYS, KEYS, False)
 
 
-async def check_state(operator: Operator, name: str) -> None:
-    assert await operator.state(name, b"k%d" % (KEYS - 1)) == "ready"
-    assert await operator.state(name, b"none") == "idle"
+async def check_state(inspector: Operator, name: str) -> None:
+    assert await inspector.state(name, b"k%d" % (KEYS - 1)) == "ready"
+    assert await inspector.state(name, b"none") == "idle"
 
 
-async def check_counts(operator: Operator, name: str) -> None:
-    assert await operator.counts(name) == [(KEYS, 0)]
+async def check_counts(inspector: Operator, name: str) -> None:
+    assert await inspector.counts(name) == [(KEYS, 0)]
 
 
 CHECKS: Final = (check_lanes, check_state, check_counts)
@@ -139,10 +139,10 @@ async def test_what_cannot_be_scanned_is_not_told_of_as_idle(
         await all_have_looked(broker)
         monkeypatch.setattr(broker.engine, "read", read)
         await append(broker)
-        operator = Operator(broker)
-        assert await operator.state(name, b"k1") == "not scanned"
-        assert (await operator.lanes(name)).incomplete
-        assert await operator.counts(name) == [(0, KEYS)]
+        inspector = Operator(broker)
+        assert await inspector.state(name, b"k1") == "not scanned"
+        assert (await inspector.lanes(name)).incomplete
+        assert await inspector.counts(name) == [(0, KEYS)]
 
 
 @pytest.mark.prove

@@ -33,7 +33,7 @@ class Link:
         self.reclaimed: list[Any] = []
         self.sessions: list[Any] = []
         self.is_gone = False
-        self.handouts: asyncio.Queue[Delivered] = asyncio.Queue()
+        self.dispatcher: asyncio.Queue[Delivered] = asyncio.Queue()
         self.taken = 0
         self.unsynced: list[asyncio.Future[list[Refusal]]] = []
         self._refusals = refusals
@@ -62,7 +62,7 @@ class Link:
         pass
 
     async def next_deliveries(self) -> Delivered:
-        delivered = await self.handouts.get()
+        delivered = await self.dispatcher.get()
         self.taken += 1
         return delivered
 
@@ -152,7 +152,7 @@ async def test_the_broker_reads_no_more_where_the_client_reads_no_answers() -> N
 async def test_nothing_is_handed_out_that_cannot_be_written() -> None:
     link, context = Link(refusals=0), Context()
     for number in range(10):
-        link.handouts.put_nowait(Delivered(number, 1, bytes(100), [0], [number], [], []))
+        link.dispatcher.put_nowait(Delivered(number, 1, bytes(100), [0], [number], [], []))
     serving = asyncio.create_task(stream_of(link, context).run())
     await turns(200)
     assert link.taken == 0, "the Welcome is not written yet"
@@ -181,7 +181,7 @@ class SlowContext(Context):
 async def test_one_message_is_written_at_a_time_and_answers_go_first() -> None:
     link, context = Link(refusals=0), SlowContext()
     for number in range(1000):
-        link.handouts.put_nowait(Delivered(number, 1, bytes(100), [0], [number], [], []))
+        link.dispatcher.put_nowait(Delivered(number, 1, bytes(100), [0], [number], [], []))
     serving = asyncio.create_task(stream_of(link, context).run())
     for _ in range(10):
         link.sync()

@@ -11,9 +11,9 @@ def lease_ends(queue: Queue) -> None:
 
 
 def grace_ends(queue: Queue) -> None:
-    queue.presence.gone("w", at(0))
+    queue.lifecycle.gone("w", at(0))
     queue.tick(at(5))
 
 
 def goodbye(queue: Queue) -> None:
-    queue.presence.goodbye("w", at(0))
+    queue.lifecycle.goodbye("w", at(0))

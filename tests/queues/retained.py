@@ -90,7 +90,7 @@ class Life:
 
     async def resume(self, *keys: bytes) -> None:
         """Let these lanes that stand go on; all of them where none is named."""
-        for lane in self.group.operator.held():
+        for lane in self.group.inspector.held():
             if not keys or lane.key in keys:
                 await self.group.operations.resume(LaneName(lane.key, lane.head))
 
@@ -109,5 +109,5 @@ async def again(opened: Shell, failing: Iterable[bytes | None] = ()) -> Life:
 
 
 async def all_held(life: Life, records: int) -> None:
-    held = life.group.operator.held
+    held = life.group.inspector.held
     await until(lambda: sum(map(len, held())) == records)

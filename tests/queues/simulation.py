@@ -340,9 +340,9 @@ class World(Model):
 
     def check_parked(self) -> None:
         """What is told of a parked lane is what it was parked for, scanned or not."""
-        operator, heads = Inspector(self.queue), self.heads()
+        inspector, heads = Inspector(self.queue), self.heads()
         for unit, failed in self.state.parked.items():
-            facts = operator.explain(operator.lane(unit), self.now)
+            facts = inspector.explain(inspector.lane(unit), self.now)
             head = heads.get(unit, failed)
             assert facts.state == "parked"
             assert facts.head == head, "another first record than it had"
@@ -359,21 +359,21 @@ class World(Model):
 
     def decide(self, place: int, how: str) -> None:
         """An operator moves a held lane."""
-        operator, unit = Inspector(self.queue), self.unit(place)
-        lane = operator.lane(unit) if isinstance(unit, bytes) else operator.lane_of_record(place)
+        inspector, unit = Inspector(self.queue), self.unit(place)
+        lane = inspector.lane(unit) if isinstance(unit, bytes) else inspector.lane_of_record(place)
         if isinstance(unit, bytes) and unit in self.state.parked:
             self.forget(self.state.parked.pop(unit))
         self.forget(place)
         self.waits[place] = self.seconds
         if how == "resume":
-            operator.resume(lane)
+            inspector.resume(lane)
         elif how == "skip":
-            operator.skip(lane, self.now)
+            inspector.skip(lane, self.now)
             self.finish(place)
         else:
             dropped = [
                 other for other in self.order if other in self.admitted - self.state.done if self.unit(other) == unit
             ]
-            assert operator.drop(lane) == len(dropped)
+            assert inspector.drop(lane) == len(dropped)
             for other in dropped:
                 self.finish(other)

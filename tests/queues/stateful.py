@@ -133,14 +133,14 @@ class QueueMachine(RuleBasedStateMachine):
     def break_stream(self, worker: str) -> None:
         world = self.world
         world.expire()
-        world.queue.presence.gone(worker, world.now)
+        world.queue.lifecycle.gone(worker, world.now)
         world.gone[worker] = world.seconds + world.settings.grace_seconds
 
     @rule(worker=WORKERS)
     def come_back(self, worker: str) -> None:
         world = self.world
         world.expire()
-        assert world.queue.presence.back(worker, world.now) == (world.gone.pop(worker, None) is not None)
+        assert world.queue.lifecycle.back(worker, world.now) == (world.gone.pop(worker, None) is not None)
 
     @rule(worker=WORKERS)
     def reclaim(self, worker: str) -> None:
@@ -151,7 +151,7 @@ class QueueMachine(RuleBasedStateMachine):
         world = self.world
         world.expire()
         world.gone.pop(worker, None)
-        world.queue.presence.goodbye(worker, world.now)
+        world.queue.lifecycle.goodbye(worker, world.now)
         world.lose_all(worker, failed=False)
 
     # --- time --------------------------------------------------------------------------------------------------------

@@ -55,8 +55,8 @@ def test_lanes_that_a_lost_record_parked_go_on() -> None:
     assert kinds(rows, PARKED_ROW) == 1
     admit(queue, [KEPT, CUT])
     assert places(queue.take("w", 9, at(100))) == [1]
-    operator = Inspector(queue)
-    operator.resume(operator.lane(KEPT))
+    inspector = Inspector(queue)
+    inspector.resume(inspector.lane(KEPT))
     assert places(queue.take("w", 9, at(100))) == [0]
 
 

@@ -81,7 +81,7 @@ async def test_a_generation_that_a_stopped_partition_holds_back_is_not_waited_fo
     log.grow(3)
     async with scanning(log, priority=Priority.STRICT) as scan:
         await scan.until(lambda: scan.scanner.may_serve(scan.scanner.mark()))
-        assert scan.queue.intake.generation == 1
+        assert scan.queue.admission.generation == 1
 
 
 async def test_what_came_with_growth_is_waited_for() -> None:

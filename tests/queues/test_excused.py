@@ -18,7 +18,7 @@ def test_what_a_lost_worker_is_excused_of_comes_back_in_its_order(size: int) -> 
     queue.admit(0, 1, range(COUNT), COUNT, [], (), at(0))
     while granted := queue.take("w", size, at(0)):
         queue.excuse("w", [(receipts(granted)[0], receipts(granted)[-1])])
-    queue.presence.gone("w", at(0))
+    queue.lifecycle.gone("w", at(0))
     while queue.deliveries.in_flight:
         queue.tick(at(AFTER_GRACE))
     assert places(queue.take("v", COUNT, at(AFTER_GRACE))) == list(range(COUNT))

@@ -162,7 +162,7 @@ async def test_who_gives_up_just_as_its_turn_comes_takes_no_session(tmp_path: Pa
         waiting = asyncio.create_task(link.open_session(b"a", wait_seconds=10))
         await asyncio.sleep(0.01)
         group.queue.sessions.close("holder", b"a", held.token, group.moment())
-        group.openings.serve()
+        group.session_waiters.serve()
         assert group.queue.sessions.held_by("w")
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -178,7 +178,7 @@ async def test_whose_turn_comes_as_its_time_is_over_has_the_session(tmp_path: Pa
         waiting = asyncio.create_task(link.open_session(b"a", wait_seconds=0.05))
         await asyncio.sleep(0.01)
         group.queue.sessions.close("holder", b"a", held.token, group.moment())
-        group.openings.serve()
+        group.session_waiters.serve()
         time.sleep(0.06)  # Both are due in the next round of the loop.
         assert (await waiting).token > held.token
 
@@ -193,7 +193,7 @@ async def test_who_waits_for_a_session_that_is_taken_costs_little(
         holder.add_credit(1)
         taken = await next_of(holder), await next_of(holder)
         waiting = [asyncio.create_task(link.open_session(key, wait_seconds=10)) for key in (b"a", b"b")]
-        await until(lambda: len(group.openings.waiting) == 2)
+        await until(lambda: len(group.session_waiters.waiting) == 2)
         tries: list[bytes | None] = []
         open_session = group.queue.sessions.open
 
@@ -203,7 +203,7 @@ async def test_who_waits_for_a_session_that_is_taken_costs_little(
 
         monkeypatch.setattr(group.queue.sessions, "open", tried)
         for _ in range(10):
-            group.openings.serve()
+            group.session_waiters.serve()
         assert tries == [], "a session and a record that others have are not asked for again and again"
         await holder.close_session(b"a", held.token)
         await ack(holder, *[each.first_receipt for each in taken if each.session is None])

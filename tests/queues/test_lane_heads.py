@@ -233,7 +233,7 @@ async def test_the_age_and_the_share_of_a_lane_are_those_of_all_its_records(tmp_
         await link.open_session(b"k", 10, 10.0)
         await until(lambda: group.queue.position(0) == 601)
         await take(link, 10, credit=False)
-        alarms = {alarm.kind: alarm for alarm in group.operator.alarms(group.moment()) if alarm.key == b"k"}
+        alarms = {alarm.kind: alarm for alarm in group.inspector.alarms(group.moment()) if alarm.key == b"k"}
         assert "601 of 601 records" in alarms[AlarmKind.SHARE].message
         assert "the oldest of 601 records" in alarms[AlarmKind.AGE].message
 
@@ -252,7 +252,7 @@ async def test_a_record_before_the_one_that_a_lane_is_parked_for_has_its_own_fac
         for reason in ("first", "second"):
             [(receipt, _)] = await take(link, 1)
             await nack(link, receipt, reason=reason, delay_seconds=0.0)
-        await until(lambda: group.operator.held())
+        await until(lambda: group.inspector.held())
         [before] = (await explained_lanes(group, [b"k"], ROOM, is_all_scanned=True)).lanes
         assert (before.offset, before.attempt, list(before.reasons)) == (1, 3, ["first", "second"])
         assert not has_cause(before)
@@ -289,7 +289,7 @@ def meddle(group: QueueGroup, chance: random.Random) -> None:
         else:
             group.settle("w", Settlement(releases=[(receipt, receipt)]))
     queue.take("w", 1, group.moment())
-    for lane in group.operator.held()[:2]:
+    for lane in group.inspector.held()[:2]:
         if chance.random() < 0.5:
             group.operations.resume(LaneName(lane.key, lane.head))
     if chance.random() < 0.01:

@@ -22,7 +22,7 @@ LATER = 10_000.0
 
 
 def another_life(queue: Queue) -> None:
-    queue.presence.lost("w", at(0))
+    queue.lifecycle.lost("w", at(0))
 
 
 HAPPENS = [lease_ends, grace_ends, goodbye, another_life]

@@ -16,36 +16,36 @@ from tests.queues.groups import ack, admit, at, commit, keep, nack, new_queue, p
 
 def test_explain_says_why_a_key_stands_still() -> None:
     queue = new_queue(max_attempts=2, backoff_initial_seconds=5.0)
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     admit(queue, [b"k", b"k", b"k"])
-    facts = operator.explain(operator.lane(b"k"), at(0))
+    facts = inspector.explain(inspector.lane(b"k"), at(0))
     assert (facts.state, facts.waiting, facts.attempt, facts.worker_id) == ("ready", 3, 1, "")
     granted = queue.take("w", 1, at(0))
-    facts = operator.explain(operator.lane(b"k"), at(10))
+    facts = inspector.explain(inspector.lane(b"k"), at(10))
     assert (facts.state, facts.worker_id, facts.due_in_seconds) == ("in flight", "w", 20.0)
     nack(queue, granted, 10)
-    facts = operator.explain(operator.lane(b"k"), at(11))
+    facts = inspector.explain(inspector.lane(b"k"), at(11))
     assert (facts.state, facts.due_in_seconds, facts.attempt) == ("waiting", 4.0, 2)
     assert facts.failure is not None
     assert facts.failure.reasons == ("broken",)
     nack(queue, queue.take("w", 1, at(15)), 15)
-    assert operator.explain(operator.lane(b"k"), at(20)).state == "blocked"
-    assert operator.counts().held_lanes == 1
+    assert inspector.explain(inspector.lane(b"k"), at(20)).state == "blocked"
+    assert inspector.counts().held_lanes == 1
 
 
 def test_only_held_lanes_can_be_moved() -> None:
     queue = new_queue()
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     with pytest.raises(UnknownLaneError, match="nothing of key"):
-        operator.lane(b"k")
+        inspector.lane(b"k")
     with pytest.raises(UnknownLaneError, match="not the head"):
-        operator.lane_of_record(0)
+        inspector.lane_of_record(0)
     admit(queue, [b"k"])
     with pytest.raises(LaneNotHeldError, match="the lane is ready"):
-        operator.resume(operator.lane(b"k"))
+        inspector.resume(inspector.lane(b"k"))
     queue.take("w", 1, at(0))
     with pytest.raises(LaneNotHeldError, match="in flight"):
-        operator.drop(operator.lane(b"k"))
+        inspector.drop(inspector.lane(b"k"))
 
 
 @pytest.mark.parametrize("policy", [OnExhausted.BLOCK, OnExhausted.PARK])
@@ -59,15 +59,15 @@ def test_resume_skip_and_drop(policy: OnExhausted, restarted: bool) -> None:
         if restarted:
             queue = restart(rows, 3)
             admit(queue, [b"k", b"k", b"k"])
-        operator = Inspector(queue)
-        (lane,) = operator.held()
+        inspector = Inspector(queue)
+        (lane,) = inspector.held()
         if how == "resume":
-            operator.resume(lane)
+            inspector.resume(lane)
         elif how == "skip":
-            operator.skip(lane, at(0))
+            inspector.skip(lane, at(0))
         else:
-            assert operator.drop(lane) == 3
-        assert operator.held() == []
+            assert inspector.drop(lane) == 3
+        assert inspector.held() == []
         seen = []
         while granted := queue.take("w", 1, at(1)):
             assert granted[0].attempts in ([], [1])
@@ -81,11 +81,11 @@ def test_resume_skip_and_drop(policy: OnExhausted, restarted: bool) -> None:
 
 def test_a_record_without_a_key_is_found_by_its_place() -> None:
     queue = new_queue(max_attempts=1, ordering=Ordering.NONE, on_exhausted=OnExhausted.PARK)
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     queue.admit(0, 1, range(3), 3, (), (), at(0))
     nack(queue, queue.take("w", 1, at(0)))
-    assert operator.counts().parked == 1
-    operator.resume(operator.lane_of_record(0))
+    assert inspector.counts().parked == 1
+    inspector.resume(inspector.lane_of_record(0))
     assert sorted(places(queue.take("w", 5, at(0)))) == [0, 1, 2]
 
 
@@ -99,10 +99,10 @@ def test_a_head_is_replaced_until_it_is_done(policy: OnExhausted, restarted: boo
     rows: dict[bytes, bytes] = {}
     dead = "dead" if policy is OnExhausted.DEAD_LETTER else ""
     queue = new_queue(max_attempts=2, on_exhausted=policy, dead_letter_topic=dead, backoff_initial_seconds=9.0)
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     admit(queue, [b"k", b"k"])
     nack(queue, queue.take("w", 1, at(0)))
-    operator.replace_head(operator.lane(b"k"), replacement(0))
+    inspector.replace_head(inspector.lane(b"k"), replacement(0))
     commit(queue, rows)
     if restarted:
         queue = restart(rows, 2)
@@ -120,8 +120,8 @@ def test_a_head_is_replaced_until_it_is_done(policy: OnExhausted, restarted: boo
         assert queue.replacements.get(letter.place) == replacement(0)
         queue.dead_lettered(letter.place, at(0))
     else:
-        operator = Inspector(queue)
-        operator.skip(operator.lane(b"k"), at(0))
+        inspector = Inspector(queue)
+        inspector.skip(inspector.lane(b"k"), at(0))
     assert places(queue.take("w", 9, at(0))) == [1]
     assert not queue.replacements.records
     assert not [key for key in commit(queue, rows) if key.startswith(b"r")]
@@ -131,8 +131,8 @@ def test_without_an_order_a_replaced_record_leaves_its_run() -> None:
     queue = new_queue(ordering=Ordering.NONE, max_attempts=1)
     queue.admit(0, 1, range(3), 3, (), (), at(0))
     nack(queue, queue.take("w", 1, at(0)))
-    operator = Inspector(queue)
-    operator.replace_head(operator.lane_of_record(0), replacement(0))
+    inspector = Inspector(queue)
+    inspector.replace_head(inspector.lane_of_record(0), replacement(0))
     queue = restart(commit(queue, {}), 3)
     queue.admit(0, 1, range(3), 3, (), (), at(0))
     assert [piece.places for piece in queue.take("w", 9, at(0))] == [[0], range(1, 3)]
@@ -140,27 +140,27 @@ def test_without_an_order_a_replaced_record_leaves_its_run() -> None:
 
 def test_replacements_are_bounded_and_of_what_the_log_has() -> None:
     queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.PARK)
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     admit(queue, [b"k"])
     nack(queue, queue.take("w", 1, at(0)))
     with pytest.raises(RecordTooLargeError, match="skip"):
-        operator.replace_head(operator.lane(b"k"), replacement(0, bytes(1 << 20)))
-    operator.replace_head(operator.lane(b"k"), replacement(0))
+        inspector.replace_head(inspector.lane(b"k"), replacement(0, bytes(1 << 20)))
+    inspector.replace_head(inspector.lane(b"k"), replacement(0))
     with pytest.raises(LaneNotHeldError):
-        operator.replace_head(operator.lane(b"k"), replacement(0))
+        inspector.replace_head(inspector.lane(b"k"), replacement(0))
     for place in range(1, 65):
         queue.replacements.put(place, replacement(place, bytes((1 << 20) - 100)))
     nack(queue, queue.take("w", 1, at(0)))
     with pytest.raises(OverloadedError):
-        operator.replace_head(operator.lane(b"k"), replacement(0, bytes((1 << 20) - 100)))
+        inspector.replace_head(inspector.lane(b"k"), replacement(0, bytes((1 << 20) - 100)))
     rows = commit(queue, {})
     queue = restart(rows, 0)
     commit(queue, rows)
     assert not [key for key in rows if key[:1] == b"r"]
     queue = restart({**rows, **commit(park_only(), {})}, 1)
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     with pytest.raises(UnknownLaneError, match="scanned"):
-        operator.replace_head(operator.lane(b"k"), replacement(0))
+        inspector.replace_head(inspector.lane(b"k"), replacement(0))
 
 
 def park_only() -> Queue:
@@ -172,43 +172,43 @@ def park_only() -> Queue:
 
 def test_the_hottest_lanes_and_the_alarms() -> None:
     queue = new_queue(max_attempts=1, on_exhausted=OnExhausted.PARK, max_parked_records=100, alarm_age_seconds=60.0)
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     admit(queue, [b"hot"] * 2000 + [b"cold"] * 5)
-    assert [lane.key for lane in operator.hottest(1)] == [b"hot"]
-    assert [(alarm.kind, alarm.key) for alarm in operator.alarms(at(0))] == [(AlarmKind.SHARE, b"hot")]
+    assert [lane.key for lane in inspector.hottest(1)] == [b"hot"]
+    assert [(alarm.kind, alarm.key) for alarm in inspector.alarms(at(0))] == [(AlarmKind.SHARE, b"hot")]
     nack(queue, queue.take("w", 1, at(0)))
-    assert {alarm.kind for alarm in operator.alarms(at(59))} == {AlarmKind.SHARE, AlarmKind.PARKED}
-    assert {alarm.kind for alarm in operator.alarms(at(61))} == {AlarmKind.SHARE, AlarmKind.PARKED, AlarmKind.AGE}
+    assert {alarm.kind for alarm in inspector.alarms(at(59))} == {AlarmKind.SHARE, AlarmKind.PARKED}
+    assert {alarm.kind for alarm in inspector.alarms(at(61))} == {AlarmKind.SHARE, AlarmKind.PARKED, AlarmKind.AGE}
 
 
 def test_a_lane_of_512_records_raises_no_alarm_by_its_share_and_one_more_does() -> None:
     """As settings, help and docs say: whether the lane grows to it, or shrinks to it."""
     queue = new_queue(alarm_share=0.0)
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     shares = []
     for offset in range(600):
         admit(queue, [b"hot"], start=offset)
-        shares.append([alarm.kind for alarm in operator.alarms(at(0))])
+        shares.append([alarm.kind for alarm in inspector.alarms(at(0))])
     assert shares == [[]] * 512 + [[AlarmKind.SHARE]] * 88
     shares.clear()
     for _ in range(200):
         ack(queue, queue.take("w", 1, at(0)))
-        shares.append([alarm.kind for alarm in operator.alarms(at(0))])
+        shares.append([alarm.kind for alarm in inspector.alarms(at(0))])
     assert shares == [[AlarmKind.SHARE]] * 87 + [[]] * 113
 
 
 def test_a_record_that_waits_for_too_long_raises_an_alarm() -> None:
     queue = new_queue(partitions=2, alarm_age_seconds=60.0, alarm_share=1.0)
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     queue.admit(0, 1, range(1000), 1000, [b"slow"] * 1000, (), at(0), 10_000)
     queue.admit(0, 1, range(1000, 1010), 1010, [b"other"] * 10, (), at(0), 20_000)
     queue.admit(1, 1, range(1), 1, [b"delayed"], [(0, 200_000)], at(0), 10_000)
-    assert operator.alarms(at(70)) == []
-    causes = [(alarm.kind, alarm.key, alarm.place) for alarm in operator.alarms(at(71))]
+    assert inspector.alarms(at(70)) == []
+    causes = [(alarm.kind, alarm.key, alarm.place) for alarm in inspector.alarms(at(71))]
     assert causes == [(AlarmKind.AGE, b"slow", -1), (AlarmKind.AGE, None, 0)]
     for _ in range(1000):
         ack(queue, queue.take("w", 1, at(71)), 71)
-    assert "offset" in operator.alarms(at(81))[0].message
+    assert "offset" in inspector.alarms(at(81))[0].message
 
 
 def test_ages_take_little_memory_and_stay_about_right() -> None:
@@ -225,11 +225,11 @@ def test_ages_take_little_memory_and_stay_about_right() -> None:
 
 def test_a_dropped_lane_leaves_nothing_of_the_times_that_its_records_waited_for() -> None:
     queue = new_queue(max_attempts=1, max_delayed_records=2)
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     queue.admit(0, 1, range(3), 3, [b"k", b"k", b"k"], [(1, 10_000), (2, 10_000)], at(0))
     pauses = [not queue.wants_more]
     nack(queue, queue.take("w", 1, at(0)))
-    assert operator.drop(operator.lane(b"k")) == 3
+    assert inspector.drop(inspector.lane(b"k")) == 3
     pauses.append(not queue.wants_more)
     assert pauses == [True, False], "the scan waits for records that are done"
     assert not queue.held.attention

@@ -45,10 +45,10 @@ class Told:
         """At a moment by which the lanes have stood for too long."""
         held = await listed_lanes(group, pb.ListLanesRequest(order=pb.LANE_ORDER_HELD), 1 << 20)
         held.lanes.sort(key=lambda lane: (lane.key, lane.offset))
-        alarms = group.operator.alarms(Moment(group.moment().seconds, at_ms))
+        alarms = group.inspector.alarms(Moment(group.moment().seconds, at_ms))
         alarms.sort(key=repr)
         return cls(
-            await explained_lanes(group, KEYS, 1 << 20, is_all_scanned=True), held, alarms, group.operator.counts()
+            await explained_lanes(group, KEYS, 1 << 20, is_all_scanned=True), held, alarms, group.inspector.counts()
         )
 
 
@@ -71,13 +71,13 @@ async def lanes_set_aside(opened: Shell, on_exhausted: OnExhausted) -> Life:
                 await ack(life.link, receipt)
             else:
                 assert await life.link.settle(Settlement(nacks=[Nack(receipt, receipt, reason)])) == []
-    await until(lambda: len(group.operator.held()) == 3)
+    await until(lambda: len(group.inspector.held()) == 3)
     return life
 
 
 async def scanned(life: Life) -> None:
     queue = life.group.queue
-    await until(lambda: queue.intake.generation and queue.position(0) == life.facts().high_watermark)
+    await until(lambda: queue.admission.generation and queue.position(0) == life.facts().high_watermark)
 
 
 HAPPENS = ["stop", "kill", "rewind here", "rewind elsewhere", "alter", "retention"]
@@ -152,7 +152,7 @@ async def act(life: Life, on_exhausted: OnExhausted) -> None:
         await ack(life.link, receipt)
     assert [value for key, value in found if key == b"a"] == [b"new", b"a1", b"a2"]
     assert [value for key, value in found if key == b"b"] == [b"b1"]
-    assert life.group.operator.held() == []
+    assert life.group.inspector.held() == []
 
 
 async def test_before_the_scan_has_met_a_parked_lane_its_facts_are_told(

@@ -86,7 +86,7 @@ def test_what_comes_back_takes_the_place_of_its_rank() -> None:
     admit(queue, [(None, 5, 1), (None, 5, 2), (None, 7, 3)])
     granted = queue.take("w", 2, at(0))
     assert places(granted) == [2, 0]
-    queue.presence.goodbye("w", at(0))
+    queue.lifecycle.goodbye("w", at(0))
     admit(queue, [(None, 9, 4), (None, 5, 0)], start=3)
     assert places(queue.take("w", 5, at(0))) == [3, 2, 4, 0, 1]
 

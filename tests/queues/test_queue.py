@@ -65,17 +65,17 @@ def test_a_broken_stream_keeps_its_deliveries_for_the_grace_and_a_goodbye_does_n
     queue = new_queue(grace_seconds=2.0)
     admit(queue, [b"a", b"b"])
     held = queue.take("w", 1, at(0))
-    queue.presence.gone("w", at(1))
+    queue.lifecycle.gone("w", at(1))
     assert places(queue.take("v", 5, at(2))) == [1]
-    assert queue.presence.back("w", at(2.5))
+    assert queue.lifecycle.back("w", at(2.5))
     ack(queue, held, 2.5)
-    queue.presence.goodbye("v", at(3))
+    queue.lifecycle.goodbye("v", at(3))
     again = queue.take("w", 5, at(3))
     assert places(again) == [1]
     assert (again[0].attempts, again[0].redelivered) == ([], [True])
-    queue.presence.gone("w", at(3))
+    queue.lifecycle.gone("w", at(3))
     queue.tick(at(5))
-    assert not queue.presence.back("w", at(5))
+    assert not queue.lifecycle.back("w", at(5))
     assert queue.failures.count(1) == 1
 
 
@@ -83,7 +83,7 @@ def test_without_a_grace_takeover_is_instant() -> None:
     queue = new_queue(grace_seconds=0.0, backoff_initial_seconds=0.0)
     admit(queue, [b"a"])
     queue.take("w", 1, at(0))
-    queue.presence.gone("w", at(0))
+    queue.lifecycle.gone("w", at(0))
     assert places(queue.take("v", 1, at(0))) == [0]
 
 
@@ -181,7 +181,7 @@ def test_none_hands_out_runs_and_takes_them_back() -> None:
     assert [piece.places for piece in again] == [range(100), range(400, 450)]
     assert again[0].redelivered == [True] * 100
     assert again[1].redelivered == []
-    queue.presence.goodbye("w", at(0))
+    queue.lifecycle.goodbye("w", at(0))
     assert queue.take("v", 10, at(0))[0].places == range(200, 210)
 
 
@@ -220,8 +220,8 @@ def test_a_parked_lane_can_be_resumed_before_the_scan_has_met_it() -> None:
     admit(queue, [b"k"])
     nack(queue, queue.take("w", 1, at(0)))
     queue = restart(commit(queue, {}), 1)
-    operator = Inspector(queue)
-    operator.resume(operator.lane(b"k"))
+    inspector = Inspector(queue)
+    inspector.resume(inspector.lane(b"k"))
     admit(queue, [b"k"])
     (granted,) = queue.take("w", 1, at(0))
     assert (granted.places, granted.attempts, granted.redelivered) == ([0], [], [True])

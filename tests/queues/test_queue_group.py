@@ -45,7 +45,7 @@ async def test_records_go_to_a_worker_by_key_and_are_done_when_acknowledged(tmp_
         assert record.value == b"c1"
         await ack(link, receipt, other)
         assert group.queue.done.floor(0) == 4
-        assert (group.handouts.line.delivered, group.queue.tally.acked) == (4, 4)
+        assert (group.dispatcher.line.delivered, group.queue.tally.acked) == (4, 4)
 
 
 async def test_what_is_acknowledged_survives_a_crash_and_nothing_else_is_lost(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ async def test_attempts_and_backoffs_outlive_a_clean_restart(tmp_path: Path) -> 
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         await until(lambda: group.queue.position(0) == 2)
-        lane = group.operator.lane(b"a")
-        facts = group.operator.explain(lane, group.moment())
+        lane = group.inspector.lane(b"a")
+        facts = group.inspector.explain(lane, group.moment())
         assert (facts.state, facts.attempt) == ("waiting", 2)
         assert 50 < facts.due_in_seconds <= 100
 
@@ -301,9 +301,9 @@ async def test_an_index_that_proves_broken_within_the_grace_is_made_anew_at_once
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         link = await group.connect(hello("other"))
-        group.queue.intake.is_broken = True
+        group.queue.admission.is_broken = True
         link.add_credit(1)
-        await until(lambda: not group.queue.intake.is_broken)
+        await until(lambda: not group.queue.admission.is_broken)
         assert group.reserved
 
 

@@ -187,6 +187,6 @@ def test_a_resumed_lane_does_not_forget_that_the_record_behind_was_handed_out() 
     assert queue.take_outputs().rescan
     queue.begin_generation(1, ())
     admit(queue, [b"k", b"k"])
-    operator = Inspector(queue)
-    operator.skip(operator.lane(b"k"), at(0))
+    inspector = Inspector(queue)
+    inspector.skip(inspector.lane(b"k"), at(0))
     assert flags(queue, 1) == {1: True}

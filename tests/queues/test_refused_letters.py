@@ -81,7 +81,9 @@ async def letters(opened: Shell) -> list[int]:
 
 def alarms(group: QueueGroup) -> list[tuple[bytes | None, str]]:
     return [
-        (alarm.key, alarm.message) for alarm in group.operator.alarms(group.moment()) if alarm.kind is AlarmKind.LETTERS
+        (alarm.key, alarm.message)
+        for alarm in group.inspector.alarms(group.moment())
+        if alarm.kind is AlarmKind.LETTERS
     ]
 
 
@@ -99,15 +101,15 @@ async def test_one_that_is_too_large_holds_back_its_lane_and_no_other(tmp_path: 
         [(key, message)] = alarms(group)
         assert key == b"large"
         assert "raise max.message.bytes there to" in message
-        lane = group.operator.lane(b"large")
-        facts = group.operator.explain(lane, group.moment())
+        lane = group.inspector.lane(b"large")
+        facts = group.inspector.explain(lane, group.moment())
         assert (facts.state, facts.waiting) == ("dead-lettering", 2)
         assert f"topic {LETTERS} does not take it" in facts.refusal
-        assert group.operator.held() == [lane]
-        assert group.operator.counts().refused_letters == 1
+        assert group.inspector.held() == [lane]
+        assert group.inspector.counts().refused_letters == 1
         await limit(opened, 3000)
         await until(lambda: group.queue.done.floor(0) == 201)
-        assert (alarms(group), group.operator.counts().refused_letters) == ([], 0)
+        assert (alarms(group), group.inspector.counts().refused_letters) == ([], 0)
         await fail(group, 1)
         await until(lambda: group.queue.done.floor(0) == 203)
         found = await letters(opened)
@@ -123,13 +125,13 @@ async def test_what_is_said_of_letters_is_of_the_topic_as_it_is(tmp_path: Path) 
         await limit(opened, 1000)
         await fail(group, 1)
         await until(lambda: alarms(group))
-        lane = group.operator.lane(b"large")
+        lane = group.inspector.lane(b"large")
         await opened.engine.delete_topic(opened.engine.topic(LETTERS).id)
         await until(lambda: group.queue.dead_letters.troubles)
         told = [message for _, message in alarms(group)]
-        told.append(group.operator.explain(lane, group.moment()).refusal)
+        told.append(group.inspector.explain(lane, group.moment()).refusal)
         assert all(LETTERS in message and "max.message.bytes" not in message for message in told), told
-        assert group.operator.counts().refused_letters == 1
+        assert group.inspector.counts().refused_letters == 1
         await opened.engine.create_topic(LETTERS, 1, {"max.message.bytes": "1000"})
         await until(lambda: not group.queue.dead_letters.troubles)
         [(key, message)] = alarms(group)
@@ -299,7 +301,7 @@ async def test_a_partition_that_is_offline_holds_back_what_goes_there(
             patched.setattr(opened.engine, "partition_facts", offline_facts)
             await fail(group, 200)
             await until(lambda: group.dead_lettering.sent == 150)
-            assert group.operator.counts().refused_letters == 50
+            assert group.inspector.counts().refused_letters == 50
             [(_, message)] = alarms(group)
             assert "in partition 1: planted" in message
         await until(lambda: group.dead_lettering.sent == 200)
@@ -315,8 +317,8 @@ async def test_a_topic_that_is_gone_is_told_of_and_waited_for(tmp_path: Path) ->
         await opened.engine.delete_topic(opened.engine.topic(LETTERS).id)
         await fail(group, 3)
         await until(lambda: alarms(group))
-        assert group.operator.counts().refused_letters == 3
-        assert "takes no dead letters" in group.operator.explain(group.operator.lane(b"a"), group.moment()).refusal
+        assert group.inspector.counts().refused_letters == 3
+        assert "takes no dead letters" in group.inspector.explain(group.inspector.lane(b"a"), group.moment()).refusal
         await group.operations.skip(LaneName(key=b"b"))
         await opened.topic(LETTERS)
         await until(lambda: group.queue.done.floor(0) == 3)
@@ -340,7 +342,7 @@ async def test_what_may_be_there_already_cannot_be_resumed(tmp_path: Path, monke
         await fail(group, 1)
         await arrived.wait()
         with pytest.raises(LaneNotHeldError, match="may be there already"):
-            group.operator.resume(group.operator.lane(b"a"))
+            group.inspector.resume(group.inspector.lane(b"a"))
         release.set()
         await until(lambda: group.queue.done.floor(0) == 1)
         assert await letters(opened) == [0]

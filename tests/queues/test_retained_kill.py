@@ -66,7 +66,7 @@ async def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path, moment: str) -
             assert life.copied() == sorted(set(life.copied()))
     async with shell(tmp_path) as opened:
         life = await again(opened)
-        await until(lambda: sum(map(len, life.group.operator.held())) == 2 * 3 * COUNT)
+        await until(lambda: sum(map(len, life.group.inspector.held())) == 2 * 3 * COUNT)
         await life.resume()
         await life.work(2 * 3 * COUNT)
         assert life.done == {b"blocked": list(range(3 * COUNT)), b"also blocked": list(range(3 * COUNT))}

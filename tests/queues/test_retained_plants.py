@@ -40,7 +40,7 @@ async def story(path: Path) -> None:
         await until(lambda: group.scanner.stopped or group.queue.position(0) == life.facts().high_watermark)
         assert not group.scanner.stopped, "what was kept cannot be read"
         await life.resume()
-        while group.operator.counts().ready:
+        while group.inspector.counts().ready:
             await life.work_once()
         assert life.done.keys() <= {b"blocked"}, "what is done came again"
         assert life.done.get(b"blocked") == list(range(2 * COUNT)), "records are lost, or out of order"

@@ -89,9 +89,9 @@ def test_parked_lanes_stay_so_unless_told_otherwise(include_parked: bool) -> Non
         assert Inspector(queue).counts().parked == (0 if include_parked else 4)
         if not include_parked:
             assert queue.take("w", 9, at(0)) == []
-            operator = Inspector(queue)
-            operator.resume(operator.lane(b"k"))
-            operator.resume(operator.lane_of_record(3))
+            inspector = Inspector(queue)
+            inspector.resume(inspector.lane(b"k"))
+            inspector.resume(inspector.lane_of_record(3))
         assert sorted(places(queue.take("w", 9, at(0)))) == [0, 3]
         queue = restart(rows, 4)
 

@@ -39,10 +39,10 @@ async def more(life: Life) -> None:
 async def resumed(life: Life) -> list[tuple[bytes | None, bytes | None]]:
     """Let all that stands go on, and work off what there is."""
     queue = life.group.queue
-    await until(lambda: queue.intake.generation and queue.position(0) == life.facts().high_watermark)
+    await until(lambda: queue.admission.generation and queue.position(0) == life.facts().high_watermark)
     await life.resume()
     found = []
-    while life.group.operator.counts().open:
+    while life.group.inspector.counts().open:
         [(receipt, record)] = await take(life.link, 1)
         found.append((record.key, record.value))
         await ack(life.link, receipt)
@@ -71,7 +71,9 @@ async def test_what_stands_stays(
             planned = await group.operations.rewind(StartAt(latest=True), dry_run=True)
             assert planned == [Rewound(0, 0, end, COUNT + 1)]
             assert await group.operations.rewind(StartAt(latest=True)) == planned
-        lane = group.operator.explain(group.operator.lane(b"bad"), group.moment()) if not restarts and scanned else None
+        lane = (
+            group.inspector.explain(group.inspector.lane(b"bad"), group.moment()) if not restarts and scanned else None
+        )
         assert lane is None or lane.attempt == 2
         if not restarts:
             assert await resumed(life) in _orders(COUNT)
@@ -112,7 +114,7 @@ async def test_a_parked_lane_that_is_included_goes_on_with_all_its_records(tmp_p
         [rewound] = await life.group.operations.rewind(StartAt(latest=True), include_parked=True)
         assert rewound == Rewound(0, 0, life.facts().high_watermark, COUNT + 1)
         await until(lambda: life.group.queue.open_records == COUNT + 1)
-        assert life.group.operator.held() == []
+        assert life.group.inspector.held() == []
         assert await resumed(life) in _orders(COUNT)
 
 
@@ -125,7 +127,7 @@ async def test_other_orderings(tmp_path: Path, ordering: Ordering) -> None:
         await opened.append(*[(b"%d" % number, b"%d" % number) for number in range(3)])
         [(receipt, _)] = await take(life.link, 1)
         await nack(life.link, receipt)
-        await until(lambda: group.operator.held())
+        await until(lambda: group.inspector.held())
         stays = [(b"%d" % number, b"%d" % number) for number in range(3 if ordering is Ordering.SINGLE else 1)]
         assert await group.operations.rewind(StartAt(latest=True)) == [Rewound(0, 0, 3, len(stays))]
         assert await resumed(life) == stays
@@ -178,6 +180,6 @@ async def test_what_was_let_go_is_held_again_after_a_rewind(tmp_path: Path) -> N
         life.failing.clear()
         life.done.clear()
         await life.resume()
-        while group.operator.counts().open:
+        while group.inspector.counts().open:
             await life.work_once()
         assert life.done[b"k"] == list(range(40))

@@ -155,7 +155,7 @@ async def test_workers_without_a_grace_are_gone_at_once_and_bounded(
     async with shell(tmp_path) as opened:
         await opened.topic()
         group = await opened.group(grace_seconds=0)
-        monkeypatch.setattr(group.roster, "_max_workers", 2)
+        monkeypatch.setattr(group.worker_streams, "_max_workers", 2)
         first, _ = await group.connect(hello("a")), await group.connect(hello("b"))
         with pytest.raises(OverloadedError):
             await group.connect(hello("c"))
@@ -177,7 +177,7 @@ async def test_a_worker_that_comes_twice_after_a_crash_reclaims_once(
         group = opened.groups.group("g")
         await until(lambda: group.queue.position(0) == 1)
         with monkeypatch.context() as patched:
-            patched.setattr(group.roster, "_wait_for_scan", lambda *_: asyncio.sleep(60))
+            patched.setattr(group.worker_streams, "_wait_for_scan", lambda *_: asyncio.sleep(60))
             first = asyncio.create_task(group.connect(hello(held=[0])))
             await asyncio.sleep(0)
         if breaks:

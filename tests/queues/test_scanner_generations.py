@@ -62,7 +62,7 @@ async def test_growth_is_noticed_when_woken() -> None:
         assert await scan.values() == [b"a", b"b"]
         log.append_values(b"c", partition=1)
         await scan.all_scanned()
-        assert scan.queue.intake.generation == 2
+        assert scan.queue.admission.generation == 2
 
 
 async def test_what_is_appended_after_growth_is_of_the_new_generation_also_where_a_read_was_under_way() -> None:
@@ -102,7 +102,7 @@ async def test_a_generation_whose_last_records_are_gone_does_not_hold_the_next_o
     log.append_values(b"c", partition=1)
     async with scanning(log) as scan:
         await scan.all_scanned()
-        assert scan.queue.intake.generation == 2
+        assert scan.queue.admission.generation == 2
         assert sorted(value or b"" for value in await scan.values()) == [b"a", b"b", b"c"]
 
 
@@ -117,7 +117,7 @@ async def test_partitions_that_are_not_served_do_not_let_a_key_overtake_itself()
         await scan.until(lambda: bool(scan.scanner.stopped) and ready(scan) == 1)
         await some_turns()
         assert await scan.values() == [b"x"]
-        assert scan.queue.intake.generation == 1
+        assert scan.queue.admission.generation == 1
         assert isinstance(scan.scanner.stopped[0], PartitionOfflineError)
 
 
@@ -180,7 +180,7 @@ async def test_an_index_that_is_made_anew_keeps_the_order_of_growth_while_record
         log.before_read = arrive
         scan.queue.rewind({0: 0, 1: 0}, NOW)
         scan.scanner.wake()
-        await scan.until(lambda: scan.queue.intake.generation == 2)
+        await scan.until(lambda: scan.queue.admission.generation == 2)
         log.before_read = None
         await scan.all_scanned()
         assert early == []

@@ -56,7 +56,7 @@ async def test_a_scan_whose_index_is_emptied_begins_again() -> None:
         granted = scan.queue.take("w", 5, NOW)
         scan.queue.alter(msgspec.structs.replace(scan.queue.settings, ordering=Ordering.NONE))
         ack(scan.queue, granted)
-        assert scan.queue.intake.generation == 0
+        assert scan.queue.admission.generation == 0
         scan.scanner.wake()
         await scan.all_scanned()
         assert ready(scan) == 35
@@ -118,7 +118,7 @@ async def test_a_position_that_leaps_over_what_is_done_during_a_read_is_scanned_
         log.before_read = finish_a_page
         scan.queue.alter(msgspec.structs.replace(scan.queue.settings, ordering=Ordering.NONE))
         scan.scanner.wake()
-        await scan.until(lambda: scan.position(0) == 40_000 and scan.queue.intake.generation == 1)
+        await scan.until(lambda: scan.position(0) == 40_000 and scan.queue.admission.generation == 1)
         assert scan.queue.open_records == ready(scan) == 40_000 - PAGE_RECORDS
 
 
@@ -134,7 +134,7 @@ async def test_whole_pages_that_are_done_are_leapt_over_in_the_middle_of_a_read(
         scan.queue.take_outputs()
         scan.queue.alter(msgspec.structs.replace(scan.queue.settings, ordering=Ordering.NONE))
         scan.scanner.wake()
-        await scan.until(lambda: scan.position(0) == 70_000 and scan.queue.intake.generation == 1)
+        await scan.until(lambda: scan.position(0) == 70_000 and scan.queue.admission.generation == 1)
         assert scan.queue.open_records == ready(scan) == 70_000 - PAGE_RECORDS
 
 
@@ -175,7 +175,7 @@ async def test_records_done_while_they_are_scanned_are_passed_over() -> None:
         granted = scan.queue.take("w", 12_000, NOW)
         settlement = Settlement(acks=[(granted[0].first_receipt + 100, granted[0].first_receipt + 9_999)])
         assert scan.queue.settle("w", settlement, NOW) == []
-        scan.queue.presence.goodbye("w", NOW)
+        scan.queue.lifecycle.goodbye("w", NOW)
         scan.queue.alter(msgspec.structs.replace(scan.queue.settings, ordering=Ordering.KEY))
         scan.scanner.wake()
         await scan.all_scanned()

@@ -54,16 +54,16 @@ def test_a_worker_that_goes_frees_its_sessions(how: str) -> None:
     opened(queue)
     held = taken(queue)
     if how == "goodbye":
-        queue.presence.goodbye("w", at(0))
+        queue.lifecycle.goodbye("w", at(0))
     else:
-        queue.presence.gone("w", at(0))
+        queue.lifecycle.gone("w", at(0))
         assert queue.sessions.open("w", b"free", 1, at(1)) is None
-        queue.presence.back("w", at(1))
+        queue.lifecycle.back("w", at(1))
         (receipt, _) = receipts(held)
         assert settled(queue, Settlement(acks=[(receipt, receipt)]), 1) == []
-        queue.presence.gone("w", at(1))
+        queue.lifecycle.gone("w", at(1))
         if how == "lost":
-            queue.presence.lost("w", at(1))
+            queue.lifecycle.lost("w", at(1))
         queue.tick(at(3))
     (granted,) = queue.take("v", 10, at(3))
     assert granted.places == ([0] if how == "goodbye" else [1])
@@ -73,10 +73,10 @@ def test_a_worker_that_goes_frees_its_sessions(how: str) -> None:
 def test_a_worker_that_comes_back_gets_what_arrived_meanwhile() -> None:
     queue = new_queue()
     opened(queue)
-    queue.presence.gone("w", at(0))
+    queue.lifecycle.gone("w", at(0))
     admit(queue, [b"k"])
     assert taken(queue, 1) == []
-    assert queue.presence.back("w", at(1))
+    assert queue.lifecycle.back("w", at(1))
     assert places(taken(queue, 1)) == [0]
 
 

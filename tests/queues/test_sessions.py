@@ -155,7 +155,7 @@ def test_who_holds_a_key_is_refused_to_all_others() -> None:
 def test_a_head_that_is_exhausted_stands_and_the_session_stays(policy: OnExhausted) -> None:
     dead = "dead" if policy is OnExhausted.DEAD_LETTER else ""
     queue = new_queue(max_attempts=1, on_exhausted=policy, dead_letter_topic=dead)
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     admit(queue, [b"k"] * 3)
     session = opened(queue)
     first, second = receipts(taken(queue))
@@ -163,32 +163,32 @@ def test_a_head_that_is_exhausted_stands_and_the_session_stays(policy: OnExhaust
     assert queue.take_outputs().dead_letters == []
     assert settled(queue, Settlement(acks=[(first, first)])) == []
     assert taken(queue) == []
-    facts = operator.explain(operator.lane(b"k"), at(0))
+    facts = inspector.explain(inspector.lane(b"k"), at(0))
     assert (facts.worker_id, facts.session_token, facts.waiting) == ("w", session.token, 2)
     if policy is OnExhausted.DEAD_LETTER:
         (letter,) = queue.take_outputs().dead_letters
         queue.dead_lettered(letter.place, at(0))
     else:
         assert facts.state == ("blocked" if policy is OnExhausted.BLOCK else "parked")
-        operator.skip(operator.lane(b"k"), at(0))
+        inspector.skip(inspector.lane(b"k"), at(0))
     assert places(taken(queue)) == [2]
 
 
 def test_an_operator_drops_a_lane_and_its_session_waits_for_more() -> None:
     queue = new_queue(max_attempts=1)
-    operator = Inspector(queue)
+    inspector = Inspector(queue)
     admit(queue, [b"k"] * 3)
     opened(queue)
-    assert operator.explain(operator.lane(b"k"), at(0)).state == "in session"
+    assert inspector.explain(inspector.lane(b"k"), at(0)).state == "in session"
     (first, _) = receipts(taken(queue))
-    assert operator.explain(operator.lane(b"k"), at(0)).waiting == 3
+    assert inspector.explain(inspector.lane(b"k"), at(0)).waiting == 3
     assert settled(queue, Settlement(nacks=[Nack(first, first, "no")])) == []
-    assert operator.drop(operator.lane(b"k")) == 3
-    facts = operator.explain(operator.lane(b"k"), at(10))
+    assert inspector.drop(inspector.lane(b"k")) == 3
+    facts = inspector.explain(inspector.lane(b"k"), at(10))
     assert (facts.state, facts.waiting, facts.due_in_seconds) == ("in session", 0, 20.0)
     admit(queue, [b"k"], start=3)
     assert places(taken(queue)) == [3]
-    assert operator.counts().sessions == 1
+    assert inspector.counts().sessions == 1
 
 
 def test_a_state_moves_with_its_acks_or_not_at_all() -> None:

@@ -48,7 +48,7 @@ async def test_the_order_after_a_restart_is_that_without_one(tmp_path: Path, ord
             await ack(link, receipt)
         await link.goodbye()
         if ending == "crash after a checkpoint":
-            group.sidecar.close()
+            group.index_cache.close()
     if ending == "without files":
         for file in files(path):
             if file.is_file():
@@ -95,7 +95,7 @@ async def test_a_deleted_group_leaves_no_files_and_another_of_its_name_sees_none
         group = await group_of(opened, Ordering.NONE)
         await fill(opened, random.Random(1))
         await until(lambda: group.scanner.unscanned() == 0)
-        group.sidecar.close()
+        group.index_cache.close()
         assert files(tmp_path)
         await opened.groups.delete("g")
         assert not files(tmp_path)
@@ -140,7 +140,7 @@ async def test_what_is_done_is_forgotten(tmp_path: Path, monkeypatch: pytest.Mon
             link = await group.connect(hello())
             await ack(link, *[receipt for receipt, _ in await take(link, group.queue.open_records)])
             await link.settle(Settlement())
-            group.sidecar.close()
+            group.index_cache.close()
             assert before > 4
             assert len([file for file in files(tmp_path) if file.suffix == ".blocks"]) <= 1
 
@@ -165,11 +165,11 @@ async def test_files_stay_for_as_long_as_the_index_may_read_them(
                 monkeypatch.setattr(sidecar, "MAX_BYTES", 0)
             await fill(opened, random.Random(2), batches=20)
             await until(lambda: group.scanner.unscanned() == 0)
-            for _ in group.sidecar._steps(1):
+            for _ in group.index_cache._steps(1):
                 pass
             count = group.queue.open_records
             assert len(await all_values(group)) == count
-            group.sidecar.close()
+            group.index_cache.close()
             assert "damaged" not in caplog.text
             kept = [file for file in files(tmp_path) if file.suffix == ".blocks"]
             assert len(kept) <= 1 or why == "the disk is full", "what is done keeps its files"
@@ -195,7 +195,7 @@ async def test_workers_come_back_for_what_lies_in_blocks_that_are_not_read(tmp_p
         delivered = await link.next_deliveries()
         held = list(map(place_of, delivered.partitions, delivered.offsets))
         waiting = group.queue.open_records
-        group.sidecar.close()
+        group.index_cache.close()
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         link = await group.connect(hello(held=held))

@@ -102,7 +102,7 @@ async def test_blocks_of_a_log_that_was_cut_are_not_used(tmp_path: Path) -> None
         await append(opened, of_priority(5, b"kept"))
         await append(opened, of_priority(9, b"lost"), of_priority(0, b"lost too"))
         await until(lambda: group.scanner.unscanned() == 0)
-        group.sidecar.close()
+        group.index_cache.close()
         # What a killed process leaves behind, but for the end of its last write.
         shutil.copytree(tmp_path / "killed" / "data", tmp_path / "data")
     [log] = (tmp_path / "data" / "t-0").glob("*.log")
@@ -131,7 +131,7 @@ async def lanes_after(path: Path, before: dict[str, Any], changes: dict[str, Any
         batch = [NewRecord(b"", b"k%d" % (number % 5), [("tenant", b"t%d" % (number % 2))]) for number in range(10)]
         await append(opened, *batch)
         await until(lambda: group.scanner.unscanned() == 0)
-        group.sidecar.close()
+        group.index_cache.close()
         await opened.groups.alter("g", changes)
         await look(group)
     async with shell(path) as opened:
@@ -175,7 +175,7 @@ async def test_a_topic_of_the_same_name_never_sees_old_files(tmp_path: Path) -> 
         group = await group_of(opened, Ordering.NONE)
         await fill(opened, random.Random(1))
         await until(lambda: group.scanner.unscanned() == 0)
-        group.sidecar.close()
+        group.index_cache.close()
         kept = {file: file.read_bytes() for file in files(tmp_path) if file.is_file()}
         await opened.engine.delete_topic(topic.id)
         await until(lambda: not opened.groups.ids())

@@ -169,8 +169,8 @@ def test_who_waits_for_a_lane_that_lost_a_chunk_is_served_without_another_input(
     assert deadline != 0.0
     with monkeypatch.context() as patched:
         patched.setattr(os, "pread", unreadable)
-        operator = Inspector(queue)
-        operator.skip(operator.lane(b"k"), at(0))
+        inspector = Inspector(queue)
+        inspector.skip(inspector.lane(b"k"), at(0))
     assert queue.deadline() == 0.0
     queue.tick(at(0))
     assert queue.rescan_due

@@ -99,7 +99,7 @@ async def happen(life: Life, what: str) -> None:
 
 async def let_go_on(life: Life) -> None:
     await until(lambda: life.group.queue.position(0) == life.facts().high_watermark)
-    if life.group.operator.lane(KEY).state in HELD:
+    if life.group.inspector.lane(KEY).state in HELD:
         await life.group.operations.resume(LaneName(key=KEY))
 
 
@@ -140,7 +140,7 @@ async def test_nothing_of_a_lane_that_stands_goes(
 async def retention_takes_its_part(life: Life, scanned: bool) -> None:
     queue = life.group.queue
     if scanned and not queue.draining:
-        await until(lambda: queue.intake.generation and queue.position(0) == life.facts().high_watermark)
+        await until(lambda: queue.admission.generation and queue.position(0) == life.facts().high_watermark)
     await life.retain()
     assert life.facts().log_start_offset > 20, "retention waits"
     assert life.facts().size_bytes <= MOST_BYTES, "the log grows"

@@ -49,9 +49,9 @@ async def kept(path: Path, keys: Iterable[bytes]) -> None:
     async with shell(path) as opened:
         life = await again(opened)
         queue = life.group.queue
-        await until(lambda: queue.intake.generation and queue.position(0) == life.facts().high_watermark)
+        await until(lambda: queue.admission.generation and queue.position(0) == life.facts().high_watermark)
         await life.resume()
-        while life.group.operator.counts().open:
+        while life.group.inspector.counts().open:
             await life.work_once()
         for key in keys:
             assert life.done[key] == list(range(COUNT)), key
@@ -171,7 +171,7 @@ async def test_what_is_found_before_the_index_is_made_anew_counts_no_more(
         assert acts == 1
         assert group.hold.needed_from(0) == 0, "let go by what held before"
         assert life.copied() == []
-        await until(lambda: group.queue.intake.generation)
+        await until(lambda: group.queue.admission.generation)
         await life.retain()
         assert life.facts().log_start_offset > len(KEYS)
         if what == "alter":
@@ -203,10 +203,10 @@ async def test_a_lane_that_waits_for_a_time_in_another_partition_is_kept(
         life = await again(opened)
         queue = life.group.queue
         await until(
-            lambda: queue.intake.generation == 2 and queue.position(1) == life.facts(partition=1).high_watermark
+            lambda: queue.admission.generation == 2 and queue.position(1) == life.facts(partition=1).high_watermark
         )
         await life.group.operations.resume(LaneName(key=b"k"))
-        while life.group.operator.counts().open:
+        while life.group.inspector.counts().open:
             await life.work_once()
         assert life.done[b"k"] == list(range(COUNT))
 
@@ -235,9 +235,9 @@ async def test_a_lane_that_waits_for_a_time_in_what_was_copied_is_kept(
     async with shell(tmp_path) as opened:
         life = await again(opened)
         queue = life.group.queue
-        await until(lambda: queue.intake.generation and queue.position(0) == life.facts().high_watermark)
+        await until(lambda: queue.admission.generation and queue.position(0) == life.facts().high_watermark)
         await life.group.operations.resume(LaneName(key=b"k"))
-        while life.group.operator.counts().open:
+        while life.group.inspector.counts().open:
             await life.work_once()
         assert life.done[b"k"] == list(range(COUNT))
 
@@ -271,7 +271,7 @@ async def test_copies_that_reach_over_the_start_of_the_log_hide_nothing(tmp_path
         group = life.group
         group.records.shelf.cache.max_bytes = 0
         life.failing.add(b"late0")
-        while [lane.key for lane in group.operator.held()] != [b"early", b"late0"]:
+        while [lane.key for lane in group.inspector.held()] != [b"early", b"late0"]:
             await life.work_once()
         failed = -(-start // len(KEYS))
         await life.retain()
@@ -280,9 +280,9 @@ async def test_copies_that_reach_over_the_start_of_the_log_hide_nothing(tmp_path
     async with shell(tmp_path) as opened:
         life = await again(opened)
         queue = life.group.queue
-        await until(lambda: queue.intake.generation and queue.position(0) == life.facts().high_watermark)
+        await until(lambda: queue.admission.generation and queue.position(0) == life.facts().high_watermark)
         await life.resume()
-        while life.group.operator.counts().open:
+        while life.group.inspector.counts().open:
             await life.work_once()
         assert life.done[b"early"] == list(range(COUNT))
         assert life.done[b"late0"] == list(range(failed, COUNT))

@@ -166,7 +166,7 @@ class Storm:
         group = self.life.group
         await group.operations.rewind(StartAt(offset=0), [1])
         queue = group.queue
-        await until(lambda: queue.intake.generation and queue.position(0) == self.life.facts().high_watermark)
+        await until(lambda: queue.admission.generation and queue.position(0) == self.life.facts().high_watermark)
         found: list[int] = []
 
         while queue.open_records:

@@ -29,9 +29,9 @@ class WorkerHost(Protocol):
     """What the stream of a worker asks of its queue group."""
 
     @property
-    def handouts(self) -> Dispatcher: ...
+    def dispatcher(self) -> Dispatcher: ...
     @property
-    def openings(self) -> SessionWaiters: ...
+    def session_waiters(self) -> SessionWaiters: ...
     def check_room(self) -> None: ...
     def credited(self, link: WorkerLink, records: int) -> None: ...
     def credited_bytes(self) -> None: ...
@@ -129,15 +129,15 @@ class WorkerLink:
         OverloadedError or DiskFullError.
         """
         self._group.check_room()
-        return await self._group.openings.open(self.worker_id, key, prefetch, wait_seconds)
+        return await self._group.session_waiters.open(self.worker_id, key, prefetch, wait_seconds)
 
     def renew_session(self, key: bytes, token: int) -> None:
         """Let the lock of a session end so late as if it was opened now. Raises StaleSessionError."""
-        self._group.openings.renew(self.worker_id, key, token)
+        self._group.session_waiters.renew(self.worker_id, key, token)
 
     async def close_session(self, key: bytes, token: int) -> None:
         """Free a session; returns when that is synced. Raises StaleSessionError."""
-        await self._group.openings.close_session(self.worker_id, key, token)
+        await self._group.session_waiters.close_session(self.worker_id, key, token)
 
     async def goodbye(self) -> None:
         """The worker leaves: what it holds is free at once, uncounted. Returns when that is synced."""
@@ -159,7 +159,7 @@ class WorkerLink:
         while not self._unsent:
             if not self.connected:
                 raise (self._error or LogbrokerError("the worker's stream is over")).anew()
-            self._unsent += await self._group.handouts.next(self.seat, sessions=True)
+            self._unsent += await self._group.dispatcher.next(self.seat, sessions=True)
         return self._unsent.popleft()
 
     def is_void(self, delivered: Delivered) -> bool:

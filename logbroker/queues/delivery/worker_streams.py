@@ -27,12 +27,12 @@ from logbroker.queues.model.worker_messages import Hello, ListedSession
 class WorkerStreams:
     """All links of a queue group."""
 
-    def __init__(self, context: GroupContext, handouts: Dispatcher, max_workers: int) -> None:
+    def __init__(self, context: GroupContext, dispatcher: Dispatcher, max_workers: int) -> None:
         self.links: dict[str, WorkerLink] = {}
         """Of workers that are connected, or may still come back."""
         self._context = context
         self._queue = context.queue
-        self._handouts = handouts
+        self._dispatcher = dispatcher
         self._max_workers = max_workers
         self._scanned = asyncio.Event()
 
@@ -86,18 +86,18 @@ class WorkerStreams:
                 raise WorkerIdInUseError(
                     f"another life of worker {quoted(link.worker_id)} is connected: choose an id that nobody else has"
                 )
-            self._queue.presence.lost(link.worker_id, self._context.moment())
+            self._queue.lifecycle.lost(link.worker_id, self._context.moment())
             return False
         if before.connected:
             self._end(before, WorkerReplacedError("the worker came back on another stream"))
             return before.is_in
-        return self._queue.presence.back(link.worker_id, self._context.moment()) and before.is_in
+        return self._queue.lifecycle.back(link.worker_id, self._context.moment()) and before.is_in
 
     def _release_lost(self, link: WorkerLink, held: Sequence[int]) -> None:
         """What was on its way when the stream broke never came there: it is free again."""
         known = frozenset(held)
         lost = [receipt for receipt, place in self._queue.deliveries.held_by(link.worker_id) if place not in known]
-        self._handouts.release(link.worker_id, [(receipt, receipt) for receipt in lost])
+        self._dispatcher.release(link.worker_id, [(receipt, receipt) for receipt in lost])
         self._queue.deliveries.seen(link.worker_id)
 
     def _close_unknown(self, link: WorkerLink, held: Sequence[ListedSession]) -> None:
@@ -163,7 +163,7 @@ class WorkerStreams:
         """A worker leaves."""
         self._end(link, None)
         del self.links[link.worker_id]
-        self._queue.presence.goodbye(link.worker_id, self._context.moment())
+        self._queue.lifecycle.goodbye(link.worker_id, self._context.moment())
         self._context.touched()
 
     def disconnected(self, link: WorkerLink) -> None:
@@ -171,13 +171,13 @@ class WorkerStreams:
         self._end(link, None)
         now = self._context.moment()
         link.kept_until = now.seconds + self._queue.settings.grace_seconds
-        self._queue.presence.gone(link.worker_id, now)
+        self._queue.lifecycle.gone(link.worker_id, now)
         self.tick(now)
         self._context.touched()
 
     def _end(self, link: WorkerLink, error: LogbrokerError | None) -> None:
         unsent = link.end(error)
-        self._handouts.leave(link.seat, unsent, error)
+        self._dispatcher.leave(link.seat, unsent, error)
 
     def tick(self, now: Moment) -> None:
         """Forget those who did not come back in time."""

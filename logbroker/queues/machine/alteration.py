@@ -57,7 +57,7 @@ class Alteration:
     @property
     def index_is_broken(self) -> bool:
         """Whether part of the index proved unreadable: nothing is handed out before it is made anew."""
-        return self._parts.intake.is_broken or self._parts.lanes.successors.is_broken
+        return self._parts.admission.is_broken or self._parts.lanes.successors.is_broken
 
     def alter(self, settings: QueueGroupSettings) -> None:
         """See `Queue.alter`."""

@@ -363,7 +363,7 @@ class Inspector:
         if lane.head == NO_PLACE:
             self._queue.lanes.remove(lane)
         else:
-            self._queue.ledger.finish([lane], now)
+            self._queue.outcomes.finish([lane], now)
 
     def replace_head(self, lane: Lane, record: LogRecord) -> None:
         """Let a held lane go on with another record in its head's place, for this group; attempts begin anew.
@@ -386,14 +386,14 @@ class Inspector:
         as any other. Raises LaneNotHeldError or UnknownLaneError."""
         self._check_scanned(lane)
         self._take_over(lane)
-        return self._queue.ledger.finish_lane(lane)
+        return self._queue.outcomes.finish_lane(lane)
 
     def _check_scanned(self, lane: Lane) -> None:
         """Raises UnknownLaneError for a parked lane whose records are yet to be scanned."""
         queue = self._queue
         parked = queue.held.parked.get(lane.key) if lane.head == NO_PLACE and lane.key is not None else None
         if parked is not None and not (
-            queue.done.is_open(partition_of(parked.head)) and queue.intake.has_admitted(parked.head)
+            queue.done.is_open(partition_of(parked.head)) and queue.admission.has_admitted(parked.head)
         ):
             raise UnknownLaneError("no record of the lane is scanned yet: try again later")
 
@@ -409,7 +409,7 @@ class Inspector:
         is. Raises LaneNotHeldError or UnknownLaneError."""
         self._check_scanned(lane)
         self._check_held(lane)
-        return self._queue.ledger.finish_successors(lane, count)
+        return self._queue.outcomes.finish_successors(lane, count)
 
     def _take_over(self, lane: Lane) -> None:
         self._check_held(lane)

@@ -51,5 +51,5 @@ def load_queue(
     for _ in range(len(queue.redelivery.marks)):
         queue.redelivery.drop_a_mark(queue.done)
     queue.held.expect_all()
-    queue.intake.load(ends)
+    queue.admission.load(ends)
     return queue

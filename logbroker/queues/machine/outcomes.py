@@ -29,7 +29,7 @@ class Outcomes:
         self._held = parts.held
         self._redelivery = parts.redelivery
         self._replacements = parts.replacements
-        self._intake = parts.intake
+        self._admission = parts.admission
         self._origins = parts.origins
 
     # --- out ---------------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Outcomes:
             self._held.attention.discard(place)
             return
         self._done.mark((place,))
-        if self._intake.has_admitted(place):
+        if self._admission.has_admitted(place):
             # The ordering was changed meanwhile, and made it a successor.
             self.open_records -= 1
             self._held.done_in_line.add(place)

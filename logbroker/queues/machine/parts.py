@@ -27,5 +27,5 @@ class MachineParts(msgspec.Struct, frozen=True):
     replacements: Replacements
     held: StalledLanes
     redelivery: Redelivery
-    intake: Admission
+    admission: Admission
     origins: Origins

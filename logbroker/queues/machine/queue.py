@@ -103,7 +103,7 @@ class Queue:
         )
         self.redelivery = Redelivery()
         self.ages = Ages()
-        self.intake = Admission(self.done, self.lanes, self.held, self.redelivery)
+        self.admission = Admission(self.done, self.lanes, self.held, self.redelivery)
         parts = MachineParts(
             self.done,
             self.lanes,
@@ -113,18 +113,28 @@ class Queue:
             self.replacements,
             self.held,
             self.redelivery,
-            self.intake,
+            self.admission,
             self.origins,
         )
-        self.ledger = Outcomes(parts)
+        self.outcomes = Outcomes(parts)
         self._graces = ReconnectGraces()
         self.sessions = Sessions(
-            life, self.lanes, self.deliveries, self.held, self.redelivery, self.ledger, self._graces, self.tick, changes
+            life,
+            self.lanes,
+            self.deliveries,
+            self.held,
+            self.redelivery,
+            self.outcomes,
+            self._graces,
+            self.tick,
+            changes,
         )
-        self.presence = WorkerLifecycle(self.deliveries, self.held, self.sessions, self.ledger, self._graces, self.tick)
-        self._index = Index(parts, self.ledger, self.sessions, changes)
+        self.lifecycle = WorkerLifecycle(
+            self.deliveries, self.held, self.sessions, self.outcomes, self._graces, self.tick
+        )
+        self._index = Index(parts, self.outcomes, self.sessions, changes)
         self.alteration = Alteration(settings, parts, self._index, self.sessions, self.ages, changes)
-        self._settling = Settling(self.deliveries, self.ledger, self.sessions, self.held)
+        self._settling = Settling(self.deliveries, self.outcomes, self.sessions, self.held)
 
     @property
     def settings(self) -> QueueGroupSettings:
@@ -139,21 +149,21 @@ class Queue:
     @property
     def open_records(self) -> int:
         """Admitted and not done."""
-        return self.ledger.open_records
+        return self.outcomes.open_records
 
     @property
     def tally(self) -> Tally:
-        return self.ledger.tally
+        return self.outcomes.tally
 
     # --- the scan ----------------------------------------------------------------------------------------------------
 
     def open_partition(self, partition: int, start_offset: int) -> None:
         """Serve a partition from an offset on, unless it is served already."""
-        self.intake.open(partition, start_offset)
+        self.admission.open(partition, start_offset)
 
     def position(self, partition: int) -> int:
         """The offset from which on the partition is to be scanned; jumps over what is all done."""
-        return self.intake.position(partition)
+        return self.admission.position(partition)
 
     @property
     def wants_more(self) -> bool:
@@ -172,7 +182,7 @@ class Queue:
 
         Raises ValueError where a record of the generation before it is not admitted yet.
         """
-        self.intake.begin_generation(generation, start_offsets)
+        self.admission.begin_generation(generation, start_offsets)
 
     def admit(
         self,
@@ -195,11 +205,11 @@ class Queue:
         this time. What is done, or lies below the position, is passed over. Raises ValueError where the scan goes back.
         """
         if timestamp_ms >= 0:
-            self.ages.admit(place_of(partition, self.intake.position(partition)), timestamp_ms)
+            self.ages.admit(place_of(partition, self.admission.position(partition)), timestamp_ms)
         if self.settings.has_priorities:
             priorities = priorities or bytes((DEFAULT_PRIORITY,)) * len(offsets)
             times = times or [timestamp_ms] * len(offsets)
-        self.ledger.open_records += self.intake.admit(
+        self.outcomes.open_records += self.admission.admit(
             self.settings, partition, generation, offsets, next_offset, keys, not_before, now, priorities, times
         )
 
@@ -213,12 +223,12 @@ class Queue:
         ranking = self.lanes.ranking
         assert ranking is not None
         assert self.settings.ordering is Ordering.NONE
-        start = place_of(partition, self.intake.position(partition))
-        admitted = self.intake.admit_block(ranking, self.settings, partition, generation, block, now)
+        start = place_of(partition, self.admission.position(partition))
+        admitted = self.admission.admit_block(ranking, self.settings, partition, generation, block, now)
         if admitted is None:
             return False
         self.ages.admit(start, min(compress(block.heads, block.counts))[0])
-        self.ledger.open_records += admitted
+        self.outcomes.open_records += admitted
         return True
 
     # --- deliveries --------------------------------------------------------------------------------------------------
@@ -234,7 +244,7 @@ class Queue:
         if credit <= 0:
             return []
         taken = self.lanes.take(credit, levels_of(band))
-        if self.intake.is_broken:
+        if self.admission.is_broken:
             # Something is missing that might go before these.
             for piece in taken:
                 if not isinstance(piece, Run):
@@ -245,12 +255,12 @@ class Queue:
         granted: list[Granted] = []
         for piece in taken:
             if isinstance(piece, Run):
-                granted.append(self.ledger.hand_out_run(worker, piece, deadline))
+                granted.append(self.outcomes.hand_out_run(worker, piece, deadline))
             else:
                 if self.lanes.ranking is None:
                     # In the order of the log, in which they are fetched and marked at a fraction of the cost.
                     piece.sort(key=_head)
-                granted.append(self.ledger.hand_out(worker, piece, deadline))
+                granted.append(self.outcomes.hand_out(worker, piece, deadline))
         return granted
 
     def ready_records(self, band: Band | None = None) -> int:
@@ -270,7 +280,7 @@ class Queue:
         worker = self.deliveries.worker(worker_id)
         room = max(0, self.settings.max_in_flight - worker.in_flight)
         lanes = self.lanes.take_these(sorted(set(places))[:room], found)
-        return [self.ledger.hand_out(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
+        return [self.outcomes.hand_out(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
 
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
         """Carry out what a worker says; return what was refused. To be answered when the events are synced.
@@ -280,7 +290,7 @@ class Queue:
         """
         self.tick(now)
         refusals = self._settling.settle(worker_id, settlement, now)
-        if self.draining or self.intake.is_broken or self._successors.is_broken:
+        if self.draining or self.admission.is_broken or self._successors.is_broken:
             self.alteration.rebuild_if_drained()
         return refusals
 
@@ -306,7 +316,7 @@ class Queue:
 
     def dead_lettered(self, place: int, now: Moment) -> None:
         """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
-        self.ledger.dead_lettered(place, now)
+        self.outcomes.dead_lettered(place, now)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -319,18 +329,18 @@ class Queue:
     def _tick(self, now: Moment) -> None:
         for settled, excused in self.deliveries.pop_expired(now.seconds):
             if excused:
-                self.ledger.give_back(settled)
+                self.outcomes.give_back(settled)
                 continue
-            self.ledger.tally.leases_lost += len(settled)
-            self.ledger.fail(settled, LEASE_ENDED, None, now)
-        self.presence.end_graces(now)
+            self.outcomes.tally.leases_lost += len(settled)
+            self.outcomes.fail(settled, LEASE_ENDED, None, now)
+        self.lifecycle.end_graces(now)
         self.sessions.expire(now)
         self.held.tick(now.seconds)
         self.alteration.rebuild_if_drained()
 
     def deadline(self) -> float:
         """The monotonic moment at which `tick` is to be called, at the latest; NEVER: not at all. May be early."""
-        if self.presence.going or ((self.intake.is_broken or self._successors.is_broken) and not self.draining):
+        if self.lifecycle.going or ((self.admission.is_broken or self._successors.is_broken) and not self.draining):
             return 0.0
         return min(
             self.deliveries.leases.next_at,
@@ -378,7 +388,7 @@ class Queue:
         """
         self.tick(now)
         self._index.rewind(targets, include_parked=include_parked, kept=kept)
-        self.presence.forget_going()
+        self.lifecycle.forget_going()
         self.ages.clear()
         self.alteration.rebuild_if_drained()
 
@@ -412,5 +422,5 @@ class Queue:
     def stop_events(self) -> list[StateEvent]:
         """Return the last events of a clean stop: what was handed out is marked so at the next start."""
         events = self.take_outputs().events
-        self.ledger.mark_handed_out()
+        self.outcomes.mark_handed_out()
         return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.life)]

@@ -17,10 +17,10 @@ from logbroker.queues.state.completion import Places
 class Index:
     """Empties what holds lanes, and has it scanned again."""
 
-    def __init__(self, parts: MachineParts, ledger: Outcomes, sessions: Sessions, changes: ChangeSet) -> None:
+    def __init__(self, parts: MachineParts, outcomes: Outcomes, sessions: Sessions, changes: ChangeSet) -> None:
         self._changes = changes
         self._parts = parts
-        self._ledger = ledger
+        self._outcomes = outcomes
         self._sessions = sessions
 
     def rebuild(self, *, keep_parked: bool, rank_lanes: Callable[[], None]) -> None:
@@ -36,7 +36,7 @@ class Index:
         for partition in targets:
             if not parts.done.is_open(partition):
                 raise KeyError(partition)
-        self._ledger.note_handed_out()
+        self._outcomes.note_handed_out()
         for partition in targets:
             parts.redelivery.mark_below(place_of(partition, parts.done.floor(partition)))
         parts.redelivery.note_pages(parts.done.rewind(targets, kept or {}))
@@ -63,7 +63,7 @@ class Index:
 
     def _empty(self, why: Loss, then: Callable[[], None] | None = None) -> None:
         parts = self._parts
-        self._ledger.note_handed_out()
+        self._outcomes.note_handed_out()
         self._sessions.void(why)
         parts.lanes.clear()
         if then is not None:
@@ -71,6 +71,6 @@ class Index:
         parts.dead_letters.forget_lanes()
         parts.held.forget_lanes()
         parts.held.expect_all()
-        parts.intake.rewind()
-        self._ledger.open_records = 0
+        parts.admission.rewind()
+        self._outcomes.open_records = 0
         self._changes.rescan = True

@@ -62,7 +62,7 @@ class Sessions:
         deliveries: Deliveries,
         held: StalledLanes,
         redelivery: Redelivery,
-        ledger: Outcomes,
+        outcomes: Outcomes,
         graces: ReconnectGraces,
         tick: Callable[[Moment], None],
         changes: ChangeSet,
@@ -73,7 +73,7 @@ class Sessions:
         self._deliveries = deliveries
         self._held = held
         self._redelivery = redelivery
-        self._ledger = ledger
+        self._outcomes = outcomes
         self._graces = graces
         self._tick = tick
         self._states = SessionStates(changes)
@@ -190,7 +190,7 @@ class Sessions:
             records.append(self._lanes.take_head(lane))
         if not records:
             return []
-        return [self._ledger.hand_out(session.worker, records, NEVER, session)]
+        return [self._outcomes.hand_out(session.worker, records, NEVER, session)]
 
     # --- settlements -------------------------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class Sessions:
         """Deliveries of a session are acknowledged."""
         records = _records(settled)
         if records:
-            self._ledger.forget([record.head for record in records])
+            self._outcomes.forget([record.head for record in records])
             self.prolong(session, now)
             self._go_on(session, now)
 
@@ -257,7 +257,7 @@ class Sessions:
         if reason is not None:
             self._changes.lost_sessions.append((session, why))
             if not excused:
-                self._ledger.tally.leases_lost += len(records)
+                self._outcomes.tally.leases_lost += len(records)
         if records:
             self._put_back(key, records, None if excused else reason, None, now)
         lane = self._lanes.get(key)

@@ -17,9 +17,9 @@ from logbroker.queues.model.settings import check_delay, check_lease
 class Settling:
     """Takes deliveries out of flight by their receipts, and passes on what they stand for."""
 
-    def __init__(self, deliveries: Deliveries, ledger: Outcomes, sessions: Sessions, held: StalledLanes) -> None:
+    def __init__(self, deliveries: Deliveries, outcomes: Outcomes, sessions: Sessions, held: StalledLanes) -> None:
         self._deliveries = deliveries
-        self._ledger = ledger
+        self._outcomes = outcomes
         self._sessions = sessions
         self._held = held
 
@@ -37,7 +37,7 @@ class Settling:
             self._nack(worker_id, nack, refusals, now)
         for first, last in settlement.releases:
             for settled in self._take_back(worker_id, first, last, refusals, now, None):
-                self._ledger.give_back(settled)
+                self._outcomes.give_back(settled)
         for extension in settlement.extensions:
             self._extend(worker_id, extension, refusals, now)
         return refusals
@@ -58,9 +58,9 @@ class Settling:
         for first, last in merged(acks):
             for grant, start, end in self._deliveries.select(worker_id, first, last, refusals):
                 settled = self._deliveries.close(grant, start, end, refusals)
-                self._ledger.tally.acked += len(settled)
+                self._outcomes.tally.acked += len(settled)
                 if grant.session is None:
-                    self._ledger.finish(settled, now)
+                    self._outcomes.finish(settled, now)
                 else:
                     self._sessions.finish(grant.session, settled, now)
 
@@ -72,7 +72,7 @@ class Settling:
             refusals.append(Refusal(nack.first, nack.last, error))
             return
         for settled in self._take_back(worker_id, nack.first, nack.last, refusals, now, nack):
-            self._ledger.fail(settled, nack.reason, nack.delay_seconds, now)
+            self._outcomes.fail(settled, nack.reason, nack.delay_seconds, now)
 
     def _take_back(
         self, worker_id: str, first: int, last: int, refusals: list[Refusal], now: Moment, nack: Nack | None
@@ -86,7 +86,7 @@ class Settling:
                 continue  # The first one of a session took those of the range that follow with it.
             settled = self._deliveries.close(grant, start, end, [])
             if nack is not None:
-                self._ledger.tally.nacked += len(settled)
+                self._outcomes.tally.nacked += len(settled)
             if grant.session is None:
                 yield settled
             elif nack is None:

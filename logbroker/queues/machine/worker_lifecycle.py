@@ -26,7 +26,7 @@ class WorkerLifecycle:
         deliveries: Deliveries,
         held: StalledLanes,
         sessions: Sessions,
-        ledger: Outcomes,
+        outcomes: Outcomes,
         graces: ReconnectGraces,
         tick: Callable[[Moment], None],
     ) -> None:
@@ -34,7 +34,7 @@ class WorkerLifecycle:
         self._deliveries = deliveries
         self._held = held
         self._sessions = sessions
-        self._ledger = ledger
+        self._outcomes = outcomes
         self._graces = graces
         self._tick = tick
         self.going: deque[LeaseHolder] = deque()
@@ -100,8 +100,8 @@ class WorkerLifecycle:
         comes_back = why is Loss.WORKER_LEFT or next(reversed(worker.grants.values())).excused
         settled, excused = self._deliveries.lose_some(worker, why, last=comes_back)
         if excused or why is Loss.WORKER_LEFT:
-            self._ledger.give_back(settled)
+            self._outcomes.give_back(settled)
         else:
-            self._ledger.tally.leases_lost += len(settled)
-            self._ledger.fail(settled, WORKER_LOST, None, now)
+            self._outcomes.tally.leases_lost += len(settled)
+            self._outcomes.fail(settled, WORKER_LOST, None, now)
         return 1 + len(settled)

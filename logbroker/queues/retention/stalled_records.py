@@ -220,7 +220,7 @@ class StalledRecords:
         spans = self._log.topic_by_id(self._topic_id).generations
         partitions = list(queue.done.partitions()) if len(spans) > 1 else [partition]
         positions = {each: queue.position(each) for each in partitions if queue.done.is_open(each)}
-        scan = _Scan(spans, queue.intake.generation, positions)
+        scan = _Scan(spans, queue.admission.generation, positions)
         found.scanned = scan.positions.get(partition, 0)
         # All of it may be a million: only copied here, and looked at in a thread.
         lists = [

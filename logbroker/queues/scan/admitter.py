@@ -1,4 +1,4 @@
-"""Into the queue: what the scan reads, and what an earlier scan left in the sidecar."""
+"""Into the queue: what the scan reads, and what an earlier scan left in the index cache."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Admitter:
     """Of one queue, in the generation of the topic that it is in."""
 
     def __init__(
-        self, queue: Queue, records: Records, sidecar: IndexCache | None, moment: Callable[[], Moment]
+        self, queue: Queue, records: Records, index_cache: IndexCache | None, moment: Callable[[], Moment]
     ) -> None:
         self._begun = self._turn_begun = monotonic()
         self._is_made = False
         self._blocks = 0
-        """That were taken from the sidecar since then."""
+        """That were taken from the index cache since then."""
         self._queue = queue
         self._records = records
-        self._sidecar = sidecar
+        self._index_cache = index_cache
         self._moment = moment
 
     def admit(self, partition: int, columns: Columns) -> None:
@@ -46,8 +46,8 @@ class Admitter:
         queue, records = self._queue, self._records
         position, ready_before = queue.position(partition), queue.lanes.ready_records
         self._admit(partition, columns, columns.batches[0].header.max_timestamp_ms if columns.batches else -1)
-        if self._sidecar is not None:
-            self._sidecar.gather(partition, queue.intake.generation, position, columns)
+        if self._index_cache is not None:
+            self._index_cache.gather(partition, queue.admission.generation, position, columns)
         # What is ready at once is handed out soon, unless much is ready before it.
         ready = queue.lanes.ready_records
         size_bytes = sum(len(batch.raw) + ENTRY_BYTES for batch in columns.batches)
@@ -63,28 +63,28 @@ class Admitter:
             raise found.error.anew()
         if header.next_offset <= self._queue.position(partition):
             return None
-        admit_undecodable(self._queue, partition, self._queue.intake.generation, header, found.error, self._moment())
+        admit_undecodable(self._queue, partition, self._queue.admission.generation, header, found.error, self._moment())
         return found.error
 
     # --- what an earlier scan left -----------------------------------------------------------------------------------
 
     async def load(self) -> None:
         """Have what an earlier scan left at hand; before the first index."""
-        if self._sidecar is not None:
-            await self._sidecar.load()
+        if self._index_cache is not None:
+            await self._index_cache.load()
 
     def begin_index(self) -> None:
         """All is to be admitted, anew."""
         self._begun = monotonic()
         self._is_made = False
         self._blocks = 0
-        if self._sidecar is not None:
-            self._sidecar.begin_index()
+        if self._index_cache is not None:
+            self._index_cache.begin_index()
 
     def index_is_made(self, partitions: int) -> None:
         """All is admitted that was readable when the index was begun."""
-        if not self._is_made and self._sidecar is not None and self._queue.settings.has_priorities:
-            name, took_ms = self._sidecar.group_id, 1000 * (monotonic() - self._begun)
+        if not self._is_made and self._index_cache is not None and self._queue.settings.has_priorities:
+            name, took_ms = self._index_cache.group_id, 1000 * (monotonic() - self._begun)
             text = "queue group %s: index of %d partitions rebuilt in %.1f ms, with %d blocks that were kept"
             _log.info(text, name, partitions, took_ms, self._blocks)
         self._is_made = True
@@ -92,14 +92,16 @@ class Admitter:
     async def take_up(self, partition: int) -> bool:
         """Admit the blocks of a partition that follow its position; return whether it has no more than these."""
         queue = self._queue
-        generation = queue.intake.generation
-        while queue.intake.generation == generation:
+        generation = queue.admission.generation
+        while queue.admission.generation == generation:
             if monotonic() - self._turn_begun > TURN_SECONDS:
                 await asyncio.sleep(0)
                 self._turn_begun = monotonic()
                 continue
             position = queue.position(partition)
-            block = self._sidecar.block_at(partition, generation, position) if self._sidecar is not None else None
+            block = (
+                self._index_cache.block_at(partition, generation, position) if self._index_cache is not None else None
+            )
             if block is None or not queue.wants_more:
                 break
             if queue.settings.ordering is Ordering.NONE:
@@ -107,7 +109,7 @@ class Admitter:
                     break
             else:
                 columns = await in_decoder(block.load)
-                if columns is None or (generation, position) != (queue.intake.generation, queue.position(partition)):
+                if columns is None or (generation, position) != (queue.admission.generation, queue.position(partition)):
                     break
                 self._admit(partition, columns, columns.times[0] if columns.times else -1)
             self._blocks += 1
@@ -118,7 +120,7 @@ class Admitter:
     def _admit(self, partition: int, columns: Columns, timestamp_ms: int) -> None:
         self._queue.admit(
             partition,
-            self._queue.intake.generation,
+            self._queue.admission.generation,
             columns.offsets,
             columns.next_offset,
             columns.keys,

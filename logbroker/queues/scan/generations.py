@@ -31,7 +31,7 @@ class GenerationScan:
     @property
     def were_left(self) -> bool:
         """Whether the queue's index was emptied: it is in no generation then, until the scan begins one."""
-        return self._queue.intake.generation != self.current
+        return self._queue.admission.generation != self.current
 
     @property
     def have_news(self) -> bool:
@@ -58,7 +58,7 @@ class GenerationScan:
 
     def begin_anew(self) -> None:
         """Go back to where the queue is."""
-        self.current = self._queue.intake.generation
+        self.current = self._queue.admission.generation
 
     def begin_next(self) -> LogGeneration | None:
         """Begin the last generation before which all is scanned, and return it; None where it is begun already."""

@@ -44,7 +44,7 @@ MARK_SECONDS: Final = 1.0
 """Who would not wait at all waits so long for a mark: the scan is rarely farther behind."""
 
 _BREATHE: Final = 64
-"""After so many partitions that the sidecar has, others have their turn."""
+"""After so many partitions that the index cache has, others have their turn."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Scanner:
         records: Records,
         moment: Callable[[], Moment],
         changed: Callable[[], None],
-        sidecar: IndexCache | None = None,
+        index_cache: IndexCache | None = None,
         rests: Rests | None = None,
         is_needed: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -68,7 +68,7 @@ class Scanner:
         it."""
         self._engine = engine
         self._queue = queue
-        self._admissions = Admitter(queue, records, sidecar, moment)
+        self._admissions = Admitter(queue, records, index_cache, moment)
         self._moment = moment
         self._on_changed = changed
         self._rests = rests

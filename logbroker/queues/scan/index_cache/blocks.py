@@ -1,4 +1,4 @@
-"""Which blocks a queue group's sidecar has, by partition, and how much of its files they are."""
+"""Which blocks a queue group's index cache has, by partition, and how much of its files they are."""
 
 from __future__ import annotations
 

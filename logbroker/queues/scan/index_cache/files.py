@@ -1,4 +1,4 @@
-"""The files of a queue group's sidecar: numbered files of blocks, and the checkpoint. Nothing in them is synced."""
+"""The files of a queue group's index cache: numbered files of blocks, and the checkpoint. Nothing in them is synced."""
 
 from __future__ import annotations
 

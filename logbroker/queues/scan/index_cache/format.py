@@ -1,4 +1,4 @@
-"""The bytes of a queue group's sidecar: blocks of columns, and the checkpoint that lists them. docs/FORMAT.md has them.
+"""The bytes of a queue group's index cache: blocks of columns, and the checkpoint that lists them; see docs/FORMAT.md.
 
 Both are wrapped alike: a magic, the length of what follows, its CRC-32C, and msgpack. What is damaged reads as None:
 all of it is found in the log, too.
