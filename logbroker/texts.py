@@ -58,3 +58,11 @@ def shown_json(encoded: bytes) -> bytes:
         return encoded
     text = encoded.decode()
     return encoded if text.replace("\n", "").isprintable() else text.translate(_JSON_ESCAPES).encode()
+
+
+def words_of(error: BaseException) -> str:
+    """Return what an exception says, also one of the program's own whose `__str__` fails."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"what it says cannot be told: its __str__ raises {type(failure).__name__}"

@@ -70,7 +70,10 @@ class LogbrokerError(Exception):
 
 def quoted(text: object) -> str:
     """Return what a caller named, as it may stand in a message: its repr, cut where it is long."""
-    shown = repr(text[: _MAX_QUOTED + 1]) if isinstance(text, str | bytes) else repr(text)
+    try:
+        shown = repr(text[: _MAX_QUOTED + 1]) if isinstance(text, str | bytes) else repr(text)
+    except Exception as failure:  # Of the program's own class.
+        shown = f"<{type(text).__name__} whose __repr__ raises {type(failure).__name__}>"
     return shown if len(shown) <= _MAX_QUOTED else shown[:_MAX_QUOTED] + "..."
 
 

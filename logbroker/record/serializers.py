@@ -10,6 +10,7 @@ import msgspec
 
 from logbroker.errors import DeserializationError, InvalidRequestError, SerializationError, quoted
 from logbroker.record.codec import Headers
+from logbroker.texts import words_of
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | N
         try:
             made = encode(value)
         except Exception as error:
-            raise SerializationError(f"{name} failed for {quoted(value)}: {error}") from error
+            raise SerializationError(f"{name} failed for {quoted(value)}: {words_of(error)}") from error
         if not isinstance(made, bytes | bytearray | memoryview):
             if inspect.iscoroutine(made):
                 made.close()
@@ -143,7 +144,7 @@ class Decoding:
         try:
             return function(self.value)
         except Exception as error:
-            told = DeserializationError(f"the value of {self._place()} cannot be decoded: {error}")
+            told = DeserializationError(f"the value of {self._place()} cannot be decoded: {words_of(error)}")
             raise told.of(self.topic, self.partition, self.offset) from error
 
     def _place(self) -> str:

@@ -161,6 +161,9 @@ def test_a_commit_under_way_is_answered(gate: Path, broker: Served) -> None:
     member = Member(broker.api.channel, "readers", "m", [TOPIC])
     member.joined()
     member.holds({TOPIC: [0]})
+    # A commit before it: what the join has left to be stored, is.
+    member.send_commit(TOPIC, {0: 0})
+    assert member.commit_refused() == {}
     gate.touch()
     member.send_commit(TOPIC, {0: 1})
     stop_when_it_waits(gate, broker)

@@ -61,7 +61,9 @@ def _checked(function: Any, name: str) -> Any:
             try:
                 return await function(*arguments, **named)
             except ValueError as error:
-                raise _refusal(function, name, arguments, named, error) from None
+                if (refusal := _refusal(function, name, arguments, named, error)) is None:
+                    raise
+                raise refusal from None
 
         return call_async
 
@@ -71,25 +73,39 @@ def _checked(function: Any, name: str) -> Any:
         try:
             return function(*arguments, **named)
         except ValueError as error:
-            raise _refusal(function, name, arguments, named, error) from None
+            if (refusal := _refusal(function, name, arguments, named, error)) is None:
+                raise
+            raise refusal from None
 
     return call
 
 
 def _refusal(
     function: Any, name: str, arguments: tuple[Any, ...], named: Mapping[str, Any], error: ValueError
-) -> Exception:
-    """Return what to raise where a message could not be made of the arguments; else the error itself."""
+) -> InvalidRequestError | None:
+    """Return what to raise where a message could not be made of the arguments; None: the error is another one, or comes
+    from a function of the program's."""
+    if not _is_own(error):
+        return None
     if isinstance(error, UnicodeEncodeError):
         return InvalidRequestError(f"{name}(): {quoted(error.object)} {_NO_TEXT}; give another one")
     found = _BEYOND_FIELD.match(str(error))
     if found is None:
-        return error
+        return None
     number = int(found[1])
     signature, _ = _hints(function)
     given = signature.bind(*arguments, **named).arguments.items()
     who = next((f"{parameter} " for parameter, value in given if parameter != "self" and _has(value, number)), "")
     return InvalidRequestError(f"{name}(): {who}is out of range with {number}; give a number nearer to 0")
+
+
+def _is_own(error: Exception) -> bool:
+    """Whether it was raised in code of ours, or of protobuf."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    module = "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__"))
+    return module.partition(".")[0] in ("logbroker", "google")
 
 
 def _has(value: Any, number: int) -> bool:

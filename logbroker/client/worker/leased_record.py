@@ -29,6 +29,7 @@ from logbroker.errors import InvalidRequestError, RequestTimeoutError
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import priority_of
 from logbroker.record.serializers import Decoding
+from logbroker.texts import words_of
 
 D = TypeVar("D", bound="LeasedRecord")
 
@@ -331,5 +332,5 @@ def _sayable(text: str) -> str:
 
 def reason_of(error: BaseException) -> str:
     """Return an exception as one line."""
-    text = " ".join(str(error).split())
+    text = " ".join(words_of(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
