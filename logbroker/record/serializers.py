@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeVar, overload
 
@@ -47,7 +48,7 @@ def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | N
             return None
         try:
             made = encode(value)
-        except Exception as error:
+        except (Exception, CancelledError) as error:  # It is no coroutine: nobody can have cancelled it.
             raise SerializationError(f"{name} failed for {quoted(value)}: {words_of(error)}") from error
         if not isinstance(made, bytes | bytearray | memoryview):
             if inspect.iscoroutine(made):
@@ -143,7 +144,7 @@ class Decoding:
             )
         try:
             return function(self.value)
-        except Exception as error:
+        except (Exception, CancelledError) as error:
             told = DeserializationError(f"the value of {self._place()} cannot be decoded: {words_of(error)}")
             raise told.of(self.topic, self.partition, self.offset) from error
 

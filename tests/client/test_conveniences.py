@@ -229,6 +229,21 @@ async def test_no_offset_below_0_is_committed(address: str, topic: str, blocking
     await in_either(blocking, consumer.close)
 
 
+@both
+async def test_a_record_is_checked_alike_whether_or_not_a_batch_is_open(
+    address: str, topic: str, blocking: bool
+) -> None:
+    async with Admin(address) as admin:
+        await admin.create_topic(topic, 1)
+    producer: Any = (sync.Producer if blocking else Producer)(address, linger_ms=1000)
+    for _ in range(3):  # The first one begins a batch.
+        for stamp in (1.5, "5", True):
+            with pytest.raises(TypeError, match="timestamp_ms must be int or None"):
+                await in_either(blocking, partial(producer.send, topic, b"", timestamp_ms=stamp))
+        await in_either(blocking, lambda: producer.send(topic, b"", headers=[["name", b"value"]]))
+    await in_either(blocking, producer.close)
+
+
 # --- wrong arguments -------------------------------------------------------------------------------------------------
 
 WRONG: list[tuple[str, Callable[[Any], Any], str]] = [

@@ -88,6 +88,23 @@ async def test_serializers_whose_exceptions_say_nothing_are_told(address: str, t
             record.decode(speak_not)
 
 
+def cancel(*_: object) -> Any:
+    raise asyncio.CancelledError
+
+
+async def test_a_serializer_that_lets_a_cancellation_out_has_failed(address: str, topic: str) -> None:
+    await create(address, topic)
+    await fill(address, topic, 1)
+    async with asyncio.timeout(30), client.Producer(address, value_serializer=cancel) as producer:
+        with pytest.raises(SerializationError):
+            await producer.send(topic, 1)
+    async with asyncio.timeout(30), client.Consumer(address) as consumer:
+        await consumer.assign(topic)
+        [record] = await consumer.poll()
+        with pytest.raises(DeserializationError):
+            record.decode(cancel)
+
+
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize(
     ("fail", "kind"), [(encode_badly, UnicodeEncodeError), (exceed_a_field, ValueError)], ids=["text", "number"]

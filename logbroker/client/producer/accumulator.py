@@ -111,8 +111,8 @@ class Accumulator(Generic[Handle]):
             if batch is None or not batch.by_hand or batch.appending:
                 return None
         if timestamp_ms is not None:
-            if type(timestamp_ms) is bool:
-                raise TypeError("timestamp_ms must be int, not bool")
+            if type(timestamp_ms) is bool or not isinstance(timestamp_ms, int):
+                raise TypeError("timestamp_ms must be int")
             check_timestamp(timestamp_ms)
         count = batch.count
         batch.appending = True

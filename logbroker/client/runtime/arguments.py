@@ -256,6 +256,7 @@ def record_parts(
     if not pairs:
         wanted = 'pairs of a name and bytes, [("name", b"value")]'
         raise TypeError(f"send(): headers must be {wanted}, not {_what(headers)}")
+    listed = [tuple(header) for header in listed]
     parts = {"value": value, "key": key, "headers": listed, "ordering_key": ordering_key}
     value, key, listed, ordering_key = (as_bytes(f"send(): {name}", part) for name, part in parts.items())
     return value, key, listed, ordering_key
