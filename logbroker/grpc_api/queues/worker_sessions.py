@@ -30,7 +30,7 @@ class WorkerSessions:
         self._group = group
         self._link = link
         self._answer = answer
-        self._session_waiters: set[asyncio.Task[None]] = set()
+        self._openings: set[asyncio.Task[None]] = set()
         self._closings: set[asyncio.Task[None]] = set()
         self._told = {session.token for session in link.sessions}
         """The tokens of the sessions that the worker knows it has. Answers do not come in the order of tokens: one who
@@ -56,11 +56,11 @@ class WorkerSessions:
     def open(self, request: pb.OpenSession) -> None:
         """Open now, or wait for it as long as asked for; the stream goes on meanwhile."""
         answer = pb.SessionAnswer(correlation_id=request.correlation_id)
-        if len(self._session_waiters) >= MAX_OPENINGS:
+        if len(self._openings) >= MAX_OPENINGS:
             error = OverloadedError(f"{MAX_OPENINGS:,} requests of the worker wait for a session: ask again later")
             self._refuse(answer, error)
         else:
-            self._begin(self._session_waiters, lambda: self._open(request, answer), answer)
+            self._begin(self._openings, lambda: self._open(request, answer), answer)
 
     async def _open(self, request: pb.OpenSession, answer: pb.SessionAnswer) -> None:
         if not 0 <= request.max_wait_ms <= MAX_WAIT_MS:
@@ -101,9 +101,9 @@ class WorkerSessions:
 
     async def end(self) -> None:
         """Nobody waits for a session any more; what is closed is still answered."""
-        for task in self._session_waiters:
+        for task in self._openings:
             task.cancel()
-        tasks = (*self._session_waiters, *self._closings)
+        tasks = (*self._openings, *self._closings)
         if tasks:
             await asyncio.wait(tasks)
 
