@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ class Unspeakable(Exception):  # noqa: N818 - it is none of ours
     __repr__ = __str__
 
 
-def speak_not(*_: object) -> Any:
+def speak_not(*_: object, **__: object) -> Any:
     raise Unspeakable
 
 
@@ -61,6 +62,19 @@ async def test_a_handler_whose_exception_says_nothing_uses_up_its_attempts(
         await (asyncio.to_thread(worker.close) if blocking else worker.close())
     assert (counts.nacked, counts.parked) == (1, 1)
     assert len(seen) == 10
+
+
+async def test_a_log_that_raises_keeps_no_failure_from_being_nacked(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(address, topic, max_attempts=1, on_exhausted="park")
+    await fill(address, topic, 1)
+    monkeypatch.setattr(logging.getLogger("logbroker.client.worker.worker_core"), "error", speak_not)
+    async with asyncio.timeout(30), client.Worker(address, topic) as worker:
+        with pytest.raises(Unspeakable):
+            await worker.run(speak_not)
+        await worker.flush()
+    await wait_until(address, topic, lambda queue: queue.counts.parked == 1)
 
 
 async def test_a_block_whose_exception_says_nothing_nacks(address: str, topic: str) -> None:

@@ -164,18 +164,20 @@ class WorkerCore(Generic[D]):
 
     def told(self, delivery: D, error: Exception | None) -> None:
         """A handler is at its end: settle what it did not settle itself. A delivery that is lost is only logged."""
+        lost: LogbrokerError | None = None
+        try:
+            if error is None and not delivery.settled:
+                delivery.ack()
+            elif error is not None and not delivery.settled:
+                delivery.nack(reason=reason_of(error))
+        except LogbrokerError as refused:
+            lost = refused
+        # Last of all: a logging handler of the program's may raise, too.
         if error is not None:
             _log.error(
                 "%s of attempt %d failed: %s", _name(delivery), delivery.attempt, reason_of(error), exc_info=error
             )
-        if delivery.settled:
-            return
-        try:
-            if error is not None:
-                delivery.nack(reason=reason_of(error))
-            else:
-                delivery.ack()
-        except LogbrokerError as lost:
+        if lost is not None:
             _log.warning("%s: %s", _name(delivery), lost)
 
     def interrupted(self, delivery: D) -> None:
