@@ -13,7 +13,7 @@ from logbroker.queues.model.lane import IN_FLIGHT, WAITING, Lane
 from logbroker.queues.model.record_id import place_of
 from logbroker.queues.model.settings import Priority, PriorityRank, QueueGroupSettings
 from logbroker.queues.priority.levels import counts_of, heads_of, of_level
-from logbroker.queues.priority.policy import ALL_LEVELS, chooser_of, levels_of
+from logbroker.queues.priority.policy import ALL_LEVELS, levels_of, policy_of
 from logbroker.queues.priority.ranking import Ranking
 from logbroker.queues.priority.runs import Unread
 from logbroker.queues.state.change_set import ChangeSet
@@ -39,7 +39,7 @@ class PriorityMachine(RuleBasedStateMachine):
         self.priority = data.draw(st.sampled_from(self.priorities))
         settings = QueueGroupSettings(priority=self.priority, age_seconds=AGE_MS / 1000)
         self.lanes = LaneIndex(ChangeSet())
-        self.lanes.rank_by(chooser_of(settings, DEFAULT_BANDS), by_head=self.rank is PriorityRank.HEAD)
+        self.lanes.rank_by(policy_of(settings, DEFAULT_BANDS), by_head=self.rank is PriorityRank.HEAD)
         assert self.lanes.ranking is not None
         self.ranking: Ranking = self.lanes.ranking
         self.ends = [0] * PARTITIONS

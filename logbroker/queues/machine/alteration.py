@@ -14,7 +14,7 @@ from logbroker.queues.machine.parts import MachineParts
 from logbroker.queues.machine.reindex import Index
 from logbroker.queues.machine.sessions import Sessions
 from logbroker.queues.model.settings import Ordering, PriorityRank, QueueGroupSettings
-from logbroker.queues.priority.policy import chooser_of
+from logbroker.queues.priority.policy import policy_of
 from logbroker.queues.state.change_set import ChangeSet
 from logbroker.queues.state.rows import SETTINGS_ROW, upsert
 from logbroker.record.bands import DEFAULT_BANDS, Band
@@ -99,8 +99,8 @@ class Alteration:
 
     def _rank_lanes(self) -> None:
         settings = self.settings
-        chooser = chooser_of(settings, self._bands) if settings.has_priorities else None
-        self._parts.lanes.rank_by(chooser, by_head=settings.priority_rank is PriorityRank.HEAD)
+        policy = policy_of(settings, self._bands) if settings.has_priorities else None
+        self._parts.lanes.rank_by(policy, by_head=settings.priority_rank is PriorityRank.HEAD)
 
 
 def _ordering(settings: QueueGroupSettings) -> tuple[Ordering, str]:

@@ -36,7 +36,7 @@ from logbroker.queues.model.lane import (
     RankedLane,
     Run,
 )
-from logbroker.queues.priority.policy import ALL_LEVELS, Chooser
+from logbroker.queues.priority.policy import ALL_LEVELS, SchedulingPolicy
 from logbroker.queues.priority.ranking import Ranking
 from logbroker.queues.priority.ready_queue import PriorityLine
 from logbroker.queues.state.change_set import ChangeSet
@@ -68,17 +68,17 @@ class LaneIndex:
         self.on_parked_head: Callable[[Lane], None] = _ignore
         """Called when a parked lane without records gets its first one."""
 
-    def rank_by(self, chooser: Chooser | None, *, by_head: bool) -> None:
-        """Set in which order lanes are handed out; None: first come, first served. Only another chooser may be set
+    def rank_by(self, policy: SchedulingPolicy | None, *, by_head: bool) -> None:
+        """Set in which order lanes are handed out; None: first come, first served. Only another policy may be set
         while there are lanes."""
-        if chooser is None:
+        if policy is None:
             if self.ranking is not None:
                 self.line, self.ranking = FifoLine(), None
         elif self.ranking is None:
-            self.line = PriorityLine(chooser, by_head=by_head)
+            self.line = PriorityLine(policy, by_head=by_head)
             self.ranking = Ranking(self.line)
         else:
-            self.ranking.line.chooser, self.ranking.line.by_head = chooser, by_head
+            self.ranking.line.policy, self.ranking.line.by_head = policy, by_head
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 from logbroker.queues.model.lane import IN_FLIGHT, READY, Lane, RankedLane, ranked
 from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT
 from logbroker.queues.priority.levels import counts_of, heads_of, of_level
-from logbroker.queues.priority.policy import ALL_LEVELS, LEVELS, Chooser
+from logbroker.queues.priority.policy import ALL_LEVELS, LEVELS, SchedulingPolicy
 from logbroker.queues.priority.runs import Cursors, RunCursor, Unread
 
 Source = RankedLane | RunCursor | Unread
@@ -41,8 +41,8 @@ _COMPACT_AT: Final = 64
 class PriorityLine:
     """What is ready in a queue group with priorities."""
 
-    def __init__(self, chooser: Chooser, *, by_head: bool) -> None:
-        self.chooser = chooser
+    def __init__(self, policy: SchedulingPolicy, *, by_head: bool) -> None:
+        self.policy = policy
         self.by_head = by_head
         """How a lane is ranked; to be changed only while the line is empty."""
         self.records = 0
@@ -128,7 +128,7 @@ class PriorityLine:
         """Take up to `credit` records of some levels, in the order of the group; they are in flight. Fewer where much
         would have to be read for more, and none only where there are none, or they cannot be read."""
         self._settle()
-        choose, heaps = self.chooser.choose, self._heaps
+        choose, heaps = self.policy.choose, self._heaps
         taken: list[Lane] = []
         served, begun = -1, 0
         self._reads = 0
@@ -253,7 +253,7 @@ class PriorityLine:
                 active |= 1 << level
         if not active:
             return None
-        source = fronts[self.chooser.choose(active, ALL_LEVELS, fronts)][0][3]
+        source = fronts[self.policy.choose(active, ALL_LEVELS, fronts)][0][3]
         assert isinstance(source, RankedLane)
         return source.key
 
