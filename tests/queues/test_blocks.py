@@ -290,7 +290,7 @@ def test_counts_by_priority() -> None:
 
 
 class Kept:
-    """A sidecar of blocks that take a while to be admitted."""
+    """An index cache of blocks that take a while to be admitted."""
 
     def __init__(self, blocks: Sequence[Sealed], takes_seconds: float) -> None:
         self.blocks = {sealed.block.first_offset: sealed.block for sealed in blocks}

@@ -27,7 +27,7 @@ from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from logbroker.queues.records.columns import Block, Columns
 from logbroker.queues.scan.index_cache.blocks import Blocks
-from logbroker.queues.scan.index_cache.files import SidecarFiles
+from logbroker.queues.scan.index_cache.files import IndexCacheFiles
 from logbroker.queues.scan.index_cache.format import (
     VERSION,
     BlockSummary,
@@ -64,7 +64,7 @@ class IndexCache:
         self._queue = queue
         self._engine = engine
         self._topic_id = TopicId(queue.topic_id)
-        self._files = SidecarFiles(data_dir, group_id)
+        self._files = IndexCacheFiles(data_dir, group_id)
         self._settings: QueueGroupSettings | None = None
         """As they were when they were last looked at."""
         self._keyed_by = ("", "")
