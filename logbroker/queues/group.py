@@ -50,13 +50,13 @@ from logbroker.queues.records.fetch import Records
 from logbroker.queues.retention.holder import RetentionHolder
 from logbroker.queues.scan.index_cache.cache import IndexCache
 from logbroker.queues.scan.rests import Rests
-from logbroker.queues.scan.scanner import MARK_SECONDS, Scanner
+from logbroker.queues.scan.scanner import BARRIER_SECONDS, Scanner
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
 
-CATCH_UP_SECONDS: Final = MARK_SECONDS
+CATCH_UP_SECONDS: Final = BARRIER_SECONDS
 """How long who asks waits for the scan of what is in the log."""
 NUMBERS: Final = 1 << 30
 """Receipts and tokens that are reserved ahead: two hours of 150,000 a second."""
@@ -234,7 +234,7 @@ class QueueGroup:
         check_credit(max_records)
         seat = PullRequest(worker_id, band)
         if self.scanner.is_resting:
-            wait_seconds = await self.scanner.reached(self.scanner.mark(), wait_seconds)
+            wait_seconds = await self.scanner.reached(self.scanner.barrier(), wait_seconds)
             self._context.check_serving()
         self.dispatcher.line.credited(seat, max_records)
         return await self.dispatcher.next(seat, wait_seconds)

@@ -16,7 +16,7 @@ from logbroker.pacing import Pace
 from logbroker.queues.dead_letters.sender import DeadLetterSender
 from logbroker.queues.model.settings import OnExhausted, OnUndecodable, Ordering
 from logbroker.queues.retention import holder as retention_hold
-from logbroker.queues.scan.scanner import MARK_SECONDS, Scanner
+from logbroker.queues.scan.scanner import BARRIER_SECONDS, Scanner
 from logbroker.record.header import HEADER_BYTES
 from tests.queues.fake_log import undecodable_batch
 from tests.queues.retained import (
@@ -120,7 +120,7 @@ async def test_what_is_handed_out_though_retention_took_it_is_not_told_as_expire
         await life.retain()
         assert life.facts().log_start_offset > 0
         await life.work(2 * count)  # All of it is served from memory.
-        described = await described_queue(opened.engine, life.group, Pace(), MARK_SECONDS)
+        described = await described_queue(opened.engine, life.group, Pace(), BARRIER_SECONDS)
         assert (described.counts.expired, described.counts.acked) == (0, 2 * count)
 
 
@@ -135,7 +135,7 @@ async def test_what_was_never_scanned_is_told_as_expired(tmp_path: Path) -> None
         await life.work(1)
         while life.group.queue.done.floor(0) < 200:
             await life.work_once()
-        described = await described_queue(opened.engine, life.group, Pace(), MARK_SECONDS)
+        described = await described_queue(opened.engine, life.group, Pace(), BARRIER_SECONDS)
         handed_out = sum(map(len, life.done.values()))
         assert described.counts.expired + handed_out == 200
         assert described.counts.acked == handed_out

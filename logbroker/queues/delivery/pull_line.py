@@ -3,8 +3,8 @@
 Nothing is handed out before somebody can take it on: a worker that is busy, or whose stream is slow, does not wait.
 
 With priorities, a credit counts only when all is scanned that was readable when it was given: what is then ready and
-most urgent is so in the log, too. Each credit has its own mark (`Scanner.mark`), so that who gives one after the other
-is served all the same.
+most urgent is so in the log, too. Each credit has its own barrier (`Scanner.barrier`), so that who gives one after the
+other is served all the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.messages import Granted
 from logbroker.queues.model.record_id import Moment
 from logbroker.queues.model.worker_messages import HANDOUT_BYTES
-from logbroker.queues.scan.barriers import NO_MARK
+from logbroker.queues.scan.barriers import NO_BARRIER
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.bands import Band
 
@@ -49,8 +49,8 @@ class PullRequest:
         self.credit = 0
         """What may be handed out outside of sessions; each record handed out uses one up."""
         self.early: deque[tuple[int, int]] = deque()
-        """Of the credit, what does not count yet: marks of the scan and numbers of records. Few: a mark that is taken
-        anew is soon reached, or the one before."""
+        """Of the credit, what does not count yet: barriers of the scan and numbers of records. Few: a barrier that is
+        taken anew is soon reached, or the one before."""
         self.max_bytes: Callable[[], int] = lambda: HANDOUT_BYTES
         """How much may be handed out at a time, about; set by who writes it."""
         self.credit_bytes: int | None = None
@@ -64,13 +64,13 @@ class PullRequest:
     def waits(self) -> bool:
         return self.turn is not None and not self.turn.done()
 
-    def add_credit(self, records: int, mark: int) -> None:
+    def add_credit(self, records: int, barrier: int) -> None:
         self.credit += records
-        if mark == NO_MARK:
+        if barrier == NO_BARRIER:
             return
-        if self.early and self.early[-1][0] == mark:
+        if self.early and self.early[-1][0] == barrier:
             records += self.early.pop()[1]
-        self.early.append((mark, records))
+        self.early.append((barrier, records))
 
     def may_send(self, session_token: int = 0) -> bool:
         """Whether the credit in bytes allows another message, outside of sessions or of one."""
@@ -128,7 +128,7 @@ class PullLine:
         """Somebody may be handed more."""
         if not seat.credit and seat.waits:
             self._seats.append(seat)
-        seat.add_credit(records, self._scanner.mark() if self._queue.settings.has_priorities else NO_MARK)
+        seat.add_credit(records, self._scanner.barrier() if self._queue.settings.has_priorities else NO_BARRIER)
 
     def leave(self, seat: PullRequest, error: LogbrokerError | None = None) -> Turn | None:
         """Wait no more; return what was handed out already, but not noticed yet. Who waits may be told of an error."""
@@ -170,7 +170,7 @@ class PullLine:
     def serve(self) -> None:
         """Hand out what is ready."""
         queue, seats, may_serve = self._queue, self._seats, self._scanner.may_serve
-        if queue.settings.has_priorities and not may_serve(NO_MARK):
+        if queue.settings.has_priorities and not may_serve(NO_BARRIER):
             return
         for _ in range(len(seats)):
             if not queue.ready_records():
