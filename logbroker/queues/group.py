@@ -210,7 +210,7 @@ class QueueGroup:
 
     def credited(self, link: WorkerLink, records: int) -> None:
         """More may be handed to a worker."""
-        self.dispatcher.line.credited(link.seat, records)
+        self.dispatcher.line.credited(link.pull, records)
         self._context.serve_soon()
 
     def credited_bytes(self) -> None:
@@ -232,12 +232,12 @@ class QueueGroup:
         self.check_room()
         check_worker_id(worker_id)
         check_credit(max_records)
-        seat = PullRequest(worker_id, band)
+        pull = PullRequest(worker_id, band)
         if self.scanner.is_resting:
             wait_seconds = await self.scanner.reached(self.scanner.barrier(), wait_seconds)
             self._context.check_serving()
-        self.dispatcher.line.credited(seat, max_records)
-        return await self.dispatcher.next(seat, wait_seconds)
+        self.dispatcher.line.credited(pull, max_records)
+        return await self.dispatcher.next(pull, wait_seconds)
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
         """Give back what a worker never saw. Nothing where the group has ended, or is about to stop: what is in flight

@@ -28,7 +28,7 @@ class Link:
     """A worker's link whose settlements are synced when the test says so, and refused at length."""
 
     def __init__(self, refusals: int) -> None:
-        self.seat = PullRequest("worker")
+        self.pull = PullRequest("worker")
         self.resumed = False
         self.reclaimed: list[Any] = []
         self.sessions: list[Any] = []

@@ -257,7 +257,7 @@ async def test_without_priorities_nobody_waits(tmp_path: Path) -> None:
         await held.asked.wait()
         [(_, record)] = await take(link, 1)
         assert record.value == b"a1"
-        assert not link.seat.early
+        assert not link.pull.early
         held.go.set()
 
 

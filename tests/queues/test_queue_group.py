@@ -132,7 +132,7 @@ async def test_a_worker_that_does_not_ask_is_handed_nothing(tmp_path: Path) -> N
         idle.add_credit(1000)
         await opened.append(*[(b"%d" % number, b"x") for number in range(40)])
         assert len(await take(busy, 40)) == 40
-        assert idle.seat.credit == 1000
+        assert idle.pull.credit == 1000
 
 
 async def test_programs_without_a_stream_receive_and_settle(tmp_path: Path) -> None:

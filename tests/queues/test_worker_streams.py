@@ -129,8 +129,8 @@ async def test_what_was_granted_to_who_went_at_that_moment_is_free(
         hand_out = PullLine._hand_out
         leave: list[Callable[[], object]] = []
 
-        def hand_out_and_leave(line: PullLine, seat: PullRequest, turn: Turn) -> None:
-            hand_out(line, seat, turn)
+        def hand_out_and_leave(line: PullLine, pull: PullRequest, turn: Turn) -> None:
+            hand_out(line, pull, turn)
             leave.pop(0)()
 
         monkeypatch.setattr(PullLine, "_hand_out", hand_out_and_leave)

@@ -177,7 +177,7 @@ class WorkerStreams:
 
     def _end(self, link: WorkerLink, error: LogbrokerError | None) -> None:
         unsent = link.end(error)
-        self._dispatcher.leave(link.seat, unsent, error)
+        self._dispatcher.leave(link.pull, unsent, error)
 
     def tick(self, now: Moment) -> None:
         """Forget those who did not come back in time."""
