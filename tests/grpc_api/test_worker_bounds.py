@@ -49,7 +49,7 @@ class Link:
                     [Refusal(number, number, UnknownReceiptError("?")) for number in range(self._refusals)]
                 )
 
-    def bound_handouts(self, _: object) -> None:
+    def bound_dispatches(self, _: object) -> None:
         pass
 
     def is_void(self, _: Delivered) -> bool:

@@ -12,13 +12,13 @@ from logbroker.queues.context import GroupContext
 from logbroker.queues.delivery.packing import Unreadable, pack
 from logbroker.queues.delivery.pull_line import PullLine, PullRequest, Turn
 from logbroker.queues.model.messages import Delivered, Granted, Nack, Settlement
-from logbroker.queues.model.worker_messages import HANDOUT_BYTES
+from logbroker.queues.model.worker_messages import DISPATCH_BYTES
 from logbroker.queues.records.fetch import LATER, Records
 from logbroker.queues.scan.scanner import Scanner
 
 _log = logging.getLogger(__name__)
 
-MAX_HANDOUT_BYTES: Final = 2 * HANDOUT_BYTES
+MAX_DISPATCH_BYTES: Final = 2 * DISPATCH_BYTES
 """What was granted beyond it, by a mean size that was wrong, is given back."""
 SLICE: Final = 512
 SLICE_OF_RUN: Final = 4096
@@ -101,7 +101,7 @@ class Dispatcher:
                     piece,
                     session=session,
                     replacements=self._queue.replacements.records,
-                    max_bytes=MAX_HANDOUT_BYTES,
+                    max_bytes=MAX_DISPATCH_BYTES,
                 )
                 packed += result.delivered
                 size_bytes += sum(len(each.batches) for each in result.delivered)
@@ -113,7 +113,7 @@ class Dispatcher:
                     self._drop(pull.worker_id, each)
                 # In a session nothing goes ahead of a record that comes again.
                 is_full = (
-                    size_bytes >= MAX_HANDOUT_BYTES
+                    size_bytes >= MAX_DISPATCH_BYTES
                     or result.leaves_out
                     or (session is not None and bool(result.unreadable))
                 )

@@ -22,14 +22,14 @@ from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.messages import Granted
 from logbroker.queues.model.record_id import Moment
-from logbroker.queues.model.worker_messages import HANDOUT_BYTES
+from logbroker.queues.model.worker_messages import DISPATCH_BYTES
 from logbroker.queues.scan.barriers import NO_BARRIER
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.bands import Band
 
-HANDOUT_RECORDS: Final = 8192
+DISPATCH_RECORDS: Final = 8192
 _WEIGHT: Final = 0.2
-"""Of the newest handout, in the mean size of records."""
+"""The weight of the newest dispatch in the mean size of records."""
 
 
 class Turn(msgspec.Struct):
@@ -51,7 +51,7 @@ class PullRequest:
         self.early: deque[tuple[int, int]] = deque()
         """Of the credit, what does not count yet: barriers of the scan and numbers of records. Few: a barrier that is
         taken anew is soon reached, or the one before."""
-        self.max_bytes: Callable[[], int] = lambda: HANDOUT_BYTES
+        self.max_bytes: Callable[[], int] = lambda: DISPATCH_BYTES
         """How much may be handed out at a time, about; set by who writes it."""
         self.credit_bytes: int | None = None
         """What may be sent outside of sessions; None: not bounded. Below 0 by what the last message had too much."""
@@ -185,7 +185,7 @@ class PullLine:
             ready = queue.ready_records(pull.band)
             credit = pull.usable_credit(may_serve) if pull.early else pull.credit
             share = -(-ready // (len(pulls) + 1))
-            most = min(credit, share, HANDOUT_RECORDS, max(1, int(max_bytes / self._record_bytes)))
+            most = min(credit, share, DISPATCH_RECORDS, max(1, int(max_bytes / self._record_bytes)))
             granted = queue.take(pull.worker_id, most, self._moment(), pull.band)
             if granted:
                 pull.credit -= sum(map(len, granted))

@@ -14,7 +14,7 @@ from logbroker.queues.delivery.pull_line import PullRequest
 from logbroker.queues.delivery.session_waiters import SessionWaiters
 from logbroker.queues.model.messages import Delivered, Granted, Refusal, Settlement
 from logbroker.queues.model.worker_messages import (
-    HANDOUT_BYTES,
+    DISPATCH_BYTES,
     MAX_CREDIT_BYTES,
     Hello,
     ListedSession,
@@ -78,9 +78,9 @@ class WorkerLink:
         self._error: LogbrokerError | None = None
         self._over = asyncio.Event()
 
-    def bound_handouts(self, allowance: Callable[[int], int]) -> None:
+    def bound_dispatches(self, allowance: Callable[[int], int]) -> None:
         """Let what is handed out at once take no more bytes than `allowance` says of so many, at that moment."""
-        self.pull.max_bytes = partial(allowance, HANDOUT_BYTES)
+        self.pull.max_bytes = partial(allowance, DISPATCH_BYTES)
 
     # --- what the worker does ----------------------------------------------------------------------------------------
 

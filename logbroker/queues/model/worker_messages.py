@@ -12,7 +12,7 @@ from logbroker.errors import InvalidRequestError
 MAX_WORKER_ID_BYTES: Final = 200
 MAX_CLIENT_NAME_CHARACTERS: Final = 255
 MAX_CREDIT: Final = 1_000_000
-HANDOUT_BYTES: Final = 1024 * 1024
+DISPATCH_BYTES: Final = 1024 * 1024
 """About as much is handed out to a worker at a time, at most."""
 MAX_CREDIT_BYTES: Final = 1 << 50
 
