@@ -477,7 +477,7 @@ class QueueGroup:
         self._send_home(error)
         await self._end_tasks()
         await self.hold.close()
-        self.records.shelf.clear()
+        self.records.batches.clear()
         await self._commits.settle()
         self._commits.close(error)
         self._let_go(self.queue.clear())

@@ -105,9 +105,9 @@ def test_every_record_is_found_in_any_order_and_nothing_else(
                     assert record == known[place]
                 else:
                     assert isinstance(record, OffsetOutOfRangeError)
-        shelf, cache = records.shelf, records.shelf.cache
+        batches, cache = records.batches, records.batches.cache
         assert cache.used_bytes == sum(cache._sizes.values()) <= cache_bytes
-        assert sorted(shelf._kept) == shelf._starts == sorted(start for _, start in cache._sizes)
+        assert sorted(batches._kept) == batches._starts == sorted(start for _, start in cache._sizes)
 
     asyncio.run(fetch())
 
@@ -189,5 +189,5 @@ async def test_the_cache_counts_what_decompressing_brings() -> None:
     records = records_of(log, 250_000)
     for start in range(0, 2000, 100):
         await records.fetch(range(start, start + 100))
-        assert records.shelf.cache.used_bytes <= 250_000
-    assert len(records.shelf) == 2
+        assert records.batches.cache.used_bytes <= 250_000
+    assert len(records.batches) == 2

@@ -131,7 +131,7 @@ async def test_what_was_never_scanned_is_told_as_expired(tmp_path: Path) -> None
         await life.retain()
         position, start = life.group.queue.position(0), life.facts().log_start_offset
         assert position < start
-        life.group.records.shelf.clear()
+        life.group.records.batches.clear()
         await life.work(1)
         while life.group.queue.done.floor(0) < 200:
             await life.work_once()
@@ -147,7 +147,7 @@ async def test_what_no_lane_holds_goes_as_from_any_log(tmp_path: Path, caplog: p
         life = await begin(opened, [b"blocked"])
         await life.write([b"blocked"], [0])
         assert await life.work_once() == 0
-        life.group.records.shelf.cache.max_bytes = 0  # Else what was read shortly before is still served.
+        life.group.records.batches.cache.max_bytes = 0  # Else what was read shortly before is still served.
         await life.write([b"blocked", b"waits", b"waits too"], range(1, count))
         await until(lambda: life.group.queue.position(0) == life.facts().high_watermark)
         with caplog.at_level(logging.WARNING):

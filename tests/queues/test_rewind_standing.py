@@ -161,7 +161,7 @@ async def test_what_was_let_go_is_held_again_after_a_rewind(tmp_path: Path) -> N
     async with shell(tmp_path) as opened:
         await opened.engine.create_topic("t", 1, CONFIGS)
         group = await opened.group(max_attempts=1, on_exhausted=OnExhausted.PARK)
-        group.records.shelf.cache.max_bytes = 0  # Else what was read shortly before is still served.
+        group.records.batches.cache.max_bytes = 0  # Else what was read shortly before is still served.
         life = Life(opened, group, await group.connect(hello()), ())
         for number in range(3):
             await append(opened, [b"k", b"free"], number)

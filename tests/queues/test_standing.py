@@ -66,7 +66,7 @@ async def life_with_a_head_that_stands(opened: Shell, stands_by: str) -> Life:
         "blocked": {"max_attempts": 1, "on_exhausted": OnExhausted.BLOCK},
     }
     group = await opened.group("t", None, **by_cause[stands_by])
-    group.records.shelf.cache.max_bytes = 0  # Else what was read shortly before is still served.
+    group.records.batches.cache.max_bytes = 0  # Else what was read shortly before is still served.
     life = Life(opened, group, await group.connect(hello()), ())
     await append(
         opened, [KEY], 0, [(NOT_BEFORE, b"%d" % (int(time.time() * 1000) + HOUR_MS))] if stands_by == "delay" else ()

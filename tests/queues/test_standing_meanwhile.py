@@ -29,7 +29,7 @@ async def begin(opened: Shell, **settings: Any) -> tuple[Life, dict[bytes | None
     """The first record of `early` is blocked, those of the other keys are in flight; return their receipts."""
     await opened.engine.create_topic("t", 2, CONFIGS)
     group = await opened.group("t", None, **{"max_attempts": 1, **settings})
-    group.records.shelf.cache.max_bytes = 0  # Else what was read shortly before is still served.
+    group.records.batches.cache.max_bytes = 0  # Else what was read shortly before is still served.
     life = Life(opened, group, await group.connect(hello()), ())
     await append(opened, KEYS, 0)
     receipts = {record.key: receipt for receipt, record in await take(life.link, len(KEYS))}
@@ -269,7 +269,7 @@ async def test_copies_that_reach_over_the_start_of_the_log_hide_nothing(tmp_path
     async with shell(tmp_path, crash=True) as opened:
         life = await again(opened)
         group = life.group
-        group.records.shelf.cache.max_bytes = 0
+        group.records.batches.cache.max_bytes = 0
         life.failing.add(b"late0")
         while [lane.key for lane in group.inspector.held()] != [b"early", b"late0"]:
             await life.work_once()

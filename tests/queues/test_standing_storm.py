@@ -59,7 +59,7 @@ class Storm:
     async def begin(self, opened: Shell) -> None:
         self.incarnation += 1
         group = opened.groups.group("g")
-        group.records.shelf.cache.max_bytes = 0  # Else what was read shortly before is still served.
+        group.records.batches.cache.max_bytes = 0  # Else what was read shortly before is still served.
         self.in_flight.clear()
         self.life = Life(opened, group, await group.connect(hello(incarnation=self.incarnation)), ())
 

@@ -26,33 +26,33 @@ class Found(NamedTuple):
 
 
 class BatchCache:
-    """The bound of all shelves."""
+    """The bound that all groups share."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
-        self._sizes: OrderedDict[tuple[Shelf, int], int] = OrderedDict()
-        """The bytes that each batch counts for, by its shelf and its place there; the least recently used first."""
+        self._sizes: OrderedDict[tuple[GroupBatches, int], int] = OrderedDict()
+        """The bytes that each batch counts for, by its group and its place there; the least recently used first."""
 
-    def count(self, shelf: Shelf, start: int, size_bytes: int) -> None:
+    def count(self, batches: GroupBatches, start: int, size_bytes: int) -> None:
         """Take note of what a batch takes now."""
-        self.used_bytes += size_bytes - self._sizes.get((shelf, start), 0)
-        self._sizes[shelf, start] = size_bytes
+        self.used_bytes += size_bytes - self._sizes.get((batches, start), 0)
+        self._sizes[batches, start] = size_bytes
 
-    def used(self, shelf: Shelf, start: int) -> None:
-        self._sizes.move_to_end((shelf, start))
+    def used(self, batches: GroupBatches, start: int) -> None:
+        self._sizes.move_to_end((batches, start))
 
-    def forget(self, shelf: Shelf, start: int) -> None:
-        self.used_bytes -= self._sizes.pop((shelf, start))
+    def forget(self, batches: GroupBatches, start: int) -> None:
+        self.used_bytes -= self._sizes.pop((batches, start))
 
     def evict(self) -> None:
         """Let go what is too much."""
         while self.used_bytes > self.max_bytes:
-            shelf, start = next(iter(self._sizes))
-            shelf.remove(start)
+            batches, start = next(iter(self._sizes))
+            batches.remove(start)
 
 
-class Shelf:
+class GroupBatches:
     """The batches of one queue group in a cache."""
 
     def __init__(self, cache: BatchCache) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from logbroker.engine import Read, ReadableLog, ReadResult
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, OverloadedError
 from logbroker.queues.model.record_id import OFFSET_MASK, offset_of, partition_of, place_of
-from logbroker.queues.records.batch_cache import BatchCache, Found, Shelf
+from logbroker.queues.records.batch_cache import BatchCache, Found, GroupBatches
 from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
 from logbroker.record.codec import LogRecord
 from logbroker.record.stored_batch import Pieces, StoredBatch, stored_batches
@@ -35,7 +35,7 @@ class Records:
     """The records of one topic, for one queue group."""
 
     def __init__(self, engine: ReadableLog, topic_id: TopicId, cache: BatchCache) -> None:
-        self.shelf = Shelf(cache)
+        self.batches = GroupBatches(cache)
         self._engine = engine
         self._topic_id = topic_id
         self._record_bytes = 1.0
@@ -61,8 +61,8 @@ class Records:
             lambda: _decode(groups, max_bytes),
         )
         for start in closed:
-            self.shelf.recount(start)
-        self.shelf.cache.evict()
+            self.batches.recount(start)
+        self.batches.cache.evict()
         return records
 
     async def find(self, places: Sequence[int], max_bytes: int = NO_BOUND) -> list[tuple[Sequence[int], Found]]:
@@ -87,9 +87,9 @@ class Records:
         index, count = 0, len(places)
         while index < count:
             place = places[index]
-            found = self.shelf.find(place) or _covering(loaded, place)
+            found = self.batches.find(place) or _covering(loaded, place)
             if found is None:
-                last = self.shelf.last_not_kept(place, places.stop) if isinstance(places, range) else place
+                last = self.batches.last_not_kept(place, places.stop) if isinstance(places, range) else place
                 missing.append((place, last))
                 index += last + 1 - place
                 continue
@@ -115,7 +115,7 @@ class Records:
                 if covered <= last:
                     spans.append((covered, last))
         loaded += (Found(first, last + 1, LATER) for first, last in spans)
-        self.shelf.cache.evict()
+        self.batches.cache.evict()
         return loaded
 
     def _wish(self, first: int, last: int) -> Read:
@@ -142,7 +142,7 @@ class Records:
                 if place < found.start:
                     loaded.append(Found(place, found.start, OffsetOutOfRangeError("the log has a gap there")))
                 loaded.append(found)
-                self.shelf.add(found)
+                self.batches.add(found)
                 place = found.end
         except LogbrokerError as error:
             loaded.append(Found(place, last + 1, error))
@@ -160,8 +160,8 @@ class Records:
 
     def keep(self, partition: int, batch: StoredBatch) -> None:
         """Keep a batch that was scanned, as its records are handed out soon."""
-        self.shelf.add(_found(partition, batch))
-        self.shelf.cache.evict()
+        self.batches.add(_found(partition, batch))
+        self.batches.cache.evict()
 
 
 def _found(partition: int, batch: StoredBatch) -> Found:
