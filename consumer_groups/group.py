@@ -147,7 +147,7 @@ class Group:
         """Whether `tick` has anything to do by now; if not, `deadline` is a later one."""
         return self._deadlines.is_due(now)
 
-    def holdings(self, member_id: str, epoch: int) -> frozenset[PartitionKey]:
+    def committable_partitions(self, member_id: str, epoch: int) -> frozenset[PartitionKey]:
         """What a member may commit for at this epoch. Raises UnknownMemberError or StaleMemberEpochError."""
         member = self._connected(member_id)
         if epoch != member.epoch:
