@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from logbroker.errors import LogbrokerError
-from logbroker.queues.machine import admission as intake
+from logbroker.queues.machine import admission
 from logbroker.queues.machine.alteration import Alteration
 from logbroker.queues.machine.delay_queue import DelayQueue
 from logbroker.queues.machine.fifo import FifoLine
@@ -155,10 +155,10 @@ def done_records_admitted_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def growth_order_ignored(patch: pytest.MonkeyPatch) -> None:
-    def bug(self: intake.Admission, generation: int, start_offsets: Sequence[int]) -> None:
+    def bug(self: admission.Admission, generation: int, start_offsets: Sequence[int]) -> None:
         self.generation = generation
 
-    patch.setattr(intake.Admission, "begin_generation", bug)
+    patch.setattr(admission.Admission, "begin_generation", bug)
 
 
 def repeats_unmarked_after_a_crash(patch: pytest.MonkeyPatch) -> None:
@@ -182,8 +182,8 @@ def receipts_used_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def not_before_ignored(patch: pytest.MonkeyPatch) -> None:
-    admit: Callable[..., int] = intake.Admission.admit
-    patch.setattr(intake.Admission, "admit", lambda self, *given: admit(self, *given[:6], (), *given[7:]))
+    admit: Callable[..., int] = admission.Admission.admit
+    patch.setattr(admission.Admission, "admit", lambda self, *given: admit(self, *given[:6], (), *given[7:]))
 
 
 def dead_letters_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:
@@ -240,14 +240,14 @@ def a_changed_ordering_does_not_drain(patch: pytest.MonkeyPatch) -> None:
 
 
 def done_records_forgotten_by_a_changed_ordering(patch: pytest.MonkeyPatch) -> None:
-    rewind = intake.Admission.rewind
+    rewind = admission.Admission.rewind
 
-    def bug(self: intake.Admission) -> None:
+    def bug(self: admission.Admission) -> None:
         if self._positions:
             self._scanned_to.clear()
         rewind(self)
 
-    patch.setattr(intake.Admission, "rewind", bug)
+    patch.setattr(admission.Admission, "rewind", bug)
 
 
 def hunt(machine: type[RuleBasedStateMachine]) -> None:

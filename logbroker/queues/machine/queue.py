@@ -4,8 +4,8 @@ The shell scans the topic and gives the columns of each batch (`admit`), takes r
 (`take`), passes on what they say of them (`settle`), and tells the time (`tick`, at the latest at `deadline`). After
 any inputs it owes what `take_outputs` returns: first commit the events in one transaction, then append the dead
 letters, then answer the settlements. The first outputs of a machine hold its life, which makes its receipts its own:
-they are committed before anything is handed out. What `sessions.ready` names is taken by `sessions.take`; `presence` is
-told of workers that come and go.
+they are committed before anything is handed out. What `sessions.ready` names is taken by `sessions.take`; `lifecycle`
+is told of workers that come and go.
 
 A lane that a worker has in a session is not in the line: see `sessions`.
 
