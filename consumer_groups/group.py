@@ -58,11 +58,11 @@ __all__ = [
     "Assignment",
     "Fenced",
     "Group",
+    "GroupOutputs",
     "Join",
     "Joined",
     "Member",
     "Message",
-    "GroupOutputs",
     "State",
     "Subscription",
 ]

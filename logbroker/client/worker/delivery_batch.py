@@ -41,12 +41,12 @@ class DeliveryBatch(Generic[L]):
         "attempts",
         "batches",
         "extend_until",
-        "ledger",
         "left",
         "lost",
         "offsets",
         "partitions",
         "redelivered",
+        "settlements",
         "size_bytes",
         "states",
         "topic",
@@ -54,7 +54,7 @@ class DeliveryBatch(Generic[L]):
         "until_by_hand",
     )
 
-    def __init__(self, message: queues_pb2.Deliveries, topic: str, ledger: L) -> None:
+    def __init__(self, message: queues_pb2.Deliveries, topic: str, settlements: L) -> None:
         count = message.count
         partitions, offsets = list(message.partitions), list(message.offsets)
         if count < 1 or len(offsets) not in (1, count) or len(partitions) != len(offsets):
@@ -64,7 +64,7 @@ class DeliveryBatch(Generic[L]):
         self._moved: dict[int, int] = {}
         """Receipts that took the place of the first ones, by index."""
         self.topic = topic
-        self.ledger = ledger
+        self.settlements = settlements
         """Where it is settled: that of its session, or the worker's."""
         self.batches = message.batches
         self.size_bytes = len(message.batches)

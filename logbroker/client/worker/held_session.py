@@ -19,8 +19,8 @@ from logbroker.client.worker.settlements import (
     RELEASE,
     Settled,
     SettlementBatch,
-    SettlementLedger,
     SettlementOutbox,
+    Settlements,
     Word,
 )
 from logbroker.errors import LeaseLostError, LogbrokerError, StateTooLargeError, quoted
@@ -33,7 +33,7 @@ _FIRST_SECONDS: Final = 5.0
 """For the first record that the broker says is on its way: retention may take it at this very moment."""
 
 
-class HeldSession(SettlementLedger, Generic[D]):
+class HeldSession(Settlements, Generic[D]):
     """One session, from its opening to its end, and the settlements of its deliveries, with which its state moves."""
 
     is_session: ClassVar[bool] = True
@@ -55,7 +55,7 @@ class HeldSession(SettlementLedger, Generic[D]):
         self.state = state
         """As the program sees it."""
         self.buffer = buffer
-        self.batches: dict[DeliveryBatch[SettlementLedger], None] = {}
+        self.batches: dict[DeliveryBatch[Settlements], None] = {}
         self.lock_seconds = 0.0
         self.until = 0.0
         """Monotonic seconds: when the lock ends, unless it is renewed."""
@@ -108,7 +108,7 @@ class HeldSession(SettlementLedger, Generic[D]):
             raise type(error)(error.message)
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """See `SettlementLedger.say`. The state moves with the next ack."""
+        """See `Settlements.say`. The state moves with the next ack."""
         self._mend()
         settlement = self._settlement()
         delivery.word = word
@@ -132,15 +132,15 @@ class HeldSession(SettlementLedger, Generic[D]):
         message.states.add(key=self.key, token=self.token, state=state)
 
     def next_message(self, correlation_id: int) -> queues_pb2.Settle | None:
-        """See `SettlementLedger.next_message`."""
+        """See `Settlements.next_message`."""
         self._mend()
         return super().next_message(correlation_id)
 
-    def lose_delivery(self, batch: DeliveryBatch[SettlementLedger], index: int, error: LogbrokerError) -> None:
+    def lose_delivery(self, batch: DeliveryBatch[Settlements], index: int, error: LogbrokerError) -> None:
         """A delivery is not the worker's any more."""
         batch.lose(index, error)
 
-    def received(self, batch: DeliveryBatch[SettlementLedger]) -> None:
+    def received(self, batch: DeliveryBatch[Settlements]) -> None:
         """Records came: keep them, but for those that come ahead of a record that is to come again."""
         if self._failed is not None:
             return  # They come again when the session is closed.
