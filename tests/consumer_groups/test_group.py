@@ -141,7 +141,7 @@ def test_a_new_life_of_a_static_member_gets_its_assignment_once_the_old_one_is_a
 
 @pytest.mark.parametrize("place", ["instance", "member id"])
 def test_a_new_life_waits_until_the_one_before_surely_delivers_nothing_any_more(place: str) -> None:
-    """It lost its stream, and may not know it: its permit lasts for the shorter of grace and session."""
+    """It lost its stream, and may not know it: its ownership lasts for the shorter of grace and session."""
     for grace_seconds, session_ms in ((2.0, 10_000), (5.0, 3_000)):
         group = a_group(grace_seconds)
         new_id, instance_id = ("y", "i") if place == "instance" else ("x", "")

@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.client import Consumer
-from logbroker.client.consumer import consumer, group_reader, permit
+from logbroker.client.consumer import consumer, group_reader, ownership_deadline
 from logbroker.client.consumer.cursor import Record
 from logbroker.client.consumer.group_messages import Offsets, failures_of, topic_offsets
 from logbroker.client.consumer.member import GroupMember
@@ -87,7 +87,7 @@ class _Clock:
     def __init__(self) -> None:
         self._seen_at = 0.0
         self._is_used = True
-        for module in (consumer, group_reader, permit):
+        for module in (consumer, group_reader, ownership_deadline):
             setattr(module, "monotonic", self._look)  # noqa: B010
 
     def _look(self) -> float:
