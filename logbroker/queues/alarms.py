@@ -31,7 +31,7 @@ class Alarms:
         self._moment = moment
         self._known: set[tuple[AlarmKind, bytes | None, int]] = set()
         self.raised = 0
-        """Causes of alarm in this life; one that comes again counts again."""
+        """Causes of alarm in this group epoch; one that comes again counts again."""
 
     def tell(self, notices: Sequence[Notice]) -> None:
         """Log what happened to lanes: one line for those that the same happened to."""

@@ -133,9 +133,9 @@ class QueueGroup:
         return TopicId(self.queue.topic_id)
 
     @property
-    def life(self) -> int:
-        """Its present one; see `Queue.life`."""
-        return self.queue.life
+    def group_epoch(self) -> int:
+        """Its present one; see `Queue.group_epoch`."""
+        return self.queue.group_epoch
 
     @property
     def settings(self) -> QueueGroupSettings:
@@ -404,7 +404,7 @@ class QueueGroup:
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
     async def start(self, *, is_new: bool = False) -> None:
-        """Begin to serve, as soon as the receipts of this life are told from those of all others."""
+        """Begin to serve, as soon as the receipts of this group epoch are told from those of all others."""
         self.hold.open()
         await self._commits.synced(None, self.redriving.begin() if is_new else ())
         is_awaited = self.queue.redelivery.marks or self.queue.sessions.have_unclaimed

@@ -192,14 +192,14 @@ def test_answers_to_heartbeats_of_an_old_stream_count_for_nothing(member: Member
 
 
 def test_let_in_anew_it_has_lost_everything(member: Membership) -> None:
-    life = member.life
+    losses = member.losses
     member.broken()
     member.joining(200.0)
     member.joined(resumed=False, session_timeout_seconds=SESSION_SECONDS)
     assert member.lost
     assert (member.epoch, numbers(member)) == (0, [])
     with pytest.raises(UnknownMemberError):
-        member.check_commit(life)
+        member.check_commit(losses)
     pushed = assignment(9, 0)
     member.assigned(pushed)
     assert member.ownership.until == -math.inf
@@ -208,8 +208,8 @@ def test_let_in_anew_it_has_lost_everything(member: Membership) -> None:
     member.place()
     assert member.ownership.until == 210.0
     with pytest.raises(UnknownMemberError):
-        member.check_commit(life)
-    member.check_commit(member.life)
+        member.check_commit(losses)
+    member.check_commit(member.losses)
 
 
 def test_one_that_was_fenced_joins_again_when_the_program_has_seen_it(member: Membership) -> None:

@@ -32,7 +32,7 @@ POLL_MS: Final = 20_000
 
 
 class Client:
-    """One life of a member."""
+    """One incarnation of a member."""
 
     def __init__(self, world: World, member_id: str, instance_id: str, subscription: Subscription) -> None:
         self.world = world

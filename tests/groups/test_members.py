@@ -119,7 +119,7 @@ def test_commits_before_a_goodbye_are_answered(group: Group) -> None:
     assert group.groups.offsets(group.id) == {(group.topic, 0): 5}
 
 
-def test_another_life_of_a_connected_member_is_refused(group: Group) -> None:
+def test_another_incarnation_of_a_connected_member_is_refused(group: Group) -> None:
     member = group.member("one")
     member.assigned()
     code, details = group.joining("one").refused()

@@ -100,7 +100,9 @@ def stream_of(link: Link, context: Any) -> WorkerStream:
     def no_topic(_: object) -> None:
         raise UnknownTopicError("gone")
 
-    group = SimpleNamespace(connect=connect, topic_id=b"t", settings=QueueGroupSettings(), life=1, lease_ms=30_000)
+    group = SimpleNamespace(
+        connect=connect, topic_id=b"t", settings=QueueGroupSettings(), group_epoch=1, lease_ms=30_000
+    )
     queues: Any = SimpleNamespace(group=lambda _: group)
     engine: Any = SimpleNamespace(topic_by_id=no_topic)
     return WorkerStream(queues, engine, context, ReadBudget(64 * MIB, 1.0), asyncio.Event())

@@ -12,10 +12,10 @@ import msgspec
 
 from tests.priority.priority_deliveries import Rules
 from tests.priority.priority_history import Appended, Event, ReceiveBegun, Sent
-from tests.queue_storm.queue_checker import LIFE_BITS
+from tests.queue_storm.queue_checker import EPOCH_BITS
 from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
 
-LIFE = 1 << LIFE_BITS
+EPOCH = 1 << EPOCH_BITS
 _WORKERS = 3
 _KEYS = 4
 
@@ -46,7 +46,7 @@ class IdealGroup:
         """What waits, by key, in the order of the log."""
         self._in_flight: dict[int, tuple[Sent, float]] = {}
         """By receipt, with the end of the lease."""
-        self._receipts = LIFE - 1
+        self._receipts = EPOCH - 1
         self._workers = [_Worker(f"w{number}") for number in range(_WORKERS)]
 
     def step(self) -> None:

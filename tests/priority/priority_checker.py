@@ -35,7 +35,7 @@ import msgspec
 from tests.anomalies import Anomaly
 from tests.priority.priority_deliveries import LEVELS, NEVER_AGAIN, Given, History, Rules
 from tests.priority.priority_history import Event, Sent
-from tests.queue_storm.queue_checker import LIFE_BITS
+from tests.queue_storm.queue_checker import EPOCH_BITS
 from tests.queue_storm.queue_history import Place
 
 
@@ -172,7 +172,7 @@ def _sweep(
             report.anomalies.append(Anomaly(Kind.WRONG_BAND, f"{_name(given)}, priority {sent.priority}"))
         rank = history.rules.rank(level, sent)
         unseen = sum(
-            receipt < given.receipt and given.begun_at < end and receipt >> LIFE_BITS == given.receipt >> LIFE_BITS
+            receipt < given.receipt and given.begun_at < end and receipt >> EPOCH_BITS == given.receipt >> EPOCH_BITS
             for receipt, end in history.unseen
         )
         overtaken: dict[Place, _Waiting] = {}

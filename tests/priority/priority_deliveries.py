@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from tests.priority.priority_history import Appended, BrokerBack, BrokerKilled, Event, Kept, ReceiveBegun, Sent
-from tests.queue_storm.queue_checker import LIFE_BITS
+from tests.queue_storm.queue_checker import EPOCH_BITS
 from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
 
 LEVELS: Final = 10
@@ -129,8 +129,8 @@ class History:
         seen_at = inf
         later = NEVER_AGAIN
         for receipt in sorted(self.given, reverse=True):
-            if receipt >> LIFE_BITS != later >> LIFE_BITS:
-                self._unseen_between(later >> LIFE_BITS << LIFE_BITS, later, seen_at)
+            if receipt >> EPOCH_BITS != later >> EPOCH_BITS:
+                self._unseen_between(later >> EPOCH_BITS << EPOCH_BITS, later, seen_at)
                 seen_at = inf
             else:
                 self._unseen_between(receipt + 1, later, seen_at)
@@ -138,7 +138,7 @@ class History:
             seen_at = min(seen_at, self.given[receipt].seen_at)
             later = receipt
         if later != NEVER_AGAIN:
-            self._unseen_between(later >> LIFE_BITS << LIFE_BITS, later, seen_at)
+            self._unseen_between(later >> EPOCH_BITS << EPOCH_BITS, later, seen_at)
 
     def _unseen_between(self, first: int, end: int, seen_at: float) -> None:
         if end != NEVER_AGAIN:

@@ -18,7 +18,7 @@ from tests.priority.priority_history import (
     ReceiveBegun,
     Sent,
 )
-from tests.queue_storm.queue_checker import LIFE_BITS
+from tests.queue_storm.queue_checker import EPOCH_BITS
 from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
 
 STRICT = Rules(lease_seconds=1000)
@@ -27,7 +27,7 @@ BY_HEAD = Rules(lease_seconds=1000, by_key=True, rank_by_lane=False)
 AGEING = Rules(lease_seconds=1000, age_seconds=1.0)
 
 
-RESTARTED = 1 << LIFE_BITS
+RESTARTED = 1 << EPOCH_BITS
 """What receipts are larger by after a restart."""
 
 

@@ -7,7 +7,7 @@ receipt was handed out when the other was over: settled, lost or given back. Wha
   in hand before it even said so proves that both were in flight, or that a settlement was accepted too late.
 - A record that was acknowledged, and that was answered, is handed out under no larger receipt, ever.
 - A lane's record is first handed out when those before it are finished: then their acknowledgement was at least begun,
-  or they are dead letters. An acknowledgement without an answer may be lost with the broker's life; within one life
+  or they are dead letters. An acknowledgement without an answer may be lost with the group epoch; within one
   nothing comes again once a successor was handed out.
 
 Times only prove that something came too early: a program sees a delivery after it was handed out, so what it saw before
@@ -37,8 +37,8 @@ from tests.queue_storm.queue_history import (
     Taken,
 )
 
-LIFE_BITS: Final = 20
-"""`receipt >> LIFE_BITS` tells the life of the queue group in which it was handed out, as no storm hands out a million
+EPOCH_BITS: Final = 20
+"""`receipt >> EPOCH_BITS` tells the group epoch in which it was handed out, as no storm hands out a million
 records in one."""
 
 
@@ -109,8 +109,8 @@ class _Given(msgspec.Struct, eq=False):
         )
 
     @property
-    def life(self) -> int:
-        return self.delivery.receipt >> LIFE_BITS
+    def group_epoch(self) -> int:
+        return self.delivery.receipt >> EPOCH_BITS
 
 
 def check(history: Iterable[Event], facts: Facts) -> list[Anomaly]:
@@ -206,7 +206,7 @@ def _order(lane: Sequence[Sequence[_Given]], places: Sequence[Place], facts: Fac
         if not facts.dead.get(place) and not any(each.acked_before(first.seen_at) for each in before):
             yield Anomaly(Kind.OUT_OF_ORDER, f"{first}, before {place.partition}:{place.offset} was finished")
         for each in before:
-            if each.delivery.receipt > first.delivery.receipt and each.life == first.life:
+            if each.delivery.receipt > first.delivery.receipt and each.group_epoch == first.group_epoch:
                 yield Anomaly(Kind.CAME_AGAIN, f"{each}, after {first}")
 
 

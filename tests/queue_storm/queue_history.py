@@ -1,7 +1,7 @@
 """What the workers of a queue group did, as they wrote it down: one file per process, one JSON line per event.
 
-`at` is the machine's monotonic clock, which all its processes share. Receipts count up over the life of the broker and
-from one life to the next, so they say in which order records were handed out, whoever saw them first.
+`at` is the machine's monotonic clock, which all its processes share. Receipts count up over a group epoch and
+from one to the next, so they say in which order records were handed out, whoever saw them first.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.history import HistoryFile
-from tests.queue_storm.queue_checker import LIFE_BITS, Facts, Kind, check
+from tests.queue_storm.queue_checker import EPOCH_BITS, Facts, Kind, check
 from tests.queue_storm.queue_history import (
     Delivery,
     Event,
@@ -23,7 +23,7 @@ from tests.queue_storm.queue_history import (
 )
 
 FIRST, SECOND, THIRD = (Place(0, offset) for offset in range(3))
-RESTART = 1 << LIFE_BITS
+RESTART = 1 << EPOCH_BITS
 
 
 class Story:

@@ -68,7 +68,7 @@ def keep(outputs: Outputs, rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 def restart(rows: Mapping[bytes, bytes], end: int) -> Queue:
-    """Another life of a queue over one partition."""
+    """Another group epoch of a queue over one partition."""
     queue = load_queue(rows, {0: end}, random=lambda: 0.0, route=lambda key: 0)
     queue.begin_generation(1, ())
     return queue

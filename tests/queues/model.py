@@ -25,14 +25,14 @@ Unit = bytes | int
 
 
 class Model(Log):
-    """What is known of all lives of a queue, and of the present one."""
+    """What is known of all epochs of a queue, and of the present one."""
 
     def __init__(self, settings: QueueGroupSettings, partitions: int) -> None:
         super().__init__(partitions)
         self.settings = settings
         self.seconds = 0.0
         self.wall_offset_ms = WALL_MS
-        self.lives = 0
+        self.epochs = 0
         self.rescanned = False
         """By a change of the ordering, after which the queue may mark needlessly."""
         self.durable = Durable()
@@ -42,8 +42,8 @@ class Model(Log):
         self.begin_model()
 
     def begin_model(self) -> None:
-        """Begin a life with what the one before left durable."""
-        self.lives += 1
+        """Begin a group epoch with what the one before left durable."""
+        self.epochs += 1
         self.state = self.durable.copy()
         self.in_flight: dict[int, tuple[int, str, float]] = {}
         """Place, worker and deadline, by receipt."""
@@ -132,7 +132,8 @@ class Model(Log):
                 self.state.parked[unit] = place
 
     def due(self, place: int) -> float:
-        """The moment until which a head waits; where it was met for the first time in this life, its stored delay."""
+        """The moment until which a head waits; where it was met for the first time in this group epoch, its stored
+        delay."""
         if place not in self.waits:
             wall_ms = self.now.wall_ms
             delay_ms, due_ms = self.state.delays.get(place, (0, 0))
@@ -227,7 +228,7 @@ class Model(Log):
     @property
     def repeats_may_be_marked(self) -> bool:
         """Whether the queue may mark needlessly: only after a start, or another scan."""
-        return self.lives > 1 or self.rescanned
+        return self.epochs > 1 or self.rescanned
 
     def expected_errors(self, worker: str, receipt: int) -> tuple[type[LogbrokerError], ...]:
         if receipt in self.in_flight:
@@ -236,7 +237,7 @@ class Model(Log):
             return (StaleSessionError,)
         if receipt in self.returned:
             return (LeaseLostError, AlreadySettledError, NotHolderError)
-        if receipt >> COUNTER_BITS < self.lives or receipt in self.lost:
+        if receipt >> COUNTER_BITS < self.epochs or receipt in self.lost:
             return (LeaseLostError,)
         if receipt not in self.settled:
             return (UnknownReceiptError,)

@@ -25,7 +25,7 @@ from tests.queues.model import Model
 
 
 class World(Model):
-    """All that lasts, and the present life of the queue."""
+    """All that lasts, and the present epoch of the queue."""
 
     def __init__(self, settings: QueueGroupSettings, partitions: int) -> None:
         self.held_before_crash: dict[str, list[int]] = {}
@@ -42,7 +42,7 @@ class World(Model):
         self.queue = Queue(bytes(16), settings, random=lambda: 0.0, route=self.route)
         self.begin_queue()
 
-    # --- lives -------------------------------------------------------------------------------------------------------
+    # --- group epochs ------------------------------------------------------------------------------------------------
 
     def begin_queue(self) -> None:
         self.letters = []

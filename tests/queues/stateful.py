@@ -160,7 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.world.seconds += seconds
 
-    # --- lives -------------------------------------------------------------------------------------------------------
+    # --- group epochs ------------------------------------------------------------------------------------------------
 
     @rule()
     def commit(self) -> None:

@@ -249,9 +249,9 @@ async def test_copies_of_another_topic_are_not_taken_up(tmp_path: Path, monkeypa
         assert life.facts("other").log_start_offset > 60
         rows = await opened.state.load("group:g")
     store = MetadataStore.open(tmp_path / "data" / "meta", on_failure=print)
-    life_before = decode_header(rows[HEADER_ROW]).life
+    group_epoch = decode_header(rows[HEADER_ROW]).group_epoch
     kept = {
-        HEADER_ROW: upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, other.id, life_before)).value,
+        HEADER_ROW: upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, other.id, group_epoch)).value,
         SETTINGS_ROW: rows[SETTINGS_ROW],
     }
     store.submit([("state", state_key("group:g", key), kept.get(key)) for key in rows]).result(20)

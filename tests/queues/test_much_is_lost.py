@@ -21,11 +21,11 @@ AT_ONCE = 1_100
 LATER = 10_000.0
 
 
-def another_life(queue: Queue) -> None:
+def another_incarnation(queue: Queue) -> None:
     queue.lifecycle.lost("w", at(0))
 
 
-HAPPENS = [lease_ends, grace_ends, goodbye, another_life]
+HAPPENS = [lease_ends, grace_ends, goodbye, another_incarnation]
 
 
 def now_of(happens: Callable[[Queue], None]) -> float:

@@ -248,7 +248,7 @@ def test_after_a_clean_stop_only_what_was_handed_out_is_marked() -> None:
     for event in queue.stop_events():
         assert event.value is not None
         rows[event.key] = event.value
-    # The second start is a crash: the first began a life, and did not end it cleanly.
+    # The second start is a crash: the first began a group epoch, and did not end it cleanly.
     for after_crash, marked in ((False, 2), (True, 6)):
         queue = restart(rows, 6)
         commit(queue, rows)

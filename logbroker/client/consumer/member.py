@@ -96,7 +96,7 @@ class Reader(Protocol):
 
 
 class GroupMember:
-    """One life of a member, over as many streams as it takes. Belongs to one event loop."""
+    """One incarnation of a member, over as many streams as it takes. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -267,11 +267,11 @@ class GroupMember:
         Where the stream breaks it is tried again until the deadline; without one, BrokerUnavailableError is raised.
         Raises what ended the member's hold on everything, where that comes between.
         """
-        life = self.membership.life
+        losses = self.membership.losses
         while True:
             if self._left:
                 raise BrokerUnavailableError(CLOSED)
-            self.membership.check_commit(life)
+            self.membership.check_commit(losses)
             if self.membership.state is MembershipState.MEMBER:
                 try:
                     return failures_of(offsets, await self._commit_once(offsets, deadline))

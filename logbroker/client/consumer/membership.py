@@ -100,7 +100,7 @@ class Membership:
         self.session_timeout_seconds = session_timeout_seconds
         """As asked for, then as the broker took it."""
         self.epoch = 0
-        """Of the assignment taken last; 0: none in this life."""
+        """Of the assignment taken last; 0: none since everything was lost."""
         self.owned: Mapping[TopicPartition, GrantedPartitions] = {}
         """What that assignment named."""
         self.outstanding: AssignedPartitions | None = None
@@ -113,7 +113,7 @@ class Membership:
         """Why the broker does not let it in; the program must be told before the member tries again."""
         self.sure_until = NOT_NOW
         """Until when it is surely a member, and what it holds its own. NOT_NOW: something has to be heard first."""
-        self.life = 0
+        self.losses = 0
         """Counts the times that everything was lost."""
         self.lease_seconds = session_timeout_seconds
         """How long the partitions are surely kept after the broker heard of the member."""
@@ -254,15 +254,15 @@ class Membership:
         error, self.error = self.error, None
         return error
 
-    def check_commit(self, life: int) -> None:
-        """Raise what stands against a commit of what was read in this life."""
-        if self.lost or life != self.life:
+    def check_commit(self, losses: int) -> None:
+        """Raise what stands against a commit of what was read after so many losses."""
+        if self.lost or losses != self.losses:
             raise UnknownMemberError(LOST) if self.error is None else self.error.anew()
 
     def _lose(self) -> None:
         if self.epoch:
             self.lost = True
-        self.life += 1
+        self.losses += 1
         self.epoch = 0
         self.owned = {}
         self.placed = False

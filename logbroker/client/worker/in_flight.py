@@ -32,7 +32,7 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the record come
 
 
 class InFlight(Generic[D]):
-    """What one life of a worker holds, over all its streams."""
+    """What one incarnation of a worker holds, over all its streams."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class InFlight(Generic[D]):
         self.buffer = PrefetchBuffer(make, prefetch_bytes)
         """What was received outside of sessions and waits for the program."""
         self.sessions = HeldSessions(self.outbox, make, prefetch_bytes)
-        self.life = 0
+        self.group_epoch = 0
         """The queue group's, as of the last stream."""
         self.wanted = True
         """The program works on deliveries outside of sessions; else none is asked for."""
@@ -265,7 +265,7 @@ class InFlight(Generic[D]):
     def welcomed(self, welcome: queues_pb2.Welcome, now: float) -> int:
         """A stream has begun. Returns how many deliveries, and sessions, were lost meanwhile."""
         with self.lock.free():
-            self.outbox.topic, self.life = welcome.topic, welcome.life
+            self.outbox.topic, self.group_epoch = welcome.topic, welcome.life
             self._leases.lease_seconds = welcome.lease_ms / 1000
             lost = self.sessions.welcomed(welcome.sessions)
             if not welcome.resumed:

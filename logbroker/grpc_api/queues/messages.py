@@ -73,7 +73,7 @@ async def read_hello(message: pb.Hello) -> Hello:
         held=places,
         sessions=held_sessions,
         attempts=held.attempts,
-        life=message.life,
+        group_epoch=message.life,
         band=message.band,
         credit_bytes=message.credit_bytes if message.HasField("credit_bytes") else None,
     )
@@ -88,7 +88,7 @@ def read_place(partition: int, offset: int) -> int:
     return place_of(partition, offset)
 
 
-def welcome_message(topic: str, settings: QueueGroupSettings, life: int, link: WorkerLink) -> pb.WorkerResponse:
+def welcome_message(topic: str, settings: QueueGroupSettings, group_epoch: int, link: WorkerLink) -> pb.WorkerResponse:
     lease_ms = round(settings.lease_seconds * 1000)
     return pb.WorkerResponse(
         welcome=pb.Welcome(
@@ -102,7 +102,7 @@ def welcome_message(topic: str, settings: QueueGroupSettings, life: int, link: W
             ],
             ordering=settings.ordering.value,
             topic=topic,
-            life=life,
+            life=group_epoch,
         )
     )
 

@@ -142,7 +142,7 @@ class WorkerStream:
         group = self._queues.group(request.hello.group_id)
         link = await group.connect(await read_hello(request.hello))
         link.bound_dispatches(self._budget.allowance)
-        welcome = welcome_message(topic_name(self._engine, group.topic_id), group.settings, group.life, link)
+        welcome = welcome_message(topic_name(self._engine, group.topic_id), group.settings, group.group_epoch, link)
         self._answer(welcome)
         return group, link
 

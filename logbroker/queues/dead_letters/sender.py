@@ -159,7 +159,7 @@ class DeadLetterSender:
         self.room: LetterSizeLimit | None = None
         """Of the topic, if the broker made it."""
         self.sent = 0
-        """Dead letters in this life."""
+        """Dead letters in this group epoch."""
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Take over what is stored. Raises CorruptLogError."""

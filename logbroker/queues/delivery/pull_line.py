@@ -105,7 +105,7 @@ class PullLine:
         self._record_bytes = 1024.0
         self._error: LogbrokerError | None = None
         self.delivered = 0
-        """Records handed out in this life."""
+        """Records handed out in this group epoch."""
 
     @property
     def is_waited_in(self) -> bool:

@@ -45,9 +45,9 @@ class WorkerStreams:
         """
         link.resumed = self._take_place(link)
         self.links[link.worker_id] = link
-        knows_nothing = link.resumed and hello.life not in (0, self._queue.life)
+        knows_nothing = link.resumed and hello.group_epoch not in (0, self._queue.group_epoch)
         if knows_nothing:
-            # It reclaimed on a stream that broke before it heard of it: of this life it knows no receipt.
+            # It reclaimed on a stream that broke before it heard of it: of this group epoch it knows no receipt.
             link.resumed = False
             self._close_unknown(link, hello.sessions)
             self._release_lost(link, ())
@@ -84,7 +84,8 @@ class WorkerStreams:
         if before.incarnation != link.incarnation:
             if before.connected:
                 raise WorkerIdInUseError(
-                    f"another life of worker {quoted(link.worker_id)} is connected: choose an id that nobody else has"
+                    f"another incarnation of worker {quoted(link.worker_id)} is connected: choose an id that"
+                    " nobody else has"
                 )
             self._queue.lifecycle.lost(link.worker_id, self._context.moment())
             return False
@@ -109,8 +110,8 @@ class WorkerStreams:
 
     def _may_reclaim(self, hello: Hello) -> Steps[Sequence[int]]:
         """What was surely nobody else's since the worker had it: not what failed since (a lease that ended is a
-        failure), nor anything at all where the group has had another life in between."""
-        if hello.life not in (0, self._queue.life_before, self._queue.life):
+        failure), nor anything at all where the group has had another epoch in between."""
+        if hello.group_epoch not in (0, self._queue.previous_epoch, self._queue.group_epoch):
             return ()
         failures = self._queue.failures
         attempts: Iterable[int | None] = hello.attempts or repeat(None, len(hello.held))

@@ -1,8 +1,8 @@
 """What is in flight: receipts, who holds them, and until when.
 
-Receipts are consecutive integers of 63 bits, from the group's *life* on: a number above every receipt that a group of
-this name has ever given out (`engine.Numbers`). So no receipt of an earlier life comes again, and a range of them names
-any number of deliveries.
+Receipts are consecutive integers of 63 bits, from the *group epoch* on: a number above every receipt that a group of
+this name has ever given out (`engine.Numbers`). So no receipt of an earlier epoch comes again, and a range of them
+names any number of deliveries.
 
 Deliveries that were handed out together are one *grant*: one entry in the list of grants, which is sorted by first
 receipts, and one in the heap of leases. Finding a receipt is a bisection, the end of a lease costs O(log grants). A
@@ -27,18 +27,18 @@ from logbroker.queues.model.lost_receipts import Loss, LostReceipts
 from logbroker.queues.model.messages import Refusal
 
 COUNTER_BITS: Final = 44
-MAX_COUNTED_LIFE: Final = (1 << 19) - 1
-"""Lives of brokers before were counted from 1, and were the upper bits of receipts."""
-FIRST_LIFE: Final = 1 << COUNTER_BITS
+MAX_COUNTED_EPOCH: Final = (1 << 19) - 1
+"""Group epochs of older brokers were counted from 1, and were the upper bits of receipts."""
+FIRST_EPOCH: Final = 1 << COUNTER_BITS
 
 LOST_AT_ONCE: Final = 1_000
 """Deliveries that are taken back in one go: each fails, which takes some microseconds."""
 _COMPACT_AT: Final = 64
 
 
-def end_of_life(life: int) -> int:
-    """A number above a stored life, and above its receipts, too, if it is of those that were counted from 1."""
-    return (life + 1) << COUNTER_BITS if life <= MAX_COUNTED_LIFE else life + 1
+def end_of_epoch(group_epoch: int) -> int:
+    """Return a number above a stored epoch, and above its receipts, too, if it is of those that were counted from 1."""
+    return (group_epoch + 1) << COUNTER_BITS if group_epoch <= MAX_COUNTED_EPOCH else group_epoch + 1
 
 
 Settled = list[Lane] | range
@@ -65,8 +65,8 @@ def merged(ranges: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
 class Deliveries:
     """All grants of a queue group."""
 
-    def __init__(self, life: int) -> None:
-        self._first = life
+    def __init__(self, group_epoch: int) -> None:
+        self._first = group_epoch
         self._next = self._first
         self._firsts: list[int] = []
         self._grants: list[Grant] = []

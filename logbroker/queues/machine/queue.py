@@ -3,7 +3,7 @@
 The shell scans the topic and gives the columns of each batch (`admit`), takes records for workers that have credit
 (`take`), passes on what they say of them (`settle`), and tells the time (`tick`, at the latest at `deadline`). After
 any inputs it owes what `take_outputs` returns: first commit the events in one transaction, then append the dead
-letters, then answer the settlements. The first outputs of a machine hold its life, which makes its receipts its own:
+letters, then answer the settlements. The first outputs of a machine hold its epoch, which makes its receipts its own:
 they are committed before anything is handed out. What `sessions.ready` names is taken by `sessions.take`; `lifecycle`
 is told of workers that come and go.
 
@@ -32,7 +32,7 @@ from logbroker.queues.machine.ages import Ages
 from logbroker.queues.machine.alteration import Alteration
 from logbroker.queues.machine.fifo import FifoLine
 from logbroker.queues.machine.lane_index import LaneIndex
-from logbroker.queues.machine.leases import FIRST_LIFE, Deliveries
+from logbroker.queues.machine.leases import FIRST_EPOCH, Deliveries
 from logbroker.queues.machine.outcomes import Outcomes
 from logbroker.queues.machine.parts import MachineParts
 from logbroker.queues.machine.reconnect_grace import ReconnectGraces
@@ -75,25 +75,25 @@ class Queue:
         random: Callable[[], float],
         route: Route,
         store: ChunkStore | None = None,
-        life: int = FIRST_LIFE,
+        group_epoch: int = FIRST_EPOCH,
     ) -> None:
-        """A new group; `restart.load_queue` takes an old one over. `random` draws from [0, 1), `route` names partitions
-        of the dead-letter topic. `life` is above all numbers that a group of this name has ever given out: receipts and
-        tokens begin there. Raises InvalidRequestError."""
+        """A new group; `load.load_queue` takes an old one over. `random` draws from [0, 1), `route` names partitions
+        of the dead-letter topic. `group_epoch` is above all numbers that a group of this name has ever given out:
+        receipts and tokens begin there. Raises InvalidRequestError."""
         settings.check()
         self.topic_id = topic_id
-        self.life = life
-        self.life_before = 0
+        self.group_epoch = group_epoch
+        self.previous_epoch = 0
         """The one that ended with the last stop or crash of the broker; 0: none."""
         self.after_crash = False
         """The broker before did not stop cleanly: for a grace, workers may come back for what they held, by
         `sessions.reclaim` and then `reclaim`; `sessions.forget_unclaimed` ends it."""
         self._changes = changes = ChangeSet()
-        changes.events.append(upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, life)))
+        changes.events.append(upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, group_epoch)))
         self.done = DoneRecords(changes)
         self.lanes = LaneIndex(changes, store)
         self._successors = self.lanes.successors
-        self.deliveries = Deliveries(life)
+        self.deliveries = Deliveries(group_epoch)
         self.failures = Failures(changes)
         self.dead_letters = DeadLetters(route, changes)
         self.replacements = Replacements(changes)
@@ -119,7 +119,7 @@ class Queue:
         self.outcomes = Outcomes(parts)
         self._graces = ReconnectGraces()
         self.sessions = Sessions(
-            life,
+            group_epoch,
             self.lanes,
             self.deliveries,
             self.held,
@@ -423,4 +423,4 @@ class Queue:
         """Return the last events of a clean stop: what was handed out is marked so at the next start."""
         events = self.take_outputs().events
         self.outcomes.mark_handed_out()
-        return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.life)]
+        return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.group_epoch)]

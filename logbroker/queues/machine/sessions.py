@@ -57,7 +57,7 @@ class Sessions:
 
     def __init__(
         self,
-        life: int,
+        group_epoch: int,
         lanes: LaneIndex,
         deliveries: Deliveries,
         held: StalledLanes,
@@ -77,7 +77,7 @@ class Sessions:
         self._graces = graces
         self._tick = tick
         self._states = SessionStates(changes)
-        self._table = SessionTable(life, lanes.sessions, changes)
+        self._table = SessionTable(group_epoch, lanes.sessions, changes)
         self.locks = self._table.locks
         self._changes = changes
         self._now = 0.0
@@ -100,7 +100,7 @@ class Sessions:
 
     @property
     def last_token(self) -> int:
-        """No token of this life is above it."""
+        """No token of this group epoch is above it."""
         return self._table.last_token
 
     def is_taken(self, key: bytes) -> bool:

@@ -54,7 +54,7 @@ class WorkerLifecycle:
         return in_time
 
     def lost(self, worker_id: str, now: Moment) -> None:
-        """Another life of a worker came while the one before had its grace: that one is gone for good."""
+        """Another incarnation of a worker came while the one before had its grace: that one is gone for good."""
         self._tick(now)
         self._graces.cancel(worker_id)
         self._let_go(worker_id, Loss.WORKER_LOST)

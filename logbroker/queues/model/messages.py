@@ -213,7 +213,7 @@ class DeadLetter(msgspec.Struct):
 
 
 class Tally(msgspec.Struct):
-    """What became of deliveries in one life of a queue group."""
+    """What became of deliveries in one group epoch."""
 
     acked: int = 0
     nacked: int = 0

@@ -44,7 +44,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
     worker_id: str
     incarnation: int
-    """Random, not 0: one life of the worker."""
+    """Random, not 0; a worker that comes back with its own is the same."""
     client_name: str = ""
     held: Sequence[int] = ()
     """All that it still holds, by place."""
@@ -52,8 +52,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """All sessions that it still holds."""
     attempts: Sequence[int] = ()
     """Which attempt each of `held` was; empty: not told."""
-    life: int = 0
-    """The queue group's when the worker was there last; 0: not told."""
+    group_epoch: int = 0
+    """That of the queue group when the worker was there last; 0: not told."""
     band: str = ""
     """Which it serves, outside of sessions; "": all."""
     credit_bytes: int | None = None

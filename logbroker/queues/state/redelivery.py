@@ -1,16 +1,17 @@
 """Which records may have been handed out before.
 
-Known for certain are those that came back in this life. After a crash nobody knows what the workers had, so all that
-lay in the log counts; a clean stop writes down, per partition, the end of what may have been handed out. So the mark is
-set needlessly at times, and never missing. When the index is made anew in one life, it is known as well as before: what
-was in flight or came back is kept record by record, and so is what was done, where a rewind undoes that; only what lies
-below the floor of a partition that is rewound counts as a whole.
+Known for certain are those that came back in this group epoch. After a crash nobody knows what the workers had, so all
+that lay in the log counts; a clean stop writes down, per partition, the end of what may have been handed out. So the
+mark is set needlessly at times, and never missing. When the index is made anew in one group epoch, it is known as well
+as before: what was in flight or came back is kept record by record, and so is what was done, where a rewind undoes
+that; only what lies below the floor of a partition that is rewound counts as a whole.
 
     row      key    b"h"
-             value  msgpack array: life, map of partition -> offset
+             value  msgpack array: group epoch, map of partition -> offset
 
-The row counts only as long as its life is that of the stored header: a life that began after it may have ended in any
-way. Whoever writes a header hands out nothing before it is committed, so a start that failed before that costs nothing.
+The row counts only as long as its epoch is that of the stored header: an epoch that began after it may have ended in
+any way. Whoever writes a header hands out nothing before it is committed, so a start that failed before that costs
+nothing.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ class Redelivery:
         self.noted = Places()
         """Records that were handed out, beside those. Only to be read by others."""
 
-    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], life: int, done: DoneRecords) -> bool:
-        """Take over what a clean stop of the stored life wrote, or expect the worst; return whether it was clean.
+    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], group_epoch: int, done: DoneRecords) -> bool:
+        """Take over what a clean stop of the stored epoch wrote, or expect the worst; return whether it was clean.
 
         Raises CorruptLogError.
         """
         stopped, known = (
             decode(HANDED_ROW, rows[HANDED_ROW], tuple[int, dict[int, int]]) if HANDED_ROW in rows else (0, {})
         )
-        if stopped != life:
+        if stopped != group_epoch:
             # Of a log that cannot be looked at now, nobody knows how far it was handed out.
             known = {**dict.fromkeys(done.partitions(), OFFSET_MASK), **ends}
         for partition, end in known.items():
             self.marks[partition] = place_of(partition, min(end, ends.get(partition, end)))
-        return stopped == life
+        return stopped == group_epoch
 
     def flags(self, places: Sequence[int], failures: Failures) -> list[bool]:
         """Whether each record may have been handed out before; empty: certainly none."""
@@ -136,7 +137,7 @@ class Redelivery:
         if self.returned:
             self.returned.difference_update(places)
 
-    def stop_row(self, life: int) -> StateEvent:
+    def stop_row(self, group_epoch: int) -> StateEvent:
         """The row that a clean stop writes, after `mark` was told all that is in flight or came back."""
         ends = {partition: offset_of(place) for partition, place in sorted(self.marks.items())}
-        return upsert(HANDED_ROW, (life, ends))
+        return upsert(HANDED_ROW, (group_epoch, ends))

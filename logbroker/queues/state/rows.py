@@ -3,7 +3,7 @@
 All integers in keys are big-endian; values are msgpack arrays but for the pages.
 
     row       key                                    value
-    header    b"g"                                   version, "queue", topic id, life
+    header    b"g"                                   version, "queue", topic id, group epoch
     settings  b"s"                                   a map of all settings by name
     floor     b"f" partition (4)                     offset: all records below are done
     page      b"p" partition (4) number (5)          a bitmap of what is done: bit `offset & 7` of byte
@@ -23,8 +23,8 @@ All integers in keys are big-endian; values are msgpack arrays but for the pages
     progress  b"e" partition (4)                     what is sent back of it: see `redrive`
     round     b"w"                                   what is being sent back: see `redrive`
     room      b"l"                                   what the broker made the dead-letter topic take: see `letter_room`
-    handed    b"h"                                   life, and a map: per partition the end of what may have been handed
-                                                     out; by a clean stop; void under a header of another life
+    handed    b"h"                                   group epoch, and a map: per partition the end of what may have been
+                                                     handed out; by a clean stop; void under a header of another epoch
 
 The header begins as that of a consumer group does, so that who opens a scope sees the type of the group.
 """
@@ -81,9 +81,9 @@ class HeaderRow(msgspec.Struct, frozen=True, array_like=True):
     version: int
     type: str
     topic_id: bytes
-    life: int
-    """Above all numbers that were given out before; the first receipt. Up to `MAX_COUNTED_LIFE` it is of a broker that
-    counted lives from 1, and had them as the upper 19 bits of receipts."""
+    group_epoch: int
+    """Above all numbers that were given out before; the first receipt. Up to `MAX_COUNTED_EPOCH` it is of a broker that
+    counted epochs from 1, and had them as the upper 19 bits of receipts."""
 
 
 def place_key(kind: bytes, place: int) -> bytes:

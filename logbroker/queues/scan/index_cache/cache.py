@@ -7,7 +7,7 @@ other settings or of a log that was cut since is scanned from the log.
 
 It is written in steps of a few milliseconds, between which others have their turn, however many blocks there are.
 
-A block says what the log says, so it does not matter which life of the group wrote it, or what was done since.
+A block says what the log says, so it does not matter in which group epoch it was written, or what was done since.
 """
 
 from __future__ import annotations
