@@ -1,4 +1,4 @@
-"""Queue groups with priorities over lives of a broker, and what they keep of their index."""
+"""Queue groups with priorities over runs of a broker, and what they keep of their index."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def failed(rows: dict[bytes, bytes], **settings: Any) -> Queue:
 
 
 def cut(rows: dict[bytes, bytes], end: int) -> Queue:
-    """The log ends there now, and other records come; the first outputs of the new life are kept."""
+    """The log ends there now, and other records come; the first outputs of the new group epoch are kept."""
     queue = restart(rows, end)
     commit(queue, rows)
     return queue

@@ -468,7 +468,7 @@ KILLS = [
 ]
 
 
-def life_that_ends(path: Path, owner: type, name: str, call: int, after: bool) -> None:
+def run_that_ends(path: Path, owner: type, name: str, call: int, after: bool) -> None:
     """Runs in a process of its own."""
     killed_in(owner, name, call=call, after=after)()
     asyncio.run(live(path))
@@ -493,7 +493,7 @@ async def live(path: Path) -> None:
 async def test_a_kill_at_any_step_loses_no_letter_and_doubles_none(
     tmp_path: Path, owner: type, name: str, call: int, after: bool
 ) -> None:
-    process = processes.Process(target=life_that_ends, args=(tmp_path, owner, name, call, after))
+    process = processes.Process(target=run_that_ends, args=(tmp_path, owner, name, call, after))
     process.start()
     await asyncio.to_thread(process.join, 60)
     assert process.exitcode in (-signal.SIGKILL, 0)
