@@ -50,7 +50,7 @@ class Alarms:
     def checking(self) -> Steps[list[Alarm]]:
         """See `check`."""
         alarms = yield from self._inspector.find_alarms(self._moment())
-        causes = {(alarm.kind, alarm.key, alarm.place): alarm for alarm in alarms}
+        causes = {(alarm.kind, alarm.key, alarm.record_id): alarm for alarm in alarms}
         new = [alarm for cause, alarm in causes.items() if cause not in self._known]
         self.raised += len(new)
         for alarm in new[:MAX_LINES]:

@@ -35,8 +35,8 @@ def admit(
     queue.admit(partition, 1, range(start, end), end, keys, (), at(seconds))
 
 
-def places(granted: Sequence[Granted]) -> list[int]:
-    return [place for piece in granted for place in piece.places]
+def record_ids(granted: Sequence[Granted]) -> list[int]:
+    return [record_id for piece in granted for record_id in piece.record_ids]
 
 
 def receipts(granted: Sequence[Granted]) -> list[int]:

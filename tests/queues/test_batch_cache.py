@@ -22,8 +22,8 @@ async def test_many_groups_keep_no_more_than_one() -> None:
         log.append(NewRecord(bytes(9_000)))
     groups = [Records(log.engine, TopicId(TOPIC_ID), cache) for _ in range(10)]
     for group in groups:
-        for place in range(4):
-            await group.fetch([place])
+        for record_id in range(4):
+            await group.fetch([record_id])
             assert cache.used_bytes <= cache.max_bytes
     assert [len(group.batches) for group in groups] == [0] * 8 + [1, 4], "not those that were used last"
 

@@ -12,7 +12,7 @@ from logbroker.broker.local_engine.state_store import state_key
 from logbroker.config import MAX_BATCH_BYTES
 from logbroker.engine import Append, Appended, StateEvent
 from logbroker.errors import DiskFullError
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import GROUP_TYPE
 from logbroker.queues.retention import copies
 from logbroker.queues.retention import holder as retention_hold
@@ -224,7 +224,7 @@ async def test_the_largest_records_that_there_can_be_are_copied(tmp_path: Path, 
         [appended] = await opened.engine.append([Append(topic.id, 0, batch)])
         assert isinstance(appended, Appended)
         group = await opened.group()
-        [record] = await group.records.fetch([place_of(0, 0)])
+        [record] = await group.records.fetch([record_id_of(0, 0)])
         assert isinstance(record, LogRecord)
         copied = group.hold.copies
         await copied.add(0, [record])

@@ -9,7 +9,7 @@ import pytest
 
 from logbroker.engine import Append
 from logbroker.queues.model.messages import Settlement
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import Ordering
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.scan.index_cache import cache as cache_module
@@ -193,13 +193,13 @@ async def test_workers_come_back_for_what_lies_in_blocks_that_are_not_read(tmp_p
         link = await group.connect(hello())
         link.add_credit(7)
         delivered = await link.next_deliveries()
-        held = list(map(place_of, delivered.partitions, delivered.offsets))
+        held = list(map(record_id_of, delivered.partitions, delivered.offsets))
         waiting = group.queue.open_records
         group.index_cache.close()
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         link = await group.connect(hello(held=held))
-        assert sorted(place for granted in link.reclaimed for place in granted.places) == sorted(held)
+        assert sorted(record_id for granted in link.reclaimed for record_id in granted.record_ids) == sorted(held)
         other = await group.connect(hello("other"))
         rest = await take(other, waiting - len(held))
         assert len({record.value for _, record in rest}) == len(rest)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from logbroker.queues.machine.queue import Queue
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import Ordering, Priority
 from logbroker.queues.records.columns import Columns
 from logbroker.queues.scan.index_cache import cache as cache_module
@@ -72,7 +72,7 @@ def test_blocks_are_those_of_a_plain_list(seed: int) -> None:
 
 
 def _place(block: BlockSummary) -> int:
-    return place_of(block.partition, block.first_offset)
+    return record_id_of(block.partition, block.first_offset)
 
 
 def _span(block: BlockSummary) -> tuple[int, int]:

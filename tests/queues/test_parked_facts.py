@@ -144,7 +144,7 @@ async def act(run: GroupRun, on_exhausted: OnExhausted) -> None:
     operations = run.group.operations
     await (await operations.replace_head(LaneName(key=b"a"), b"new", ()))
     await operations.skip(LaneName(key=b"b"))
-    await (await operations.drop(LaneName(place=1), Pace()))
+    await (await operations.drop(LaneName(record_id=1), Pace()))
     found: list[tuple[bytes | None, bytes | None]] = []
     for _ in range(4):
         [(receipt, record)] = await take(run.link, 1)

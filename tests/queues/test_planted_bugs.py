@@ -208,7 +208,7 @@ def the_producer_of_a_letter_set_apart_is_forgotten(patch: pytest.MonkeyPatch) -
 
     def bug(self: DeadLetters, letter: DeadLetter, producer: LetterProducer) -> None:
         set_apart(self, letter, producer)
-        self._rows._changed.pop(letter.place, None)
+        self._rows._changed.pop(letter.record_id, None)
 
     patch.setattr(DeadLetters, "set_apart", bug)
 

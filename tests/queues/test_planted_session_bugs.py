@@ -78,11 +78,11 @@ def all_in_flight_has_failed_when_a_lock_ends(patch: pytest.MonkeyPatch) -> None
     def bug(
         self: Sessions, key: bytes, records: list[Lane], reason: str | None, delay_seconds: float | None, now: Moment
     ) -> None:
-        places = [record.head for record in records]
+        record_ids = [record.head for record in records]
         put_back(self, key, records, reason, delay_seconds, now)
-        for place in places[1:]:
+        for record_id in record_ids[1:]:
             if reason is not None:
-                self._held.note(key, place, reason, delay_seconds, now)
+                self._held.note(key, record_id, reason, delay_seconds, now)
 
     patch.setattr(Sessions, "_put_back", bug)
 

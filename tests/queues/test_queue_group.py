@@ -332,10 +332,10 @@ async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path, mon
         await nack(link, (await take(link, 1))[0][0])
         fetch, is_asked, may_answer = group.records.fetch, asyncio.Event(), asyncio.Event()
 
-        async def fetch_slowly(places: list[int]) -> Any:
+        async def fetch_slowly(record_ids: list[int]) -> Any:
             is_asked.set()
             await may_answer.wait()
-            return await fetch(places)
+            return await fetch(record_ids)
 
         monkeypatch.setattr(group.records, "fetch", fetch_slowly)
         replacing = asyncio.ensure_future(group.operations.replace_head(LaneName(key=b"a"), b"good", []))

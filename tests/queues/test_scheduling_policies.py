@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logbroker.queues.model.lane import Lane
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.priority.policy import (
     ALL_LEVELS,
     AgeingPolicy,
@@ -29,7 +29,7 @@ NOTHING: list[list[tuple[int]]] = [[] for _ in range(10)]
 def admit(line: PriorityLine, records: list[tuple[int, int]], partition: int = 0, first: int = 0) -> None:
     """Records of these priorities and timestamps."""
     priorities, times = bytes(priority for priority, _ in records), array("q", [time for _, time in records])
-    line.admit(place_of(partition, 0), range(first, first + len(records)), priorities, times)
+    line.admit(record_id_of(partition, 0), range(first, first + len(records)), priorities, times)
 
 
 def taken(line: PriorityLine, credit: int = 1_000, levels: int = ALL_LEVELS) -> list[int]:
@@ -108,8 +108,8 @@ def test_ageing_bounds_what_goes_before_a_record(records: list[tuple[int, int]],
     order: list[int] = []
     while len(order) < len(records):
         order += taken(line, credit)
-    for position, place in enumerate(order):
-        priority, time = records[place]
+    for position, record_id in enumerate(order):
+        priority, time = records[record_id]
         for other in order[:position]:
             other_priority, other_time = records[other]
             assert other_time - time <= (other_priority - priority) * age_ms

@@ -112,11 +112,11 @@ class Storm:
             return
         for _ in range(2):
             for granted in group.queue.sessions.take(session, group.moment()) if session is not None else ():
-                for receipt, place in zip(granted.receipts(), granted.places, strict=True):
-                    self.in_flight[place] = receipt
-                await self.settle(granted.places[0], granted.first_receipt, "fail")
-                for place in list(granted.places)[1:]:
-                    del self.in_flight[place]
+                for receipt, record_id in zip(granted.receipts(), granted.record_ids, strict=True):
+                    self.in_flight[record_id] = receipt
+                await self.settle(granted.record_ids[0], granted.first_receipt, "fail")
+                for record_id in list(granted.record_ids)[1:]:
+                    del self.in_flight[record_id]
             group.queue.tick(group.moment())
             await group.settle("w", Settlement())
 

@@ -31,7 +31,7 @@ async def test_a_worker_reclaims_what_it_held_when_the_broker_crashed(tmp_path: 
         link = await group.connect(hello(held=[0, 1]))
         assert not link.resumed
         [reclaimed] = link.reclaimed
-        assert list(reclaimed.places) == [0, 1]
+        assert list(reclaimed.record_ids) == [0, 1]
         await ack(link, *reclaimed.receipts())
         assert group.queue.done.floor(0) == 2
 
@@ -206,7 +206,7 @@ async def test_what_failed_since_or_was_held_before_another_epoch_is_not_reclaim
         group = opened.groups.group("g")
         link = await group.connect(held)
         [reclaimed] = link.reclaimed
-        assert list(reclaimed.places) == [1, 2], "the first one failed, and was to be somebody else's"
+        assert list(reclaimed.record_ids) == [1, 2], "the first one failed, and was to be somebody else's"
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         assert (await group.connect(held)).reclaimed == [], "others may have had it in the epoch between"
@@ -239,7 +239,7 @@ async def test_what_was_reclaimed_on_a_stream_that_broke_before_its_welcome_is_r
         assert not link.resumed, "it knows no receipt of this group epoch"
         assert link.sessions == sessions
         [reclaimed] = link.reclaimed
-        assert list(reclaimed.places) == [0]
+        assert list(reclaimed.record_ids) == [0]
         async with asyncio.timeout(25):
             delivered = await link.next_deliveries()
         assert values(delivered) == [b"b1", b"b2"]

@@ -11,13 +11,13 @@ from logbroker.record.codec import check_crc, decode_records, split_batches
 from logbroker.v1 import queues_pb2
 
 
-class _Placed(Protocol):
+class _HasOffset(Protocol):
     offset: int
     index: int
 
 
 L = TypeVar("L")
-R = TypeVar("R", bound=_Placed)
+R = TypeVar("R", bound=_HasOffset)
 
 HELD: Final = 0
 """The worker's, and nothing was said of it."""
@@ -96,8 +96,8 @@ class DeliveryBatch(Generic[L]):
     def receipt(self, index: int) -> int:
         return self._moved.get(index, self._first_receipt + index) if self._moved else self._first_receipt + index
 
-    def place(self, index: int) -> tuple[int, int]:
-        """The partition and the offset."""
+    def record_id(self, index: int) -> tuple[int, int]:
+        """The partition and the offset of a record."""
         if len(self.offsets) == self._count:
             return self.partitions[index], self.offsets[index]
         # Only consecutive offsets come this way.

@@ -71,9 +71,9 @@ class HeldSession(Settlements, Generic[D]):
         self.unsaved = False
         """The state was set, and has not been put down yet."""
         self._returned: set[tuple[int, int]] = set()
-        """The places that come again, as long as others may come before them."""
+        """The records that come again, as long as others may come before them."""
         self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
-        """Receipt and place of the first of them."""
+        """Receipt and record id of the first of them."""
         self._returned_by: SettlementBatch | None = None
         self._given_back: tuple[Settled, SettlementBatch] | None = None
         """What was nacked or released, where that has not had its effect on what follows."""
@@ -149,7 +149,7 @@ class HeldSession(Settlements, Generic[D]):
         for index in range(len(batch)):
             if self._returned_by is None:
                 break
-            if batch.place(index) in self._returned or self._returned_by.answered:
+            if batch.record_id(index) in self._returned or self._returned_by.answered:
                 self._returned.clear()
                 self._returned_by = None
             else:
@@ -167,14 +167,14 @@ class HeldSession(Settlements, Generic[D]):
         batch = delivery.batch
         receipt = batch.receipt(delivery.index)
         if self._returned_by is None or receipt < self._returned_first[0]:
-            self._returned_first = receipt, batch.place(delivery.index)
+            self._returned_first = receipt, batch.record_id(delivery.index)
         self._returned_by = settlement
-        self._returned.add(batch.place(delivery.index))
+        self._returned.add(batch.record_id(delivery.index))
         error = LeaseLostError("a record before it in the session was given back: it comes again after that one")
         for later in self.batches:
             for index in list(later.held()):
                 if later.receipt(index) > receipt:
-                    self._returned.add(later.place(index))
+                    self._returned.add(later.record_id(index))
                     later.lose(index, error)
 
     def broken(self) -> None:

@@ -188,9 +188,11 @@ class InFlight(Generic[D]):
         """For how many seconds the oldest extension has had no answer."""
         return self._leases.silent_since(now)
 
-    def places(self) -> queues_pb2.Places:
+    def held_records(self) -> queues_pb2.Places:
         """All that the worker holds."""
-        held = [(*batch.place(index), batch.attempt(index)) for batch in self._all_batches() for index in batch.kept()]
+        held = [
+            (*batch.record_id(index), batch.attempt(index)) for batch in self._all_batches() for index in batch.kept()
+        ]
         return queues_pb2.Places(
             partitions=[partition for partition, _, _ in held],
             offsets=[offset for _, offset, _ in held],
@@ -279,9 +281,9 @@ class InFlight(Generic[D]):
 
     def _reclaim(self, reclaimed: Iterable[queues_pb2.Deliveries], now: float) -> int:
         receipts = {
-            (place, message.attempts[index] if message.attempts else 1): message.first_receipt + index
+            (record_id, message.attempts[index] if message.attempts else 1): message.first_receipt + index
             for message in reclaimed
-            for index, place in enumerate(zip(message.partitions, message.offsets, strict=True))
+            for index, record_id in enumerate(zip(message.partitions, message.offsets, strict=True))
         }
         error = LeaseLostError(_LOST_IN_BREAK)
         lost = 0
@@ -289,7 +291,7 @@ class InFlight(Generic[D]):
             if not batch.settlements.is_session:
                 self._leases.begin(batch, self._leases.lease_seconds, now)
             for index in list(batch.kept()):
-                receipt = receipts.pop((batch.place(index), batch.attempt(index)), None)
+                receipt = receipts.pop((batch.record_id(index), batch.attempt(index)), None)
                 if receipt is not None:
                     batch.reclaim(index, receipt)
                 else:

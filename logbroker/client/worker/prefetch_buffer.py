@@ -186,7 +186,9 @@ class PrefetchBuffer(Generic[D]):
 
     def _refuse(self, batch: DeliveryBatch[Settlements], error: LogbrokerError) -> None:
         """Nack what cannot be decoded of a batch."""
-        _log.error("deliveries of %s from %s on cannot be decoded: %s", batch.topic, batch.place(self._index), error)
+        _log.error(
+            "deliveries of %s from %s on cannot be decoded: %s", batch.topic, batch.record_id(self._index), error
+        )
         self._put_down(batch, NackWord(reason_of(error)[:REASON_CHARACTERS], None))
 
     def mend(self) -> None:
@@ -204,7 +206,7 @@ class PrefetchBuffer(Generic[D]):
 
     def bare_record(self, batch: DeliveryBatch[Settlements], index: int) -> D:
         """Return a delivery without its record."""
-        return self._make(batch, batch.place(index)[1], -1, None, None, (), index)
+        return self._make(batch, batch.record_id(index)[1], -1, None, None, (), index)
 
     def take_unread(self, now: float) -> Iterator[tuple[DeliveryBatch[Settlements], int]]:
         """Yield what waits, without its record, and leave nothing; nothing at all where nothing may be handed out."""

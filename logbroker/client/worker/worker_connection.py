@@ -228,7 +228,7 @@ class WorkerConnection(Generic[D]):
             worker_id=self._worker_id,
             incarnation=self._incarnation,
             client_name=self._options.client_name,
-            held=self.in_flight.places(),
+            held=self.in_flight.held_records(),
             sessions=[
                 queues_pb2.SessionRef(
                     key=session.key,

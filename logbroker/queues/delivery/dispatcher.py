@@ -148,7 +148,7 @@ def _receipts(given: Granted | Delivered) -> tuple[int, int]:
 
 def _sliced(granted: Granted) -> Iterator[Granted]:
     """Yield parts that fit the memory, however large the records are."""
-    size = SLICE_OF_RUN if isinstance(granted.places, range) else SLICE
+    size = SLICE_OF_RUN if isinstance(granted.record_ids, range) else SLICE
     if len(granted) <= size:
         yield granted
         return
@@ -156,7 +156,7 @@ def _sliced(granted: Granted) -> Iterator[Granted]:
         end = start + size
         yield Granted(
             granted.first_receipt + start,
-            granted.places[start:end],
+            granted.record_ids[start:end],
             granted.attempts[start:end],
             granted.redelivered[start:end],
         )

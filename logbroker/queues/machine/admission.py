@@ -16,7 +16,7 @@ from logbroker.queues.machine.fifo import FifoLine
 from logbroker.queues.machine.lane_index import LaneIndex
 from logbroker.queues.machine.stalled_lanes import StalledLanes
 from logbroker.queues.model.lane import READY, Lane
-from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT, Moment, place_of
+from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT, Moment, record_id_of
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from logbroker.queues.priority.levels import counts_of, heads_of, of_level
 from logbroker.queues.priority.ranking import Ranking
@@ -74,12 +74,12 @@ class Admission:
         """The offset to scan a partition from; jumps over whole pages that are done."""
         position = self._positions[partition]
         if position < self._scanned_to.get(partition, 0):
-            position = self._done.skip_full(place_of(partition, position)) & OFFSET_MASK
+            position = self._done.skip_full(record_id_of(partition, position)) & OFFSET_MASK
             self._positions[partition] = position
         return position
 
-    def has_admitted(self, place: int) -> bool:
-        return place & OFFSET_MASK < self._positions[place >> PARTITION_SHIFT]
+    def has_admitted(self, record_id: int) -> bool:
+        return record_id & OFFSET_MASK < self._positions[record_id >> PARTITION_SHIFT]
 
     def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
         """See `Queue.begin_generation`."""
@@ -110,7 +110,7 @@ class Admission:
         start = self._positions[partition]
         self._check_follows(next_offset, generation, start)
         self._positions[partition] = next_offset
-        base = place_of(partition, 0)
+        base = record_id_of(partition, 0)
         held, done = self._held, self._done
         for offset, due_ms in not_before:
             if due_ms > now.wall_ms and offset >= start and base | offset not in done:
@@ -145,7 +145,7 @@ class Admission:
         self._check_follows(end, generation, start)
         if block.first_offset > start:
             raise ValueError(f"a block from offset {block.first_offset} on leaves out what follows offset {start}")
-        base = place_of(partition, 0)
+        base = record_id_of(partition, 0)
         noted = bisect_left(self._noted, base | end) > bisect_left(self._noted, base | start)
         has_gaps = sum(block.counts) < end - block.first_offset
         if noted or has_gaps or block.due_ms > now.wall_ms:

@@ -44,12 +44,12 @@ from logbroker.queues.machine.successors import ChunkStore
 from logbroker.queues.machine.worker_lifecycle import WorkerLifecycle
 from logbroker.queues.model.lane import Lane, Run
 from logbroker.queues.model.messages import Granted, Outputs, PriorityCounts, Refusal, Settlement, Tally
-from logbroker.queues.model.record_id import Moment, place_of
+from logbroker.queues.model.record_id import Moment, record_id_of
 from logbroker.queues.model.settings import GROUP_TYPE, Ordering, QueueGroupSettings
 from logbroker.queues.priority.policy import levels_of
 from logbroker.queues.records.columns import Block
 from logbroker.queues.state.change_set import ChangeSet
-from logbroker.queues.state.completion import DoneRecords, Places
+from logbroker.queues.state.completion import DoneRecords, RecordIds
 from logbroker.queues.state.dead_letter_intents import DeadLetters, Route
 from logbroker.queues.state.failures import Failures
 from logbroker.queues.state.origins import Origins
@@ -205,7 +205,7 @@ class Queue:
         this time. What is done, or lies below the position, is passed over. Raises ValueError where the scan goes back.
         """
         if timestamp_ms >= 0:
-            self.ages.admit(place_of(partition, self.admission.position(partition)), timestamp_ms)
+            self.ages.admit(record_id_of(partition, self.admission.position(partition)), timestamp_ms)
         if self.settings.has_priorities:
             priorities = priorities or bytes((DEFAULT_PRIORITY,)) * len(offsets)
             times = times or [timestamp_ms] * len(offsets)
@@ -223,7 +223,7 @@ class Queue:
         ranking = self.lanes.ranking
         assert ranking is not None
         assert self.settings.ordering is Ordering.NONE
-        start = place_of(partition, self.admission.position(partition))
+        start = record_id_of(partition, self.admission.position(partition))
         admitted = self.admission.admit_block(ranking, self.settings, partition, generation, block, now)
         if admitted is None:
             return False
@@ -269,7 +269,7 @@ class Queue:
         return line.records if isinstance(line, FifoLine) else line.ready(levels_of(band))
 
     def reclaim(
-        self, worker_id: str, places: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
+        self, worker_id: str, record_ids: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
     ) -> list[Granted]:
         """Hand a worker anew what it held when the broker crashed; what is not ready is left out. For the grace after
         such a start, in which the shell takes nothing for anybody else. `found`: what `LaneIndex.find_heads` returned
@@ -279,7 +279,7 @@ class Queue:
             return []
         worker = self.deliveries.worker(worker_id)
         room = max(0, self.settings.max_in_flight - worker.in_flight)
-        lanes = self.lanes.take_these(sorted(set(places))[:room], found)
+        lanes = self.lanes.take_these(sorted(set(record_ids))[:room], found)
         return [self.outcomes.hand_out(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
 
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
@@ -302,7 +302,7 @@ class Queue:
 
     def count_expired(self, partition: int, end: int, left: Sequence[int] = ()) -> None:
         """Retention took what was not scanned yet below offset `end`, but for the offsets `left`."""
-        base = place_of(partition, 0)
+        base = record_id_of(partition, 0)
         start = self.position(partition)
         if start < end:
             there = sum(start <= offset < end and base | offset not in self.done for offset in left)
@@ -314,9 +314,9 @@ class Queue:
         for first, last in receipts:
             self.deliveries.excuse(worker_id, first, last)
 
-    def dead_lettered(self, place: int, now: Moment) -> None:
+    def dead_lettered(self, record_id: int, now: Moment) -> None:
         """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
-        self.outcomes.dead_lettered(place, now)
+        self.outcomes.dead_lettered(record_id, now)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -373,7 +373,7 @@ class Queue:
         now: Moment,
         *,
         include_parked: bool = False,
-        kept: Mapping[int, Places] | None = None,
+        kept: Mapping[int, RecordIds] | None = None,
     ) -> None:
         """Begin some partitions at other offsets: all below is done, nothing from there on is, and its failures are
         forgotten. The index is made anew by another scan.

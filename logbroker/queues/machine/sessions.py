@@ -34,7 +34,7 @@ from logbroker.queues.machine.reconnect_grace import ReconnectGraces
 from logbroker.queues.machine.session_table import SessionTable
 from logbroker.queues.machine.stalled_lanes import StalledLanes
 from logbroker.queues.model.holders import LeaseHolder, WorkerSession
-from logbroker.queues.model.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, Lane
+from logbroker.queues.model.lane import IN_FLIGHT, IN_SESSION, NO_RECORD, Lane
 from logbroker.queues.model.lost_receipts import Loss
 from logbroker.queues.model.messages import Granted, SessionWrite
 from logbroker.queues.model.record_id import Moment
@@ -329,7 +329,7 @@ class Sessions:
 
     def _may_take(self, lane: Lane) -> bool:
         """Whether the head of the lane of a session may be handed out."""
-        return lane.head != NO_PLACE and lane.state == IN_SESSION and lane.head not in self._held.attention
+        return lane.head != NO_RECORD and lane.state == IN_SESSION and lane.head not in self._held.attention
 
     def _begin(self, worker: LeaseHolder, key: bytes, token: int, prefetch: int, now: Moment) -> WorkerSession:
         deadline = now.seconds + self._held.settings.lease_seconds
@@ -342,11 +342,11 @@ class Sessions:
     def _put_back(
         self, key: bytes, records: list[Lane], reason: str | None, delay_seconds: float | None, now: Moment
     ) -> None:
-        places = [record.head for record in records]
+        record_ids = [record.head for record in records]
         self._lanes.put_back(key, records)
-        self._redelivery.returned.update(places)
+        self._redelivery.returned.update(record_ids)
         if reason is not None:
-            self._held.note(key, places[0], reason, delay_seconds, now)
+            self._held.note(key, record_ids[0], reason, delay_seconds, now)
 
     def _go_on(self, session: WorkerSession, now: Moment) -> None:
         """Offer the head of the lane to the holder, or put the lane where its head demands."""

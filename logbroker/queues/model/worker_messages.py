@@ -47,7 +47,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """Random, not 0; a worker that comes back with its own is the same."""
     client_name: str = ""
     held: Sequence[int] = ()
-    """All that it still holds, by place."""
+    """The ids of all records that it still holds."""
     sessions: Sequence[ListedSession] = ()
     """All sessions that it still holds."""
     attempts: Sequence[int] = ()

@@ -10,13 +10,13 @@ All integers in keys are big-endian; values are msgpack arrays but for the pages
                                                      `offset >> 3 & 4095`, of the offsets with `offset >> 15 == number`;
                                                      without trailing zero bytes, and b"\\0" where all of it is done
     failure   b"a" partition (4) offset (8)          attempts that failed, their times and reasons: see `retry.Failure`
-    parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason, place of the head
+    parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason, record id of the head
     intent    b"d" partition (4) offset (8)          partition of the dead-letter topic, sequence in it, ...:
                                                      see `dead_letters`
     sequence  b"q" partition (4)                     the next sequence in this partition of the dead-letter topic
     producer  b"i" partition (4)                     who appends to it: see `messages.LetterProducer`
     copies    b"t", b"c" ...                         the internal topic, and what is copied there: see `copies`
-    replaced  b"r" partition (4) offset (8)          what stands in a record's place: see `replacements`
+    replaced  b"r" partition (4) offset (8)          what stands for a record: see `replacements`
     origin    b"b" partition (4) offset (8)          where a redriven record came from first: see `origins`
     session   b"z" BLAKE2b of the key (16)           lane key, fencing token; only while the session is open
     state     b"y" BLAKE2b of the key (16)           lane key, the state that sessions of this key leave to the next
@@ -67,7 +67,7 @@ PAGES_SHIFT: Final = PARTITION_SHIFT - PAGE_SHIFT
 """`page id >> PAGES_SHIFT` is the partition."""
 
 _PAGE_MASK: Final = OFFSET_MASK >> PAGE_SHIFT
-_PLACE_BYTES: Final = 12
+_RECORD_ID_BYTES: Final = 12
 _HASH_BYTES: Final = 16
 
 T = TypeVar("T")
@@ -86,14 +86,14 @@ class HeaderRow(msgspec.Struct, frozen=True, array_like=True):
     counted epochs from 1, and had them as the upper 19 bits of receipts."""
 
 
-def place_key(kind: bytes, place: int) -> bytes:
+def record_row_key(kind: bytes, record_id: int) -> bytes:
     """The key of a row about one record."""
-    return kind + (place >> PARTITION_SHIFT).to_bytes(4, "big") + (place & OFFSET_MASK).to_bytes(8, "big")
+    return kind + (record_id >> PARTITION_SHIFT).to_bytes(4, "big") + (record_id & OFFSET_MASK).to_bytes(8, "big")
 
 
-def place_in(key: bytes) -> int:
+def record_id_in(key: bytes) -> int:
     """The record that a row is about. Raises CorruptLogError."""
-    if len(key) != 1 + _PLACE_BYTES:
+    if len(key) != 1 + _RECORD_ID_BYTES:
         raise CorruptLogError(f"the queue row under key {key.hex()} names no record")
     return int.from_bytes(key[1:5], "big") << PARTITION_SHIFT | int.from_bytes(key[5:], "big")
 
