@@ -16,7 +16,7 @@ import msgspec
 from tests.history import Happening, read_events
 
 
-class Place(NamedTuple):
+class RecordId(NamedTuple):
     """A record of the topic that the queue group works on."""
 
     partition: int
@@ -35,7 +35,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
     """One record in the hands of a program."""
 
     receipt: int
-    place: Place
+    record_id: RecordId
     key: str
     attempt: int
     redelivered: bool

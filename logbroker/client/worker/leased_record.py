@@ -139,8 +139,8 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
                 self.release()
 
     def __repr__(self) -> str:
-        place = f"topic={self.topic!r}, partition={self.partition}, offset={self.offset}"
-        return f"{type(self).__name__}({place}, key={self.key!r}, value={self.value!r}, attempt={self.attempt})"
+        record_id = f"topic={self.topic!r}, partition={self.partition}, offset={self.offset}"
+        return f"{type(self).__name__}({record_id}, key={self.key!r}, value={self.value!r}, attempt={self.attempt})"
 
 
 class WorkerDelivery(LeasedRecord, eq=False):
