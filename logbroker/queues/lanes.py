@@ -173,7 +173,7 @@ async def _oldest(count: int, lanes: Sequence[Lane], first_of: Callable[[Lane], 
 
 
 def _held_since(group: QueueGroup, lane: Lane) -> int:
-    failure = group.queue.held.failure_of(lane)
+    failure = group.queue.stalled.failure_of(lane)
     return 0 if failure is None else failure.last_ms
 
 

@@ -224,7 +224,7 @@ class Operations:
         """Find the records of blocked and parked lanes that lie below targets, by partition; all that there are at the
         moment of the return. In the place of a target comes what hinders the reading of its partition."""
         queue, finder = self._queue, self._hold.standing
-        with queue.held.noting() as noted:
+        with queue.stalled.noting() as noted:
             for _ in range(MAX_LOOKS):
                 noted.clear()
                 keyed_by = finder.keyed_by()

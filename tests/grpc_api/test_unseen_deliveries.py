@@ -181,7 +181,7 @@ def test_the_end_of_an_excused_lease_counts_no_attempt() -> None:
     queue.tick(at(10))
     assert record_ids(again := queue.take("w", 3, at(10))) == [1]
     assert [piece.attempts for piece in again] == [[1]]
-    assert queue.held.count == 2, "the others have used up their attempts"
+    assert queue.stalled.count == 2, "the others have used up their attempts"
 
 
 class StuckClient:

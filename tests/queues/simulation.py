@@ -352,7 +352,7 @@ class World(Model):
             assert facts.attempt == count + 1, "attempts are forgotten"
             assert facts.failure is not None
             assert len(facts.failure.reasons) == count
-            assert (head in self.queue.held.set_aside) == (unit in heads)
+            assert (head in self.queue.stalled.set_aside) == (unit in heads)
 
     def is_refused(self, record_id: int) -> bool:
         """Whether the letter of a record waits for better times, and an operator may decide about it."""

@@ -208,7 +208,7 @@ def test_a_block_with_a_record_that_failed_is_read_at_once() -> None:
     sealed = Sealed(ranks)
     assert after.admit_block(0, 1, sealed.block, at(0))
     assert sealed.loads == 1
-    assert after.held.find(record_ids(granted)[0]) is not None, "an operator sees the blocked record"
+    assert after.stalled.find(record_ids(granted)[0]) is not None, "an operator sees the blocked record"
     assert after.ready_records() == 49
 
 

@@ -232,4 +232,4 @@ def test_a_dropped_lane_leaves_nothing_of_the_times_that_its_records_waited_for(
     assert inspector.drop(inspector.lane(b"k")) == 3
     pauses.append(not queue.wants_more)
     assert pauses == [True, False], "the scan waits for records that are done"
-    assert not queue.held.attention
+    assert not queue.stalled.attention

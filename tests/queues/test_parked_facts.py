@@ -176,4 +176,4 @@ async def test_before_the_scan_has_met_a_parked_lane_its_facts_are_told(
         with pytest.raises(UnknownLaneError, match="try again later"):
             await group.operations.drop(LaneName(key=b"a"), Pace())
         await asyncio.sleep(0)
-        assert group.queue.held.parked.keys() == {b"a", b"b"}, "nothing was decided"
+        assert group.queue.stalled.parked.keys() == {b"a", b"b"}, "nothing was decided"

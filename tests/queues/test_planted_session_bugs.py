@@ -82,7 +82,7 @@ def all_in_flight_has_failed_when_a_lock_ends(patch: pytest.MonkeyPatch) -> None
         put_back(self, key, records, reason, delay_seconds, now)
         for record_id in record_ids[1:]:
             if reason is not None:
-                self._held.note(key, record_id, reason, delay_seconds, now)
+                self._stalled.note(key, record_id, reason, delay_seconds, now)
 
     patch.setattr(Sessions, "_put_back", bug)
 
@@ -104,7 +104,7 @@ def a_failing_head_is_handed_out_at_once(patch: pytest.MonkeyPatch) -> None:
     def bug(self: Sessions, session: WorkerSession, now: Moment) -> None:
         lane = self._lanes.get(session.key)
         if lane is not None:
-            self._held.attention.discard(lane.head)
+            self._stalled.attention.discard(lane.head)
             self._lanes.offered[session.key] = None
 
     patch.setattr(Sessions, "_go_on", bug)

@@ -171,7 +171,7 @@ def test_parked_lanes_stay_when_ranks_change_and_refuse_another_ordering() -> No
     queue.begin_generation(1, ())
     admit(queue, [(b"a", 5, 1), (b"a", 9, 2), (b"b", 3, 3)])
     assert one_by_one(queue) == [2]
-    assert set(queue.held.parked) == {b"a"}
+    assert set(queue.stalled.parked) == {b"a"}
 
 
 def test_after_a_restart_the_order_is_the_same() -> None:

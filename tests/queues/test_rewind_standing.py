@@ -104,7 +104,7 @@ async def test_what_stands_is_dropped_if_that_is_asked_for(tmp_path: Path, on_ex
             for key in (b"bad", b"free")
             if (key, number) > (b"bad", 1)
         ], "a lane whose first record is dropped goes on"
-        assert run.group.queue.held.parked == {}
+        assert run.group.queue.stalled.parked == {}
 
 
 async def test_a_parked_lane_that_is_included_goes_on_with_all_its_records(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_record_that_failed_and_arrives_behind_what_is_in_flight_holds_nothing
     opened(queue)
     (first,) = receipts(taken(queue))
     admit(queue, [b"k"], start=1)
-    assert queue.held.count == 0
+    assert queue.stalled.count == 0
     assert settled(queue, Settlement(nacks=[Nack(first, first, "no")])) == []
     assert taken(queue, 4) == []
     again = taken(queue, 5)

@@ -32,10 +32,10 @@ _BLOTS: Final = bytes.maketrans(b"\1\0", b"\0\xff")
 class Admission:
     """Admits the records of all partitions into the index; goes forward only."""
 
-    def __init__(self, done: DoneRecords, lanes: LaneIndex, held: StalledLanes, redelivery: Redelivery) -> None:
+    def __init__(self, done: DoneRecords, lanes: LaneIndex, stalled: StalledLanes, redelivery: Redelivery) -> None:
         self._done = done
         self._lanes = lanes
-        self._held = held
+        self._stalled = stalled
         self._redelivery = redelivery
         self.generation = 0
         """Of the topic, whose records come in; 0: the index is empty, nothing is begun."""
@@ -63,7 +63,7 @@ class Admission:
         """Nothing is admitted any more: scan from the floors."""
         self.generation = 0
         self.is_broken = False
-        self._noted = array("q", sorted(self._held.attention))
+        self._noted = array("q", sorted(self._stalled.attention))
         for partition in self._done.partitions():
             # Of what a scan before had not reached yet, some may be done all the same, since a start before that.
             reached = self._positions.get(partition, 0)
@@ -111,11 +111,11 @@ class Admission:
         self._check_follows(next_offset, generation, start)
         self._positions[partition] = next_offset
         base = record_id_of(partition, 0)
-        held, done = self._held, self._done
+        stalled, done = self._stalled, self._done
         for offset, due_ms in not_before:
             if due_ms > now.wall_ms and offset >= start and base | offset not in done:
-                held.not_before[base | offset] = due_ms
-                held.attention.add(base | offset)
+                stalled.not_before[base | offset] = due_ms
+                stalled.attention.add(base | offset)
         pieces: Iterable[tuple[int, int]] = ((start, next_offset),)
         if start < self._scanned_to.get(partition, 0) and done.any_in(base | start, base | next_offset):
             pieces = [(low - base, high - base) for low, high in done.undone(base | start, base | next_offset)]
@@ -216,12 +216,12 @@ class Admission:
         priorities: bytes,
         times: Sequence[int],
     ) -> None:
-        attention = self._held.attention
+        attention = self._stalled.attention
         self._lanes.has_keyless = self._lanes.has_keyless or settings.ordering is Ordering.NONE
         special = bool(attention) and not attention.isdisjoint([base | offset for offset in offsets])
 
         def enter(lane: Lane) -> None:
-            self._held.enter(lane, now)
+            self._stalled.enter(lane, now)
 
         if (ranking := self._lanes.ranking) is not None:
             if special or settings.ordering is not Ordering.NONE:

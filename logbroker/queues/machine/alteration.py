@@ -63,7 +63,7 @@ class Alteration:
         """See `Queue.alter`."""
         settings.check()
         same_ordering = _ordering(settings) == _ordering(self.settings)
-        if not same_ordering and next(self._parts.held.parked_lanes(), None) is not None:
+        if not same_ordering and next(self._parts.stalled.parked_lanes(), None) is not None:
             raise InvalidRequestError(
                 "lanes are parked by the ordering that the group has: resume or drop them before you change it"
             )
@@ -94,7 +94,7 @@ class Alteration:
         self._sessions.paused = True
 
     def _set(self, settings: QueueGroupSettings) -> None:
-        self.settings = self._parts.held.settings = settings
+        self.settings = self._parts.stalled.settings = settings
         self._changes.events.append(upsert(SETTINGS_ROW, settings))
 
     def _rank_lanes(self) -> None:

@@ -137,7 +137,7 @@ class Inspector:
 
     def lane_of_record(self, record_id: int) -> Lane:
         """The held lane whose head a record is: the way to records without an ordering key. Raises UnknownLaneError."""
-        lane = self._queue.held.find(record_id)
+        lane = self._queue.stalled.find(record_id)
         if lane is None:
             raise UnknownLaneError("the record is not the head of a held lane: list the lanes that are held")
         return lane
@@ -168,7 +168,7 @@ class Inspector:
             ready=queue.lanes.ready_records,
             in_flight=queue.deliveries.in_flight,
             lanes=queue.lanes.count + len(queue.lanes.only_in_sessions()),
-            held_lanes=queue.held.count,
+            held_lanes=queue.stalled.count,
             blocked_lanes=blocked_lanes,
             parked_lanes=parked_lanes,
             parked=parked,
@@ -182,7 +182,7 @@ class Inspector:
         sessions = self._queue.lanes.sessions
         session = sessions.get(lane.key) if sessions and lane.key is not None else None
         first = None if session is None else session.first
-        return self._queue.held.first_of(lane) if first is None else first.head
+        return self._queue.stalled.first_of(lane) if first is None else first.head
 
     def size(self, lane: Lane) -> int:
         """How many records a lane has, what a session has in flight included."""
@@ -209,14 +209,14 @@ class Inspector:
         for key in keys:
             lanes.append(Lane(key, NO_RECORD, IN_SESSION))
             yield 1
-        apart = [*queue.held.set_aside.values(), *queue.held.waits.lanes(), *queue.dead_letters.lanes()]
+        apart = [*queue.stalled.set_aside.values(), *queue.stalled.delays.lanes(), *queue.dead_letters.lanes()]
         yield len(apart) // LANES_PER_STEP
         lanes += [lane for lane in apart if lane.key is None]
         return lanes
 
     def waiting_lanes(self) -> Steps[list[Lane]]:
         """All lanes that wait for a retry, for a time, or to go to the dead-letter topic."""
-        lanes = [*self._queue.held.waits.lanes(), *self._queue.dead_letters.lanes()]
+        lanes = [*self._queue.stalled.delays.lanes(), *self._queue.dead_letters.lanes()]
         yield len(lanes) // LANES_PER_STEP
         return lanes
 
@@ -226,7 +226,7 @@ class Inspector:
 
     def due(self, lane: Lane) -> float:
         """The monotonic moment at which a waiting lane goes on; those of no moment come first."""
-        return self._queue.held.waits.due(lane) if lane.state == WAITING else 0.0
+        return self._queue.stalled.delays.due(lane) if lane.state == WAITING else 0.0
 
     def hottest(self, count: int) -> list[Lane]:
         """The lanes with the most records, most first. Looks at every lane: for people, not for loops."""
@@ -239,9 +239,9 @@ class Inspector:
     def held_lanes(self) -> Steps[list[Lane]]:
         """All blocked and parked lanes, and those whose heads the dead-letter topic does not take; each once, though
         they may change between two steps."""
-        held, find = self._queue.held, self._queue.lanes.get
+        stalled, find = self._queue.stalled, self._queue.lanes.get
         letters = self._queue.dead_letters
-        aside, keys = list(held.set_aside.values()), list(held.parked)
+        aside, keys = list(stalled.set_aside.values()), list(stalled.parked)
         refused = letters.lanes() if letters.refusals or letters.troubles else []
         yield (len(aside) + len(keys) + len(refused)) // LANES_PER_STEP
         lanes: dict[bytes | int, Lane] = {}
@@ -265,13 +265,13 @@ class Inspector:
             letters = self._queue.dead_letters
             return letters.find(lane.head) is lane and bool(letters.refusal(lane.head))
         if lane.state == PARKED and lane.key is not None:
-            return lane.key in self._queue.held.parked and self._queue.lanes.get(lane.key) is lane
-        return self._queue.held.set_aside.get(lane.head) is lane
+            return lane.key in self._queue.stalled.parked and self._queue.lanes.get(lane.key) is lane
+        return self._queue.stalled.set_aside.get(lane.head) is lane
 
     def as_it_is(self, lane: Lane) -> Lane | None:
         """The lane that stands for one that was found some time ago; None: it is no more."""
         if lane.key is None:
-            return self._queue.held.find(lane.head)
+            return self._queue.stalled.find(lane.head)
         try:
             return self.lane(lane.key)
         except UnknownLaneError:
@@ -291,7 +291,7 @@ class Inspector:
             if size > max(CHUNK_RECORDS, settings.alarm_share * queue.open_records):
                 text = f"{size} of {queue.open_records} records that wait are of one key"
                 alarms.append(Alarm(AlarmKind.SHARE, lane.key, NO_RECORD, text))
-            if lane.head not in queue.held.set_aside and (seconds := self._too_old(first, now)):
+            if lane.head not in queue.stalled.set_aside and (seconds := self._too_old(first, now)):
                 text = f"the oldest of {size} records of the lane has waited for {seconds} s"
                 alarms.append(Alarm(AlarmKind.AGE, lane.key, NO_RECORD, text))
             yield 3
@@ -300,7 +300,7 @@ class Inspector:
         for lane in lanes:
             if lane.state == PARKED:
                 parked += len(lane)
-            failure = queue.held.failure_of(lane)
+            failure = queue.stalled.failure_of(lane)
             if failure is not None and now.wall_ms - failure.first_ms > settings.alarm_age_seconds * 1000:
                 seconds = (now.wall_ms - failure.first_ms) // 1000
                 text = f"the lane has been {STATE_NAMES[lane.state]}, or failing before that, for {seconds} s"
@@ -341,7 +341,7 @@ class Inspector:
     def _too_old(self, record_id: int, now: Moment) -> int:
         """For how many seconds a record has waited, if that is alarming; 0: it is not. About, as `Ages` tells it."""
         queue = self._queue
-        if queue.held.waits.get(record_id) is not None and not queue.failures.count(record_id):
+        if queue.stalled.delays.get(record_id) is not None and not queue.failures.count(record_id):
             return 0  # It has a not-before time: it is meant to wait.
         timestamp_ms = queue.ages.timestamp_ms(record_id)
         waited_ms = 0 if timestamp_ms is None else now.wall_ms - timestamp_ms
@@ -394,7 +394,7 @@ class Inspector:
     def _check_scanned(self, lane: Lane) -> None:
         """Raises UnknownLaneError for a parked lane whose records are yet to be scanned."""
         queue = self._queue
-        parked = queue.held.parked.get(lane.key) if lane.head == NO_RECORD and lane.key is not None else None
+        parked = queue.stalled.parked.get(lane.key) if lane.head == NO_RECORD and lane.key is not None else None
         if parked is not None and not (
             queue.done.is_open(partition_of(parked.head)) and queue.admission.has_admitted(parked.head)
         ):
@@ -416,9 +416,9 @@ class Inspector:
 
     def _take_over(self, lane: Lane) -> None:
         self._check_held(lane)
-        if (cause := self._queue.held.cause_of(lane)) != lane.head:
+        if (cause := self._queue.stalled.cause_of(lane)) != lane.head:
             self._queue.redelivery.returned.add(cause)  # Its failures, by which that was known, are forgotten.
-        self._queue.held.let_go(lane)
+        self._queue.stalled.let_go(lane)
 
     def _check_held(self, lane: Lane) -> None:
         if lane.state not in HELD:
@@ -476,9 +476,9 @@ class Explanation:
         if lane.state == IN_FLIGHT and (grant := self._holder(lane)) is not None:
             worker_id, due = grant.worker.id, grant.deadline
         elif lane.state == WAITING:
-            due = queue.held.waits.due(lane)
-        head = queue.held.first_of(lane) if first is None else first.head
-        cause = queue.held.cause_of(lane) if first is None else head
+            due = queue.stalled.delays.due(lane)
+        head = queue.stalled.first_of(lane) if first is None else first.head
+        cause = queue.stalled.cause_of(lane) if first is None else head
         failure = queue.failures.get(cause)
         return LaneFacts(
             key=lane.key,

@@ -45,13 +45,13 @@ def load_queue(
     queue.done.load(rows, ends)
     queue.failures.load(rows, ends)
     queue.dead_letters.load(rows, ends)
-    queue.held.load(rows, ends)
+    queue.stalled.load(rows, ends)
     queue.replacements.load(rows, ends)
     queue.origins.load(rows, ends)
     queue.sessions.load(rows)
     queue.after_crash = not queue.redelivery.load(rows, ends, header.group_epoch, queue.done)
     for _ in range(len(queue.redelivery.marks)):
         queue.redelivery.drop_a_mark(queue.done)
-    queue.held.expect_all()
+    queue.stalled.expect_all()
     queue.admission.load(ends)
     return queue

@@ -26,7 +26,7 @@ class Outcomes:
         self._deliveries = parts.deliveries
         self._failures = parts.failures
         self._dead_letters = parts.dead_letters
-        self._held = parts.held
+        self._stalled = parts.stalled
         self._redelivery = parts.redelivery
         self._replacements = parts.replacements
         self._admission = parts.admission
@@ -58,22 +58,22 @@ class Outcomes:
             self._origins.forget_all(settled)
         else:
             self.forget([lane.head for lane in settled])
-            self._lanes.advance(settled, self._held.attention, lambda lane: self._held.enter(lane, now))
+            self._lanes.advance(settled, self._stalled.attention, lambda lane: self._stalled.enter(lane, now))
 
     def finish_lane(self, lane: Lane) -> int:
         """All records of such a lane are done; return how many. Takes its time where there are millions."""
         emptied = self._lanes.empty(lane)
-        record_ids = [record_id for record_id in emptied if record_id not in self._held.done_in_line]
+        record_ids = [record_id for record_id in emptied if record_id not in self._stalled.done_in_line]
         self.forget(record_ids)
-        self._held.forget_heads(emptied)
+        self._stalled.forget_heads(emptied)
         return len(record_ids)
 
     def finish_successors(self, lane: Lane, count: int) -> int:
         """Up to so many records behind the head of a lane are done; return how many were not yet."""
         taken = self._lanes.drop_successors(lane, count)
-        record_ids = [record_id for record_id in taken if record_id not in self._held.done_in_line]
+        record_ids = [record_id for record_id in taken if record_id not in self._stalled.done_in_line]
         self.forget(record_ids)
-        self._held.forget_heads(taken)
+        self._stalled.forget_heads(taken)
         return len(record_ids)
 
     def dead_lettered(self, record_id: int, now: Moment) -> None:
@@ -87,16 +87,16 @@ class Outcomes:
         self._origins.forget_all((record_id,))
         if record_id in self._done:
             # Skipped by a rewind meanwhile.
-            self._held.attention.discard(record_id)
+            self._stalled.attention.discard(record_id)
             return
         self._done.mark((record_id,))
         if self._admission.has_admitted(record_id):
             # The ordering was changed meanwhile, and made it a successor.
             self.open_records -= 1
-            self._held.done_in_line.add(record_id)
-            self._held.attention.add(record_id)
+            self._stalled.done_in_line.add(record_id)
+            self._stalled.attention.add(record_id)
         else:
-            self._held.attention.discard(record_id)
+            self._stalled.attention.discard(record_id)
 
     def forget(self, record_ids: list[int]) -> None:
         """Records are done: nothing else is known of them any more."""
@@ -119,7 +119,7 @@ class Outcomes:
         lanes = settled if isinstance(settled, list) else [Lane(None, record_id, IN_FLIGHT) for record_id in settled]
         self._lanes.take_back(lanes)
         for lane in lanes:
-            self._held.fail(lane, reason, delay_seconds, now)
+            self._stalled.fail(lane, reason, delay_seconds, now)
 
     def give_back(self, settled: Settled) -> None:
         """Records come back unworked."""

@@ -98,12 +98,12 @@ class Queue:
         self.dead_letters = DeadLetters(route, changes)
         self.replacements = Replacements(changes)
         self.origins = Origins(changes)
-        self.held = StalledLanes(
+        self.stalled = StalledLanes(
             settings, self.lanes, self.failures, self.dead_letters, self.replacements, random, changes
         )
         self.redelivery = Redelivery()
         self.ages = Ages()
-        self.admission = Admission(self.done, self.lanes, self.held, self.redelivery)
+        self.admission = Admission(self.done, self.lanes, self.stalled, self.redelivery)
         parts = MachineParts(
             self.done,
             self.lanes,
@@ -111,7 +111,7 @@ class Queue:
             self.failures,
             self.dead_letters,
             self.replacements,
-            self.held,
+            self.stalled,
             self.redelivery,
             self.admission,
             self.origins,
@@ -122,7 +122,7 @@ class Queue:
             group_epoch,
             self.lanes,
             self.deliveries,
-            self.held,
+            self.stalled,
             self.redelivery,
             self.outcomes,
             self._graces,
@@ -130,11 +130,11 @@ class Queue:
             changes,
         )
         self.lifecycle = WorkerLifecycle(
-            self.deliveries, self.held, self.sessions, self.outcomes, self._graces, self.tick
+            self.deliveries, self.stalled, self.sessions, self.outcomes, self._graces, self.tick
         )
         self._index = Index(parts, self.outcomes, self.sessions, changes)
         self.alteration = Alteration(settings, parts, self._index, self.sessions, self.ages, changes)
-        self._settling = Settling(self.deliveries, self.outcomes, self.sessions, self.held)
+        self._settling = Settling(self.deliveries, self.outcomes, self.sessions, self.stalled)
 
     @property
     def settings(self) -> QueueGroupSettings:
@@ -169,12 +169,12 @@ class Queue:
     def wants_more(self) -> bool:
         """Whether the scan may go on; else it waits until enough is handed out. With priorities it does not wait for
         that: to tell what is next, all that waits is to be known."""
-        settings, held = self.settings, self.held
+        settings, stalled = self.settings, self.stalled
         return (
             not self.draining
             and (settings.has_priorities or self.lanes.ready_records < settings.max_ready_records)
-            and held.count < settings.max_held_lanes
-            and len(held.not_before) < settings.max_delayed_records
+            and stalled.count < settings.max_held_lanes
+            and len(stalled.not_before) < settings.max_delayed_records
         )
 
     def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
@@ -335,7 +335,7 @@ class Queue:
             self.outcomes.fail(settled, LEASE_ENDED, None, now)
         self.lifecycle.end_graces(now)
         self.sessions.expire(now)
-        self.held.tick(now.seconds)
+        self.stalled.tick(now.seconds)
         self.alteration.rebuild_if_drained()
 
     def deadline(self) -> float:
@@ -344,7 +344,7 @@ class Queue:
             return 0.0
         return min(
             self.deliveries.leases.next_at,
-            self.held.waits.deadlines.next_at,
+            self.stalled.delays.deadlines.next_at,
             self.sessions.locks.next_at,
             self._graces.next_at,
         )

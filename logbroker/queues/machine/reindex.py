@@ -27,7 +27,7 @@ class Index:
         """Nothing is in flight. Without `keep_parked` nothing is parked by its key any more: lanes will be others.
         `rank_lanes` is called where there are no lanes."""
         if not keep_parked:
-            self._parts.held.forget_parked(lambda parked: True)
+            self._parts.stalled.forget_parked(lambda parked: True)
         self._empty(Loss.REARRANGED, rank_lanes)
 
     def rewind(self, targets: Mapping[int, int], *, include_parked: bool, kept: Mapping[int, RecordIds] | None) -> None:
@@ -41,9 +41,9 @@ class Index:
             parts.redelivery.mark_below(record_id_of(partition, parts.done.floor(partition)))
         parts.redelivery.note_pages(parts.done.rewind(targets, kept or {}))
         if include_parked:
-            parts.held.forget_parked(lambda parked: partition_of(parked.head) in targets)
+            parts.stalled.forget_parked(lambda parked: partition_of(parked.head) in targets)
         if kept is None:
-            parts.held.forget_parked(lambda parked: parked.head in parts.done)
+            parts.stalled.forget_parked(lambda parked: parked.head in parts.done)
         for record_id in parts.dead_letters.refused():
             if partition_of(record_id) in targets:
                 parts.dead_letters.withdraw(record_id)
@@ -71,8 +71,8 @@ class Index:
         if then is not None:
             then()
         parts.dead_letters.forget_lanes()
-        parts.held.forget_lanes()
-        parts.held.expect_all()
+        parts.stalled.forget_lanes()
+        parts.stalled.expect_all()
         parts.admission.rewind()
         self._outcomes.open_records = 0
         self._changes.rescan = True

@@ -60,7 +60,7 @@ class Sessions:
         group_epoch: int,
         lanes: LaneIndex,
         deliveries: Deliveries,
-        held: StalledLanes,
+        stalled: StalledLanes,
         redelivery: Redelivery,
         outcomes: Outcomes,
         graces: ReconnectGraces,
@@ -71,7 +71,7 @@ class Sessions:
         """Another ordering waits: nothing is opened or handed out."""
         self._lanes = lanes
         self._deliveries = deliveries
-        self._held = held
+        self._stalled = stalled
         self._redelivery = redelivery
         self._outcomes = outcomes
         self._graces = graces
@@ -233,7 +233,7 @@ class Sessions:
 
     def prolong(self, session: WorkerSession, now: Moment, lease_seconds: float | None = None) -> None:
         """Let the lock end so long from now, or later; None: the group's lease."""
-        seconds = self._held.settings.lease_seconds if lease_seconds is None else lease_seconds
+        seconds = self._stalled.settings.lease_seconds if lease_seconds is None else lease_seconds
         session.deadline = max(session.deadline, now.seconds + seconds)
 
     # --- time and workers --------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class Sessions:
         lane = self._lanes.get(key)
         if lane is not None and lane.state == IN_SESSION:
             # At the end of the line: whoever opens the next free session shall not get the same one for ever.
-            self._held.enter(lane, now)
+            self._stalled.enter(lane, now)
 
     def offer_again(self, worker_id: str) -> None:
         """A worker came back in time: its sessions may have something to take."""
@@ -293,7 +293,7 @@ class Sessions:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _check(self, worker: LeaseHolder, prefetch: int) -> None:
-        settings = self._held.settings
+        settings = self._stalled.settings
         if settings.ordering is not Ordering.KEY:
             raise InvalidRequestError(
                 f"the queue group has ordering {settings.ordering.value}: sessions are of ordering keys, order by key"
@@ -329,10 +329,10 @@ class Sessions:
 
     def _may_take(self, lane: Lane) -> bool:
         """Whether the head of the lane of a session may be handed out."""
-        return lane.head != NO_RECORD and lane.state == IN_SESSION and lane.head not in self._held.attention
+        return lane.head != NO_RECORD and lane.state == IN_SESSION and lane.head not in self._stalled.attention
 
     def _begin(self, worker: LeaseHolder, key: bytes, token: int, prefetch: int, now: Moment) -> WorkerSession:
-        deadline = now.seconds + self._held.settings.lease_seconds
+        deadline = now.seconds + self._stalled.settings.lease_seconds
         session = WorkerSession(key, token, worker, prefetch, deadline, [])
         self._deliveries.add_session(session)
         self._table.add(session)
@@ -346,18 +346,18 @@ class Sessions:
         self._lanes.put_back(key, records)
         self._redelivery.returned.update(record_ids)
         if reason is not None:
-            self._held.note(key, record_ids[0], reason, delay_seconds, now)
+            self._stalled.note(key, record_ids[0], reason, delay_seconds, now)
 
     def _go_on(self, session: WorkerSession, now: Moment) -> None:
         """Offer the head of the lane to the holder, or put the lane where its head demands."""
         lane = self._lanes.get(session.key)
         if lane is None or lane.state != IN_SESSION:
             return
-        if lane.head not in self._held.attention:
+        if lane.head not in self._stalled.attention:
             if session.in_flight < session.prefetch:
                 self._lanes.offered[session.key] = None
         elif not session.in_flight:
-            self._held.enter(lane, now)
+            self._stalled.enter(lane, now)
 
 
 def _records(settled: Settled) -> list[Lane]:

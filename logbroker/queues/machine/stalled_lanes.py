@@ -60,7 +60,7 @@ class StalledLanes:
         self.settings = settings
         self.attention: set[int] = set()
         """Records that need a look when they become heads: all that is stored of them, or asked for, is not met yet."""
-        self.waits = DelayQueue()
+        self.delays = DelayQueue()
         self.not_before: dict[int, int] = {}
         """Wall clock times of records that are no heads yet."""
         self.done_in_line: set[int] = set()
@@ -100,7 +100,7 @@ class StalledLanes:
     @property
     def count(self) -> int:
         """Lanes that are held, but for parked ones that a start has not met yet."""
-        return len(self.waits) + len(self.set_aside) + len(self._dead_letters)
+        return len(self.delays) + len(self.set_aside) + len(self._dead_letters)
 
     # --- going on and standing still ---------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class StalledLanes:
 
     def wait(self, lane: Lane, due: float) -> None:
         lane.state = WAITING
-        self.waits.add(lane, due)
+        self.delays.add(lane, due)
 
     def fail(self, lane: Lane, reason: str, delay_seconds: float | None, now: Moment) -> None:
         """An attempt at the head of a lane failed; `delay_seconds` None: the backoff of the settings."""
@@ -201,7 +201,7 @@ class StalledLanes:
     def let_go(self, lane: Lane) -> None:
         """A held lane is to go on: take it from where it is held. Its head's attempts begin anew."""
         if lane.state == WAITING:
-            self.waits.cancel(lane)
+            self.delays.cancel(lane)
         elif lane.state == DEAD_LETTERING:
             self._dead_letters.withdraw(lane.head)
         elif lane.head != NO_RECORD:
@@ -217,7 +217,7 @@ class StalledLanes:
 
     def tick(self, now: float) -> None:
         """Lanes whose time has come are ready."""
-        for lane in self.waits.pop(now):
+        for lane in self.delays.pop(now):
             self._lanes.make_ready(lane)
 
     def first_of(self, lane: Lane) -> int:
@@ -239,7 +239,7 @@ class StalledLanes:
 
     def find(self, record_id: int) -> Lane | None:
         """The held lane whose head this is."""
-        return self.set_aside.get(record_id) or self.waits.get(record_id) or self._dead_letters.find(record_id)
+        return self.set_aside.get(record_id) or self.delays.get(record_id) or self._dead_letters.find(record_id)
 
     def forget_heads(self, record_ids: Sequence[int]) -> None:
         """Records that were to be heads yet are done."""
@@ -260,7 +260,7 @@ class StalledLanes:
         that they will be heads of."""
         for key in self.parked:
             self._lanes.add_parked(key)
-        self.waits.clear()
+        self.delays.clear()
         self.set_aside.clear()
         self.not_before.clear()
         self.attention.clear()

@@ -149,7 +149,7 @@ class RetentionHolder:
         copied_again = await self._copied_lanes.record_ids(partition, kept_from)
         copied = 0
         reached = kept_from
-        with self._queue.held.noting() as noted:
+        with self._queue.stalled.noting() as noted:
             version = self._version()
             now_ms = self._context.moment().wall_ms
             standing = await self.standing.standing(partition, kept_from, until, now_ms)

@@ -214,7 +214,7 @@ class StalledRecords:
         """What stands of a partition between two offsets. Of records that wait for their time, `sift` finds those
         there itself. Raises what hinders reading."""
         self._forget_other_keys()
-        queue, held = self._queue, self._queue.held
+        queue, stalled = self._queue, self._queue.stalled
         found = Standing()
         # The scan goes on beside: what it meets from here on is looked for as if it did not.
         spans = self._log.topic_by_id(self._topic_id).generations
@@ -225,11 +225,16 @@ class StalledRecords:
         # All of it may be a million: only copied here, and looked at in a thread.
         lists = [
             list(each)
-            for each in (queue.failures.record_ids(), queue.dead_letters.intents(), held.waits.heads(), held.not_before)
+            for each in (
+                queue.failures.record_ids(),
+                queue.dead_letters.intents(),
+                stalled.delays.heads(),
+                stalled.not_before,
+            )
         ]
         replaced = list(queue.replacements.records)
         lanes = list(queue.lanes) if any(lists) else []
-        found.add_keys(held.parked)
+        found.add_keys(stalled.parked)
         unknown: set[int] = set()
         if replaced or any(lists):
             unknown = await asyncio.to_thread(set, chain.from_iterable(lists))
@@ -245,7 +250,7 @@ class StalledRecords:
         unknown = {record_id for record_id in unknown if partition_of(record_id) != partition or record_id < end}
         # Such are met where they lie; only what was copied before is not.
         begin = record_id_of(partition, start)
-        met = {record_id for record_id in unknown if begin <= record_id < end and record_id in held.not_before}
+        met = {record_id for record_id in unknown if begin <= record_id < end and record_id in stalled.not_before}
         found.add_keys(await self._keys_of(unknown - met, (partition,)))
         found.add_keys(await self._delayed_before(scan, partition, start, until, now_ms))
         return found
@@ -256,7 +261,7 @@ class StalledRecords:
         self._forget_other_keys()
         queue = self._queue
         found = Standing()
-        found.add_keys(queue.held.parked)
+        found.add_keys(queue.stalled.parked)
         lanes, failures = list(queue.lanes), list(queue.failures.items())
         intents = set(queue.dead_letters.intents())
         aside, letters = await asyncio.to_thread(_set_aside, failures)

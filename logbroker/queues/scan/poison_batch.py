@@ -24,7 +24,7 @@ def admit_undecodable(
     if record_id not in queue.done and queue.failures.get(record_id) is None:
         queue.failures.add(record_id, error.message, now.wall_ms)
         queue.failures.set_state(record_id, retry.EXHAUSTED)
-        queue.held.attention.add(record_id)
+        queue.stalled.attention.add(record_id)
         # What it stands for lasts, unlike a gap: a start passes over pages that are all done, and may begin behind it.
         queue.done.mark_range(record_id + 1, record_id_of(partition, header.next_offset))
     keys = (None,) if queue.settings.ordering is Ordering.KEY else ()
