@@ -20,7 +20,7 @@ from logbroker.queues.priority.ready_queue import MAX_READS, UNREAD_RECORDS
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.columns import Block, Columns
 from logbroker.queues.records.fetch import Records
-from logbroker.queues.scan import admitter as admissions
+from logbroker.queues.scan import admitter
 from logbroker.queues.scan.index_cache.cache import IndexCache
 from logbroker.types import TopicId
 from tests.queues.fake_log import FakeLog
@@ -313,9 +313,9 @@ async def test_others_have_their_turn_while_many_blocks_are_taken_up(
     queue, log = ranked_queue(partitions), FakeLog(partitions)
     kept = Kept([Sealed(some_ranks(10), first=10 * index, gaps=[3]) for index in range(blocks)], takes_seconds=0.001)
     kept.blocks[10 * (blocks - 1)].is_last = True
-    monkeypatch.setattr(admissions, "monotonic", lambda: kept.now)
+    monkeypatch.setattr(admitter, "monotonic", lambda: kept.now)
     records = Records(log.engine, TopicId(queue.topic_id), BatchCache(0))
-    taking = admissions.Admitter(queue, records, cast(IndexCache, kept), lambda: at(0))
+    taking = admitter.Admitter(queue, records, cast(IndexCache, kept), lambda: at(0))
     stalls, begun = [0.0], 0.0
 
     async def watch() -> None:

@@ -68,7 +68,7 @@ class Scanner:
         it."""
         self._engine = engine
         self._queue = queue
-        self._admissions = Admitter(queue, records, index_cache, moment)
+        self._admitter = Admitter(queue, records, index_cache, moment)
         self._moment = moment
         self._on_changed = changed
         self._rests = rests
@@ -189,8 +189,8 @@ class Scanner:
     async def run(self) -> None:
         """Scan until cancelled, or until the topic is deleted."""
         try:
-            self._admissions.begin_index()
-            await self._admissions.load()
+            self._admitter.begin_index()
+            await self._admitter.load()
             watch = self._watch = self._engine.watch(self._awake.set)
             try:
                 while True:
@@ -236,7 +236,7 @@ class Scanner:
             if self._rounds_told != self._barriers.rounds:
                 self._rounds_told = self._barriers.rounds
                 if not self.is_indexing:
-                    self._admissions.index_is_made(len(self._watched))
+                    self._admitter.index_is_made(len(self._watched))
                 self._changed()
             self._paused = not self._queue.wants_more
             if self._paused:
@@ -297,7 +297,7 @@ class Scanner:
             self.stopped.clear()
             self._barriers.drop_all()
             self._index_barrier = self._barriers.take()
-            self._admissions.begin_index()
+            self._admitter.begin_index()
         if not generations.are_all_begun and not self._due:
             self._begin_next_generation(watch)
         # Where nothing is due, a partition that is stopped holds the next generation back.
@@ -319,7 +319,7 @@ class Scanner:
 
     async def _take_up(self, partition: int) -> bool:
         """Admit what an earlier scan left of a partition; return whether it has no more."""
-        if not await self._admissions.take_up(partition):
+        if not await self._admitter.take_up(partition):
             return False
         self._barriers.scanned_all(partition)
         return True
@@ -393,7 +393,7 @@ class Scanner:
                     raise damage
                 if not self._is_at(partition, position):
                     return
-                error = self._admissions.admit_undecodable(partition, piece)
+                error = self._admitter.admit_undecodable(partition, piece)
                 if error is not None:
                     name = self._name_of(partition)
                     _log.warning("a batch of %s goes to the dead-letter topic as it is: %s", name, error)
@@ -402,7 +402,7 @@ class Scanner:
                     # Copies, or what follows on the last one: all else went with retention.
                     end = min(result.log_start_offset, piece.next_offset)
                     self._queue.count_expired(partition, end, piece.offsets)
-                self._admissions.admit(partition, piece)
+                self._admitter.admit(partition, piece)
             position = self._queue.position(partition)
             self._barriers.scanned(partition, position)
             self._changed()

@@ -9,10 +9,10 @@ All integers in keys are big-endian; values are msgpack arrays but for the pages
     page      b"p" partition (4) number (5)          a bitmap of what is done: bit `offset & 7` of byte
                                                      `offset >> 3 & 4095`, of the offsets with `offset >> 15 == number`;
                                                      without trailing zero bytes, and b"\\0" where all of it is done
-    failure   b"a" partition (4) offset (8)          attempts that failed, their times and reasons: see `retry.Failure`
+    failure   b"a" partition (4) offset (8)          attempts that failed, their times and reasons: see `failures`
     parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason, record id of the head
     intent    b"d" partition (4) offset (8)          partition of the dead-letter topic, sequence in it, ...:
-                                                     see `dead_letters`
+                                                     see `dead_letter_intents`
     sequence  b"q" partition (4)                     the next sequence in this partition of the dead-letter topic
     producer  b"i" partition (4)                     who appends to it: see `messages.LetterProducer`
     copies    b"t", b"c" ...                         the internal topic, and what is copied there: see `copies`
@@ -22,7 +22,7 @@ All integers in keys are big-endian; values are msgpack arrays but for the pages
     state     b"y" BLAKE2b of the key (16)           lane key, the state that sessions of this key leave to the next
     progress  b"e" partition (4)                     what is sent back of it: see `redrive`
     round     b"w"                                   what is being sent back: see `redrive`
-    room      b"l"                                   what the broker made the dead-letter topic take: see `letter_room`
+    room      b"l"                                   what the broker made the dead-letter topic take: see `size_limits`
     handed    b"h"                                   group epoch, and a map: per partition the end of what may have been
                                                      handed out; by a clean stop; void under a header of another epoch
 
