@@ -131,7 +131,7 @@ def test_requests_before_the_end_of_the_requests_are_answered(group: Group) -> N
     assert group.groups.offsets(group.id) == {(group.topic, 0): 10}
 
 
-def test_another_life_of_a_connected_member_is_refused(group: Group) -> None:
+def test_another_incarnation_of_a_connected_member_is_refused(group: Group) -> None:
     member = group.member("one")
     member.assigned()
     code, details = group.joining("one").refused()
