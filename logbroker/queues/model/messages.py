@@ -121,6 +121,8 @@ class Delivered(msgspec.Struct, gc=False):
     redelivered: list[bool]
     """Empty: none was."""
     session: Session | None = None
+    granted_at: float = 0.0
+    """Monotonic seconds: when their leases began."""
 
 
 class LetterProducer(msgspec.Struct, frozen=True, array_like=True):
