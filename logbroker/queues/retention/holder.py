@@ -171,7 +171,7 @@ class RetentionHolder:
                 max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
         if reached == kept_from:
             return
-        # Some may be handed out before they go, or from memory: `Tally.expired` counts those that were not.
+        # Some may be handed out before they go, or from memory: `DeliveryCounts.expired` counts those that were not.
         expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
         _log.log(
             logging.WARNING if expired > 0 else logging.INFO,
@@ -190,7 +190,7 @@ class RetentionHolder:
         start, settings = offsets.start, self._queue.settings
         if not (standing or piece.is_copied_whole):
             start = max(start, standing.scanned)  # What is scanned and does not stand need not be read.
-        gathered = _Gathered(self._generation_starts(partition))
+        gathered = _CopyBatches(self._generation_starts(partition))
         piece.begin(start)
         async with aclosing(self.standing.read(partition, start, offsets.stop)) as results:
             async for result in results:
@@ -227,7 +227,7 @@ class RetentionHolder:
         piece.copied_to.append(records[-1].offset)
         piece.records += len(records)
 
-    def _pick(self, sifted: Iterator[Sifted], gathered: _Gathered) -> Iterator[list[LogRecord]]:
+    def _pick(self, sifted: Iterator[Sifted], gathered: _CopyBatches) -> Iterator[list[LogRecord]]:
         """Decode batch by batch, and yield what makes a batch of copies. Raises where a batch cannot be decoded and is
         to go to the dead-letter topic as it is: there are no copies of such. For threads."""
         for batch, offsets, error, stands in sifted:
@@ -333,7 +333,7 @@ def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | N
     return is_new and not (standing.everything or piece.is_copied_whole)
 
 
-class _Gathered:
+class _CopyBatches:
     """Records of one partition on their way into batches of copies; as any batch, each is of one generation."""
 
     def __init__(self, generation_starts: Sequence[int]) -> None:
