@@ -74,7 +74,7 @@ class GatheredLetters(msgspec.Struct):
     dead_topic_id: bytes
     letters: list[Letter]
     next_offsets: dict[int, int]
-    """By partition: nothing that was looked for is below that is not among the letters, or held."""
+    """By partition: all matches below this offset are included, or held."""
     more: bool = False
     """There are more of them."""
 

@@ -9,8 +9,8 @@ What stands is found by what is stored and by the log itself (see `standing`), s
 met: what it has not is read here, once, and nothing goes before. So the log does not grow while a scan pauses.
 
 The part that goes is read through in pieces. A piece is let go at a moment at which all of it is copied that stands
-then: where lanes came to stand while it was copied, it is copied again. What comes to stand later has lost what it
-would have lost had the piece been gone already.
+then: where lanes came to stand while it was copied, it is copied again. Lanes that come to stand later are not
+copied from this piece.
 """
 
 from __future__ import annotations
