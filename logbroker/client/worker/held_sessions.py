@@ -85,7 +85,7 @@ class HeldSessions(Generic[D]):
             session.broken()
 
     def fail(self, error: LogbrokerError) -> None:
-        """The worker is none any more."""
+        """The worker has ended with an error."""
         for token, key in list(self.held):
             self._drop(token, key, error)
 

@@ -88,7 +88,7 @@ class WorkerConnection(Generic[D]):
         )
         self._last_error: LogbrokerError | None = None
         self._error: LogbrokerError | None = None
-        """Why the worker is none any more."""
+        """Terminal error."""
         self._is_told = False
         """The program has heard that."""
 
@@ -130,7 +130,7 @@ class WorkerConnection(Generic[D]):
                 )
 
     def check(self) -> None:
-        """Raise why the worker is none any more; after that it may be started again."""
+        """Raise the terminal error; after that the worker may be started again."""
         if self._error is not None:
             self._is_told = True
             # A new one each time: a raised error collects the traceback of its raiser.

@@ -214,7 +214,7 @@ class DeadLetter(msgspec.Struct):
     """Set apart: its own, whatever producer others have."""
 
 
-class Tally(msgspec.Struct):
+class DeliveryCounts(msgspec.Struct):
     """What became of deliveries in one group epoch."""
 
     acked: int = 0
