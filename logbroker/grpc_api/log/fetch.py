@@ -200,7 +200,7 @@ class Fetch:
         room = self.max_bytes
         for item, result, chunks in zip(self._items, self._results, self._chunks, strict=True):
             await self._pace.step(2)
-            if not self._plain:
+            if not self._plain or not chunks:
                 response.add(result, chunks)
             elif room > 0:
                 held_bytes = self._size_bytes
