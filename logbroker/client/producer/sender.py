@@ -18,7 +18,7 @@ from logbroker.client.producer.topic_route import TopicRoute
 from logbroker.client.runtime import forking
 from logbroker.client.runtime.tasks import waiter
 from logbroker.client.transport.background import Background, end_works
-from logbroker.client.transport.connection import Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.transport.connection import KEEPALIVE_SECONDS, Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.transport.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
 from logbroker.client.transport.status import error_of_item
 from logbroker.errors import (
@@ -89,6 +89,8 @@ class Sender:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._works: list[Background] = []
         self._stream: Stream | None = None
+        self._is_answered = False
+        """The broker has answered on this stream."""
         self._over: LogbrokerError | None = None
         """Why no more records are taken."""
         self._is_closed = False
@@ -245,7 +247,11 @@ class Sender:
                 await self._broken(error)
                 continue
             self._stream = self._connection.stream("ProduceStream")
+            self._is_answered, begun = False, time.monotonic()
             failure = await run_stream(self._connection, self._stream, self._read, self._write)
+            # As the client's own question for a sign of life ends a connection that is too slow for what is being sent.
+            if self._in_flight and not self._is_answered and time.monotonic() - begun > KEEPALIVE_SECONDS:
+                self._connection.renew_with_patience()
             await self._broken(failure)
             if isinstance(failure, OverloadedError):
                 await self._learn_bound()
@@ -365,7 +371,7 @@ class Sender:
             response: Any = await stream.read()
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
-            self._attempt, self._last_failure = 0, None
+            self._attempt, self._last_failure, self._is_answered = 0, None, True
             sent = self._in_flight.pop(response.correlation_id)
             now = time.monotonic()
             with self._accumulator.lock.free():

@@ -40,6 +40,9 @@ again before its time is over (10 s, by default)."""
 MEMBER_KEEPALIVE_SECONDS: Final = 11.5
 """The first, for the connections of a group member: each question costs the broker as much as a heartbeat, and most
 members are idle. The answers to heartbeats watch one of the two more closely; its records come on within 15 s."""
+_PATIENCE_FACTOR: Final = 4
+_MAX_KEEPALIVE_TIMEOUT_SECONDS: Final = 48.0
+"""On a slow link the question waits behind what is being sent: whoever is cut off by it asks for more patience."""
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
 """Of one stream: 40 MB/s over a way of 100 ms."""
 _FIRST_BACKOFF_SECONDS: Final = 0.05
@@ -52,11 +55,8 @@ _OPTIONS: Final = (
     # Despite its name, what one attempt to connect may take at least; it delays no other.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.keepalive_timeout_ms", round(KEEPALIVE_TIMEOUT_SECONDS * 1000)),
-    # gRPC never begins to wait for the time above (1.85): it is this one that ends a connection, after a minute else.
-    ("grpc.http2.ping_timeout_ms", round(KEEPALIVE_TIMEOUT_SECONDS * 1000)),
-    # It bounds the answer to each ping, and on a slow link that to one sent beside data comes behind the data. Without
-    # probes of its speed there are only those of a connection on which nothing came.
+    # The timeout of a keepalive bounds the answer to each ping, and on a slow link that to one sent beside data comes
+    # behind the data. Without probes of its speed there are only those of a connection on which nothing came.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", READ_AHEAD_BYTES),
     # Else gRPC stops to ask where nothing is sent: streams that only wait would never hear that they are dead.
@@ -130,6 +130,7 @@ class Connection:
         check_seconds(request_timeout_seconds=request_timeout_seconds)
         self.request_timeout_seconds = request_timeout_seconds
         self._is_of_member = is_of_member
+        self._keepalive_timeout_seconds = KEEPALIVE_TIMEOUT_SECONDS
         self._channel: grpc.aio.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         """In which the channel was opened."""
@@ -215,6 +216,14 @@ class Connection:
             self._closings.add(closing)
             closing.add_done_callback(self._closings.discard)
 
+    def renew_with_patience(self) -> None:
+        """Give up a connection that ended while much was being sent, and let the next one wait longer for a sign of
+        life: on a slow link that comes behind what is being sent."""
+        longer_seconds = self._keepalive_timeout_seconds * _PATIENCE_FACTOR
+        if longer_seconds <= _MAX_KEEPALIVE_TIMEOUT_SECONDS:
+            self._keepalive_timeout_seconds = longer_seconds
+            self.renew()
+
     async def close(self) -> None:
         """Close the channel and every call on it."""
         self._closed = True
@@ -236,7 +245,14 @@ class Connection:
         if self._channel is None:
             self._loop = loop
             keepalive_seconds = MEMBER_KEEPALIVE_SECONDS if self._is_of_member else KEEPALIVE_SECONDS
-            options = (*_OPTIONS, ("grpc.keepalive_time_ms", round(keepalive_seconds * 1000)))
+            timeout_ms = round(self._keepalive_timeout_seconds * 1000)
+            options = (
+                *_OPTIONS,
+                ("grpc.keepalive_time_ms", round(keepalive_seconds * 1000)),
+                ("grpc.keepalive_timeout_ms", timeout_ms),
+                # gRPC never begins to wait for the time above (1.85): this one ends a connection, after a minute else.
+                ("grpc.http2.ping_timeout_ms", timeout_ms),
+            )
             self._channel = grpc.aio.insecure_channel(_target(self.broker), options=options)
             forking.opened(self._channel)
             if self._lifetime is not None:
