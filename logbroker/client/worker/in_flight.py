@@ -1,14 +1,18 @@
 """All that one worker holds: its deliveries, their leases, its sessions. No I/O, and no clock but the one it is given.
 
 Why nothing is worked on that is surely another's: a delivery is handed to the program only while the stream stands and
-its lease has not ended by this machine's clock. What the broker does not confirm after a break is lost at once; what it
-refuses is lost. A program that works on can ask (`lost`), and its settlement fails.
+its lease has not ended by this machine's clock. A lease counts from the sending of the newest request that was answered
+before the delivery came, not from its arrival: a delivery may have lain in buffers for long, while the process was
+frozen, its event loop blocked or the network stalled. What the broker does not confirm after a break is lost at once;
+what it refuses is lost. A program that works on can ask (`lost`), and its settlement fails.
 
 The lock of the outbox guards all of it: a synchronous worker's threads settle while the event loop receives.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
@@ -19,20 +23,24 @@ from logbroker.client.worker.held_sessions import HeldSessions
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.leases import Leases
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
-from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementLedger, SettlementOutbox
+from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementOutbox, Settlements
 from logbroker.errors import LeaseLostError, LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
+
+_log = logging.getLogger(__name__)
 
 D = TypeVar("D", bound=LeasedRecord)
 
 DEFAULT_PREFETCH_BYTES: Final = 16 * 1024 * 1024
 _UNASKED_SHARE: Final = 0.4
+_UNHEARD_SHARE: Final = 1 / 3
+"""After this share of a lease, or of a session's lock, without an answer from the broker, it is asked for one."""
 _LONGEST_HOLD_SECONDS: Final = 10.0
 _LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
 
 
 class InFlight(Generic[D]):
-    """What one life of a worker holds, over all its streams."""
+    """What one incarnation of a worker holds, over all its streams."""
 
     def __init__(
         self,
@@ -52,15 +60,17 @@ class InFlight(Generic[D]):
         self.buffer = PrefetchBuffer(make, prefetch_bytes)
         """What was received outside of sessions and waits for the program."""
         self.sessions = HeldSessions(self.outbox, make, prefetch_bytes)
-        self.life = 0
+        self.group_epoch = 0
         """The queue group's, as of the last stream."""
         self.wanted = True
         """The program works on deliveries outside of sessions; else none is asked for."""
         self._asked_at = 0.0
-        self._batches: dict[DeliveryBatch[SettlementLedger], None] = {}
+        self._batches: dict[DeliveryBatch[Settlements], None] = {}
         """Those outside of sessions that are not over."""
-        self._ledger = SettlementLedger(self.outbox)
+        self._settlements = Settlements(self.outbox)
         self._correlation_id = 0
+        self._sent_at: dict[int, float] = {}
+        """When each settlement without an answer was sent, by correlation id."""
 
     @property
     def in_hand(self) -> int:
@@ -126,7 +136,7 @@ class InFlight(Generic[D]):
             asks = self.buffer.waiters or now < self._asked_at + self._leases.lease_seconds * _UNASKED_SHARE
             if at_once or not asks:
                 self.wanted = False
-                for batch, index in self.buffer.take_unread(now):
+                for batch, index in self.buffer.take_unread():
                     self.outbox.put_down(self.buffer.bare_record(batch, index), RELEASE)
 
     def tell_all(self) -> None:
@@ -139,7 +149,7 @@ class InFlight(Generic[D]):
     def unfinished(self) -> list[SettlementBatch]:
         """All settlements without an answer."""
         with self.lock.free():
-            return [settlement for ledger in self._ledgers() for settlement in ledger.unfinished()]
+            return [settlement for settlements in self._all_settlements() for settlement in settlements.unfinished()]
 
     # --- what goes out ----------------------------------------------------------------------------------------------
 
@@ -157,9 +167,11 @@ class InFlight(Generic[D]):
                 session.buffer.mend()
             correlation_id = self._correlation_id = self._correlation_id + 1
             if self._leases.asked and (message := self._leases.asked_for(correlation_id, now)) is not None:
+                self._sent_at[correlation_id] = now
                 return message
-            for ledger in (self._ledger, *self.sessions.held.values()):
-                if (message := ledger.next_message(correlation_id)) is not None:
+            for settlements in (self._settlements, *self.sessions.held.values()):
+                if (message := settlements.next_message(correlation_id)) is not None:
+                    self._sent_at[correlation_id] = now
                     return message
             return None
 
@@ -174,10 +186,19 @@ class InFlight(Generic[D]):
             return None
 
     def extensions(self, now: float) -> queues_pb2.Settle | None:
-        """Return what prolongs the leases of all that is worked on, where it is time."""
+        """Return what prolongs the leases of all that is worked on, where it is time; else an empty settlement, where
+        nothing was heard of the broker for so long that its answer is needed to know how old a new delivery is."""
         with self.lock.free():
             self._correlation_id += 1
-            return self._leases.due(self._batches, self._correlation_id, now)
+            message = self._leases.due(self._batches, self._correlation_id, now)
+            if message is None and not self._sent_at:
+                locks = (session.lock_seconds for session in self.sessions)
+                shortest_seconds = min(self._leases.lease_seconds, *locks, math.inf)
+                if now >= self.outbox.heard_at + shortest_seconds * _UNHEARD_SHARE:
+                    message = queues_pb2.Settle(correlation_id=self._correlation_id)
+            if message is not None:
+                self._sent_at[self._correlation_id] = now
+            return message
 
     def shortest_hold_seconds(self) -> float:
         """The shortest time after which something is lost that is not prolonged."""
@@ -188,9 +209,11 @@ class InFlight(Generic[D]):
         """For how many seconds the oldest extension has had no answer."""
         return self._leases.silent_since(now)
 
-    def places(self) -> queues_pb2.Places:
+    def held_records(self) -> queues_pb2.Places:
         """All that the worker holds."""
-        held = [(*batch.place(index), batch.attempt(index)) for batch in self._all_batches() for index in batch.kept()]
+        held = [
+            (*batch.record_id(index), batch.attempt(index)) for batch in self._all_batches() for index in batch.kept()
+        ]
         return queues_pb2.Places(
             partitions=[partition for partition, _, _ in held],
             offsets=[offset for _, offset, _ in held],
@@ -203,7 +226,7 @@ class InFlight(Generic[D]):
         """Deliveries came; return how many of them used up credit."""
         with self.lock.free():
             session = self.sessions.find(message.session_token, message.session_key) if message.session_token else None
-            batch = DeliveryBatch(message, self.outbox.topic, self._ledger if session is None else session)
+            batch = DeliveryBatch(message, self.outbox.topic, self._settlements if session is None else session)
             if session is not None:
                 batch.until = session.until
                 session.sweep()
@@ -213,65 +236,77 @@ class InFlight(Generic[D]):
             self.outbox.in_hand += len(batch)
             # It may have been altered since the welcome.
             self._leases.lease_seconds = message.lease_ms / 1000
-            self._leases.begin(batch, self._leases.lease_seconds, now)
+            self._leases.begin(batch, self._leases.lease_seconds, self.outbox.heard_at, now)
             if message.session_token:
                 # It was closed meanwhile: the broker has taken them back already.
                 self._lose(batch, StaleSessionError("the session was closed"))
                 return 0
+            if batch.until < now:
+                _log.warning(
+                    "%d deliveries of topic %s are given back: they may have lain unread for %.1f s, and their lease"
+                    " is %.1f s; did something block the event loop, or freeze the process?",
+                    *(len(batch), self.outbox.topic, now - self.outbox.heard_at, self._leases.lease_seconds),
+                )
             self.buffer.put(batch)
             return len(batch)
 
-    def answered(self, answer: queues_pb2.SettleAnswer) -> SettlementLedger | None:
-        """A settlement was answered. Returns its ledger where the broker had no room for it: say `again` a little
-        later."""
+    def answered(self, answer: queues_pb2.SettleAnswer) -> Settlements | None:
+        """Take the answer to one message. Return its settlements where the broker had no room for it: say `again` a
+        little later."""
         lock = self.lock
         if lock.is_mine():
             raise taken_here()
         with lock.lock:
+            sent_at = self._sent_at.pop(answer.correlation_id, 0.0)
+            if sent_at > self.outbox.heard_at:
+                self.outbox.heard_at = sent_at
             lost = self._leases.answered(answer) if self._leases.sent else None
             if lost is not None:
                 for batch, index, error in lost:
                     if batch.states[index] == HELD:
-                        batch.ledger.lose_delivery(batch, index, error)
+                        batch.settlements.lose_delivery(batch, index, error)
                 return None
-            for ledger in self._ledgers():
-                done = ledger.answered(answer)
+            for settlements in self._all_settlements():
+                done = settlements.answered(answer)
                 if done is not None:
                     if not done:
-                        return ledger
+                        return settlements
                     break
             for batch in [batch for batch in self._batches if not batch.left]:
                 del self._batches[batch]
             return None
 
-    def again(self, ledger: SettlementLedger) -> None:
+    def again(self, settlements: Settlements) -> None:
         """Send a settlement again, and what was said since."""
         with self.lock.free():
-            ledger.go_on()
+            settlements.go_on()
         self.outbox.wake()
 
-    def _lose(self, batch: DeliveryBatch[SettlementLedger], error: LogbrokerError) -> None:
+    def _lose(self, batch: DeliveryBatch[Settlements], error: LogbrokerError) -> None:
         for index in list(batch.kept()):
-            batch.ledger.lose_delivery(batch, index, error)
+            batch.settlements.lose_delivery(batch, index, error)
 
     def broken(self) -> None:
         """The stream is over: nothing is handed out until the next one has begun."""
         with self.lock.free():
             self._leases.broken()
+            self._sent_at.clear()
             self.buffer.set_open(False)
             self.sessions.broken()
-            self._ledger.broken()
+            self._settlements.broken()
 
-    def welcomed(self, welcome: queues_pb2.Welcome, now: float) -> int:
-        """A stream has begun. Returns how many deliveries, and sessions, were lost meanwhile."""
+    def welcomed(self, welcome: queues_pb2.Welcome, hello_at: float, now: float) -> int:
+        """A stream has begun, whose Hello was sent at `hello_at`. Returns how many deliveries, and sessions, were lost
+        meanwhile."""
         with self.lock.free():
-            self.outbox.topic, self.life = welcome.topic, welcome.life
+            self.outbox.heard_at = hello_at
+            self.outbox.topic, self.group_epoch = welcome.topic, welcome.life
             self._leases.lease_seconds = welcome.lease_ms / 1000
             lost = self.sessions.welcomed(welcome.sessions)
             if not welcome.resumed:
                 lost += self._reclaim(welcome.reclaimed, now)
-            for ledger in self._ledgers():
-                ledger.drop_lost()
+            for settlements in self._all_settlements():
+                settlements.drop_lost()
             self._batches = {batch: None for batch in self._batches if batch.left}
             self.buffer.set_open(True)
         self.outbox.wake()
@@ -279,21 +314,21 @@ class InFlight(Generic[D]):
 
     def _reclaim(self, reclaimed: Iterable[queues_pb2.Deliveries], now: float) -> int:
         receipts = {
-            (place, message.attempts[index] if message.attempts else 1): message.first_receipt + index
+            (record_id, message.attempts[index] if message.attempts else 1): message.first_receipt + index
             for message in reclaimed
-            for index, place in enumerate(zip(message.partitions, message.offsets, strict=True))
+            for index, record_id in enumerate(zip(message.partitions, message.offsets, strict=True))
         }
         error = LeaseLostError(_LOST_IN_BREAK)
         lost = 0
         for batch in self._all_batches():
-            if not batch.ledger.is_session:
-                self._leases.begin(batch, self._leases.lease_seconds, now)
+            if not batch.settlements.is_session:
+                self._leases.begin(batch, self._leases.lease_seconds, self.outbox.heard_at, now)
             for index in list(batch.kept()):
-                receipt = receipts.pop((batch.place(index), batch.attempt(index)), None)
+                receipt = receipts.pop((batch.record_id(index), batch.attempt(index)), None)
                 if receipt is not None:
                     batch.reclaim(index, receipt)
                 else:
-                    batch.ledger.lose_delivery(batch, index, error)
+                    batch.settlements.lose_delivery(batch, index, error)
                     lost += 1
         return lost
 
@@ -304,14 +339,14 @@ class InFlight(Generic[D]):
             for batch in self._batches:
                 self._lose(batch, error)
             self._batches.clear()
-            self._ledger.fail(error)
+            self._settlements.fail(error)
             self.buffer.tell_all()
 
-    def _ledgers(self) -> Iterator[SettlementLedger]:
-        yield self._ledger
+    def _all_settlements(self) -> Iterator[Settlements]:
+        yield self._settlements
         yield from self.sessions
 
-    def _all_batches(self) -> Iterator[DeliveryBatch[SettlementLedger]]:
+    def _all_batches(self) -> Iterator[DeliveryBatch[Settlements]]:
         yield from self._batches
         for session in self.sessions:
             yield from session.batches

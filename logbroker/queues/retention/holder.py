@@ -9,8 +9,8 @@ What stands is found by what is stored and by the log itself (see `standing`), s
 met: what it has not is read here, once, and nothing goes before. So the log does not grow while a scan pauses.
 
 The part that goes is read through in pieces. A piece is let go at a moment at which all of it is copied that stands
-then: where lanes came to stand while it was copied, it is copied again. What comes to stand later has lost what it
-would have lost had the piece been gone already.
+then: where lanes came to stand while it was copied, it is copied again. Lanes that come to stand later are not
+copied from this piece.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from logbroker.config import MIB
 from logbroker.engine import ReadResult
 from logbroker.errors import LogbrokerError
 from logbroker.queues.context import GroupContext
-from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.records.decoder import in_decoder
 from logbroker.queues.retention.copied_lanes import CopiedLanes
 from logbroker.queues.retention.copies import Copies
@@ -146,10 +146,10 @@ class RetentionHolder:
         begun = max(self.needed_from(partition), log_start_offset)
         kept_from = max(log_start_offset, self._let_go.get(partition, 0))
         # What an attempt that was cut short has copied, the log still has: other lanes may have come to stand.
-        copied_again = await self._copied_lanes.places(partition, kept_from)
+        copied_again = await self._copied_lanes.record_ids(partition, kept_from)
         copied = 0
         reached = kept_from
-        with self._queue.held.noting() as noted:
+        with self._queue.stalled.noting() as noted:
             version = self._version()
             now_ms = self._context.moment().wall_ms
             standing = await self.standing.standing(partition, kept_from, until, now_ms)
@@ -171,7 +171,7 @@ class RetentionHolder:
                 max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
         if reached == kept_from:
             return
-        # Some may be handed out before they go, or from memory: `Tally.expired` counts those that were not.
+        # Some may be handed out before they go, or from memory: `DeliveryCounts.expired` counts those that were not.
         expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
         _log.log(
             logging.WARNING if expired > 0 else logging.INFO,
@@ -190,7 +190,7 @@ class RetentionHolder:
         start, settings = offsets.start, self._queue.settings
         if not (standing or piece.is_copied_whole):
             start = max(start, standing.scanned)  # What is scanned and does not stand need not be read.
-        gathered = _Gathered(self._generation_starts(partition))
+        gathered = _CopyBatches(self._generation_starts(partition))
         piece.begin(start)
         async with aclosing(self.standing.read(partition, start, offsets.stop)) as results:
             async for result in results:
@@ -227,7 +227,7 @@ class RetentionHolder:
         piece.copied_to.append(records[-1].offset)
         piece.records += len(records)
 
-    def _pick(self, sifted: Iterator[Sifted], gathered: _Gathered) -> Iterator[list[LogRecord]]:
+    def _pick(self, sifted: Iterator[Sifted], gathered: _CopyBatches) -> Iterator[list[LogRecord]]:
         """Decode batch by batch, and yield what makes a batch of copies. Raises where a batch cannot be decoded and is
         to go to the dead-letter topic as it is: there are no copies of such. For threads."""
         for batch, offsets, error, stands in sifted:
@@ -243,7 +243,7 @@ class RetentionHolder:
                 yield from gathered.add(batch.records(offsets))
 
     def _count_undone(self, partition: int, start: int, end: int) -> int:
-        base = place_of(partition, 0)
+        base = record_id_of(partition, 0)
         return sum(high - low for low, high in self._queue.done.undone(base | start, base | max(start, end)))
 
     def _generation_starts(self, partition: int) -> list[int]:
@@ -258,7 +258,7 @@ class RetentionHolder:
         before_bytes = copies.size_bytes(partition)
         if before_bytes < max(MIN_REWRITTEN_BYTES, 2 * self._rewritten_bytes.get(partition, 0)):
             return
-        base = place_of(partition, 0)
+        base = record_id_of(partition, 0)
         for last, batch in copies.batches(partition):
             records = await copies.read(partition, batch)
             kept = [record for record in records if base | record.offset not in self._queue.done]
@@ -321,10 +321,10 @@ class _Piece:
 def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
     """Whether something of a piece stands that did not when it was begun; what fails is noted."""
     is_new = False
-    for place, key in noted.items():
-        is_behind = partition_of(place) == piece.partition and offset_of(place) >= piece.end
-        is_here = partition_of(place) == piece.partition and not is_behind
-        if standing.add_place(place) and key is None:
+    for record_id, key in noted.items():
+        is_behind = partition_of(record_id) == piece.partition and offset_of(record_id) >= piece.end
+        is_here = partition_of(record_id) == piece.partition and not is_behind
+        if standing.add_record_id(record_id) and key is None:
             is_new = is_new or is_here
         elif key is not None and key not in standing.keys:
             standing.add_keys((key,))
@@ -333,7 +333,7 @@ def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | N
     return is_new and not (standing.everything or piece.is_copied_whole)
 
 
-class _Gathered:
+class _CopyBatches:
     """Records of one partition on their way into batches of copies; as any batch, each is of one generation."""
 
     def __init__(self, generation_starts: Sequence[int]) -> None:

@@ -7,7 +7,7 @@ other settings or of a log that was cut since is scanned from the log.
 
 It is written in steps of a few milliseconds, between which others have their turn, however many blocks there are.
 
-A block says what the log says, so it does not matter which life of the group wrote it, or what was done since.
+A block says what the log says, so it does not matter in which group epoch it was written, or what was done since.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from logbroker.queues.records.columns import Block, Columns
 from logbroker.queues.scan.index_cache.blocks import Blocks
-from logbroker.queues.scan.index_cache.files import SidecarFiles
+from logbroker.queues.scan.index_cache.files import IndexCacheFiles
 from logbroker.queues.scan.index_cache.format import (
     VERSION,
     BlockSummary,
     Checkpoint,
-    Gathered,
+    GatheredBlock,
     StoredBlock,
     decode,
     encode,
@@ -64,7 +64,7 @@ class IndexCache:
         self._queue = queue
         self._engine = engine
         self._topic_id = TopicId(queue.topic_id)
-        self._files = SidecarFiles(data_dir, group_id)
+        self._files = IndexCacheFiles(data_dir, group_id)
         self._settings: QueueGroupSettings | None = None
         """As they were when they were last looked at."""
         self._keyed_by = ("", "")
@@ -74,7 +74,7 @@ class IndexCache:
         """Those that the index has not read: their files stay for as long as it may."""
         self._damaged: list[BlockSummary] = []
         """Those that any thread found so, and that are still among the blocks."""
-        self._gathered: dict[int, Gathered] = {}
+        self._gathered: dict[int, GatheredBlock] = {}
         self._gathered_records = 0
         self._written = -1
         """The `changes` of the blocks as of the last checkpoint."""
@@ -173,7 +173,7 @@ class IndexCache:
             self._seal(partition)
             gathered = None
         if gathered is None:
-            gathered = self._gathered[partition] = Gathered.begin(generation, position)
+            gathered = self._gathered[partition] = GatheredBlock.begin(generation, position)
         before = len(gathered.times)
         gathered.add(position, columns)
         self._gathered_records += len(gathered.times) - before
