@@ -1,7 +1,7 @@
 """Asynchronous programs that end while their clients are in use: every task of the loop is cancelled, the clients' too.
 
-So it is where a signal handler calls sys.exit, as README advises, where something in a task raises SystemExit or
-KeyboardInterrupt, and where a program cancels all its tasks by itself. The blocks that use the clients are left by
+So it is where a signal handler calls sys.exit, as docs/PYTHON.md advises, where something in a task raises SystemExit
+or KeyboardInterrupt, and where a program cancels all its tasks by itself. The blocks that use the clients are left by
 that: what was finished is committed, settled and flushed, the rest is given back, and nobody waits for an answer that
 nobody reads. Requests may take longer here than the programs.
 """

@@ -18,7 +18,17 @@ FOLDERS = ("logbroker", "storage", "consumer_groups", "tools")
 def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel from a copy, so that no build product lands in the checkout."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "proto", "examples", *FOLDERS):
+    for name in (
+        "pyproject.toml",
+        "MANIFEST.in",
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE",
+        "proto",
+        "examples",
+        "docs",
+        *FOLDERS,
+    ):
         subprocess.run(["cp", "-a", str(ROOT / name), str(source / name)], check=True)
     if request.param == "sdist":
         build = "from setuptools import build_meta as b; print(b.build_sdist('dist'))"
@@ -28,6 +38,7 @@ def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             archive.extractall(source / "unpacked", filter="data")
         source = source / "unpacked" / name.removesuffix(".tar.gz")
         assert (source / "proto/logbroker/v1/log.proto").is_file()
+        assert (source / "docs" / "concepts.svg").is_file()
         assert {"main.go", "orders.js"} <= {path.name for path in (source / "examples").rglob("*")}
     out = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
