@@ -28,6 +28,10 @@ _PRODUCER_KEY_BYTES: Final = 16 + 4 + _PRODUCER_ID_BYTES
 _Batches = tuple[ProducerBatch, ...]
 _decode_batches: Final = msgspec.msgpack.Decoder(_Batches).decode
 
+BROKER: Final = "broker"
+"""The table of what concerns the broker as a whole."""
+CLEAN_STOP: Final = b"clean-stop"
+"""Its row that says that the last run synced everything before it stopped. No run has it while it takes appends."""
 _BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
 
 

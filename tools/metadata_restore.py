@@ -39,6 +39,8 @@ from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
 from logbroker.storage.files import RealFiles, read_regular
 from logbroker.storage.metadata.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write
 from logbroker.storage.partition_checkpoint import (
+    BROKER,
+    CLEAN_STOP,
     PRODUCERS,
     PartitionCheckpoint,
     SegmentCheckpoint,
@@ -108,7 +110,7 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
         # Above any id handed out since, however many backups are restored: no broker hands out 2^20 a millisecond. The
         # broker goes by the file `issued-numbers`, too.
         next_id = max(int.from_bytes(row or b"", "big"), number_of_time(now_ms, PRODUCER_IDS_PER_MS_BITS))
-        plan.writes += [(PRODUCERS, NEXT_ID_KEY, next_id.to_bytes(8, "big")), ("broker", b"clean-stop", None)]
+        plan.writes += [(PRODUCERS, NEXT_ID_KEY, next_id.to_bytes(8, "big")), (BROKER, CLEAN_STOP, None)]
         plan.writes += _forgotten(reader)
         topics = [decode_topic(TopicId(key), value, TopicConfig()) for key, value in reader.scan(TOPICS)]
         rows = dict(reader.scan(PARTITIONS))

@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from logbroker.client.sync import Admin, Producer
+from logbroker.embedded_broker import embedded
 from logbroker.record.header import HEADER_BYTES
 from logbroker.storage.data_dir import DataDir
 from logbroker.storage.segment import Segment
@@ -367,3 +369,19 @@ def test_a_broker_that_has_yet_to_complete_an_index_is_no_damage(
     for report in reports:
         assert report.live
         assert wrong(report) == []
+
+
+def test_garbage_behind_a_clean_stop_is_no_torn_write(tmp_path: Path) -> None:
+    """As the broker takes it: the partition is offline."""
+    with embedded(tmp_path / "data") as broker, Admin(broker.address) as admin, Producer(broker.address) as producer:
+        admin.create_topic("t")
+        producer.send_and_wait("t", b"a")
+    (log,) = (tmp_path / "data").glob("t-0/*.log")
+    log.write_bytes(log.read_bytes() + bytes(100))
+    (finding,) = wrong(report_of(tmp_path / "data"))
+    assert finding.severity is Severity.ERROR
+    assert "stopped cleanly" in finding.message
+    with embedded(tmp_path / "data") as broker, Admin(broker.address) as admin:
+        (partition,) = admin.describe_topic("t").partitions
+        assert partition.error is not None
+        assert "stopped cleanly" in partition.error.message

@@ -13,6 +13,8 @@ from logbroker.errors import CorruptLogError, DataDirError, unreadable_row
 from logbroker.storage.data_dir import LOCK_NAME, META_NAME
 from logbroker.storage.metadata.metadata_store import MetadataReader
 from logbroker.storage.partition_checkpoint import (
+    BROKER,
+    CLEAN_STOP,
     PARTITIONS,
     PRODUCERS,
     PartitionCheckpoint,
@@ -59,6 +61,11 @@ class Metadata:
     def close(self) -> None:
         self._reader.close()
 
+    @property
+    def stopped_cleanly(self) -> bool:
+        """Whether the last run of the broker synced everything before it stopped."""
+        return self._reader.get(BROKER, CLEAN_STOP) is not None
+
     def checkpoint(
         self, topic_id: TopicId, partition: int, *, with_producers: bool = False
     ) -> PartitionCheckpoint | None:
@@ -77,6 +84,8 @@ class Knowledge(msgspec.Struct, kw_only=True):
     topic_id: TopicId | None = None
     checkpoint: PartitionCheckpoint | None = None
     live: bool = False
+    stopped_cleanly: bool = False
+    """The broker synced everything before it stopped: no crash explains any damage."""
     trouble: str = ""
     """Why it says nothing."""
 
@@ -117,7 +126,8 @@ def knowledge_of(
         return Knowledge(live=live, trouble="the metadata store has no partition of this number")
     try:
         checkpoint = metadata.checkpoint(topic_id, found[1], with_producers=with_producers)
-        return Knowledge(topic_id=topic_id, checkpoint=checkpoint, live=live)
+        stopped_cleanly = not live and metadata.stopped_cleanly
+        return Knowledge(topic_id=topic_id, checkpoint=checkpoint, live=live, stopped_cleanly=stopped_cleanly)
     except (CorruptLogError, DataDirError) as error:
         return Knowledge(topic_id=topic_id, live=live, trouble=error.message)
 

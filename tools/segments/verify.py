@@ -201,6 +201,11 @@ class _PartitionVerification:
             if is_torn_tail(fault, synced, last_segment=active, power_cut=known.power_cut and not known.live):
                 if known.live:
                     severity, message = Severity.NOTE, f"an unfinished write: {fault.reason}"
+                elif known.stopped_cleanly:
+                    message = (
+                        f"offset {fault.offset}: {fault.reason}; the broker had stopped cleanly, so no crash"
+                        " explains it, and the partition will be offline: see `logbroker segment repair`"
+                    )
                 else:
                     severity = Severity.TORN_TAIL
                     message = f"offset {fault.offset}: {fault.reason}; the broker will cut it off when it starts"

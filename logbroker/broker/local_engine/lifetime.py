@@ -31,14 +31,12 @@ from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.metadata.issued_numbers import IssuedNumbers, read_issued, write_issued
 from logbroker.storage.metadata.metadata_store import MetadataStore, Write, is_missing
+from logbroker.storage.partition_checkpoint import BROKER, CLEAN_STOP
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
 
-_BROKER: Final = "broker"
-_CLEAN_STOP: Final = b"clean-stop"
-"""A row that says that the last run synced everything before it stopped. No run has it while it takes appends."""
 _MANY_SEGMENTS: Final = 4096
 _MAX_NAMES: Final = 5
 _OWN_DIRECTORIES: Final = {META_NAME, "lost+found"}
@@ -95,7 +93,7 @@ async def open_engine(
         )
         changes = TopicChanges(config, clock, store, catalog, partitions, helpers, failure)
         deleted, recovery_points = _load_topics(store, config, catalog, partitions)
-        await asyncio.wrap_future(store.submit([(_BROKER, _CLEAN_STOP, None), *recovery_points]))
+        await asyncio.wrap_future(store.submit([(BROKER, CLEAN_STOP, None), *recovery_points]))
         partitions.limit_producers(config.max_producers)
         for topic in deleted:
             await changes.finish_deletion(topic)
@@ -135,7 +133,7 @@ async def open_engine(
                 await upkeep.checkpoint()
                 partitions.close()
             if failure.error is None:
-                await asyncio.wrap_future(store.submit([(_BROKER, _CLEAN_STOP, b"1")]))
+                await asyncio.wrap_future(store.submit([(BROKER, CLEAN_STOP, b"1")]))
             else:
                 handles.close()
 
@@ -179,7 +177,7 @@ def _load_topics(
     store: MetadataStore, config: BrokerConfig, catalog: Catalog, partitions: PartitionTable
 ) -> tuple[list[Topic], list[Write]]:
     """Open all topics; return those whose deletion is not finished, and the recovery points to store."""
-    stopped_cleanly = store.get(_BROKER, _CLEAN_STOP) is not None
+    stopped_cleanly = store.get(BROKER, CLEAN_STOP) is not None
     deleted: list[Topic] = []
     live: list[Topic] = []
     defaults = config.parsed_topic_defaults()

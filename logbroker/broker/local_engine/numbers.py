@@ -19,10 +19,9 @@ from logbroker.config import MAX_INT64
 from logbroker.errors import OverloadedError, StorageFailedError, unreadable_row
 from logbroker.storage.metadata.issued_numbers import IssuedNumbers
 from logbroker.storage.metadata.metadata_store import MetadataStore
-from logbroker.storage.partition_checkpoint import PRODUCERS
+from logbroker.storage.partition_checkpoint import BROKER, PRODUCERS
 
 NEXT_ID_KEY: Final = b"next-id"
-BROKER: Final = "broker"
 NEXT_RECEIPT_KEY: Final = b"next-receipt"
 RECEIPTS_PER_MS_BITS: Final = 12
 """More are not given out in a millisecond, and today's fit into the 53 bits that a double holds exactly."""
