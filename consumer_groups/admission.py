@@ -18,8 +18,8 @@ from logbroker.errors import (
 def replaced_by(
     join: Join, same_id: Member | None, same_slot: Member | None, *, now: float, grace_seconds: float
 ) -> list[Member]:
-    """Return the lives before of the same member id or instance id: a new one takes their place if they are away, and
-    surely deliver nothing any more.
+    """Return the previous incarnations of the same member id or instance id: a new one takes their place if they are
+    away, and surely deliver nothing any more.
 
     Raises InstanceIdInUseError, MemberIdInUseError or MemberNotReleasedError.
     """
@@ -29,7 +29,7 @@ def replaced_by(
         )
     if same_id is not None and same_id.connected:
         raise MemberIdInUseError(
-            f"another life of member {quoted(join.member_id)} is connected: choose an id that nobody else has"
+            f"another incarnation of member {quoted(join.member_id)} is connected: choose an id that nobody else has"
         )
     replaced = [member for member in dict.fromkeys((same_id, same_slot)) if member is not None]
     for member in replaced:

@@ -198,7 +198,7 @@ class Coordinator:
             if link.ended:
                 raise UnknownMemberError(f"{link.member_id} is no member of group {self.group_id} any more: join anew")
             self.machine.heartbeat(link.member_id, self._loop.time(), polled=True)
-            self.machine.holdings(link.member_id, epoch)
+            self.machine.committable_partitions(link.member_id, epoch)
             self._store.check_room(DiskUse.USES_RESERVE)
         except LogbrokerError as error:
             return [error.as_value()] * len(topics)

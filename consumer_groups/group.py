@@ -9,8 +9,8 @@ Why a partition has one owner:
 1. A partition gets a holder only when it has none, and in the same step as the assignment that names it is made.
    `_holders` has one value per key, so two members are never named at once.
 2. A holder is cleared only when its member confirmed (`taken`) a later assignment without the partition, came back
-   without it, left, was fenced, or is replaced by a new life of it, once it surely delivers nothing any more. Until
-   then, whatever the target says, nobody else is named.
+   without it, left, was fenced, or is replaced by a new incarnation of it, once it surely delivers nothing any more.
+   Until then, whatever the target says, nobody else is named.
 3. A member delivers only what its last assignment named, from the moment it took it, and stops at once when its stream
    breaks. So it delivers only what it holds, as long as its stream lives; a frozen one that wakes after it was fenced
    may still deliver what it had fetched, but can commit nothing, as it is no member.
@@ -58,11 +58,11 @@ __all__ = [
     "Assignment",
     "Fenced",
     "Group",
+    "GroupOutputs",
     "Join",
     "Joined",
     "Member",
     "Message",
-    "GroupOutputs",
     "State",
     "Subscription",
 ]
@@ -147,7 +147,7 @@ class Group:
         """Whether `tick` has anything to do by now; if not, `deadline` is a later one."""
         return self._deadlines.is_due(now)
 
-    def holdings(self, member_id: str, epoch: int) -> frozenset[PartitionKey]:
+    def committable_partitions(self, member_id: str, epoch: int) -> frozenset[PartitionKey]:
         """What a member may commit for at this epoch. Raises UnknownMemberError or StaleMemberEpochError."""
         member = self._connected(member_id)
         if epoch != member.epoch:
@@ -291,7 +291,7 @@ class Group:
         return member
 
     def _resume(self, member: Member, join: Join, now: float) -> None:
-        """The same life is back: it keeps what it lists of what it may hold."""
+        """The same incarnation is back: it keeps what it lists of what it may hold."""
         resumed = join.epoch in (member.epoch, member.assigned_epoch)
         held = member.held
         kept = held & join.owned if resumed and join.epoch else _NOTHING

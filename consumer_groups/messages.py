@@ -29,7 +29,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
 
     member_id: str
     incarnation: int
-    """Random, not 0: one life of the member."""
+    """Random, not 0; a member that comes back with its own is the same."""
     instance_id: str = ""
     """Not empty: a static member, whose place in the group outlives it by the session timeout."""
     subscription: Subscription = Subscription()
@@ -39,7 +39,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     rebalance_timeout_ms: int = 60_000
     max_poll_interval_ms: int = 300_000
     epoch: int = 0
-    """Of the last assignment that it took in this life; 0: none."""
+    """Of the last assignment that this incarnation took; 0: none."""
     owned: frozenset[PartitionKey] = frozenset()
     """What it still holds of that."""
     client_name: str = ""

@@ -41,7 +41,7 @@ class UnknownMemberError(LogbrokerError):
 
 
 class MemberIdInUseError(LogbrokerError):
-    """Another life of a member of this id is connected: choose another id."""
+    """Another incarnation of a member of this id is connected: choose another id."""
 
     code = Code.ALREADY_EXISTS
     reason = "MEMBER_ID_IN_USE"
@@ -57,8 +57,8 @@ class InstanceIdInUseError(LogbrokerError):
 
 
 class MemberNotReleasedError(LogbrokerError):
-    """The life before of this member or instance has lost its connection, and may not know it yet: a new one is let in
-    when it surely delivers nothing any more."""
+    """The previous incarnation of this member or instance has lost its connection, and may not know it yet: a new one
+    is let in when it surely delivers nothing any more."""
 
     code = Code.UNAVAILABLE
     reason = "MEMBER_NOT_RELEASED"
@@ -158,7 +158,7 @@ class PollTimedOutError(MemberFencedError):
 
 
 class MemberReplacedError(MemberFencedError):
-    """The member, or a new life of it, came back on another stream, which goes on in the place of this one."""
+    """The member, or a new incarnation of it, came back on another stream, which goes on in the place of this one."""
 
     reason = "MEMBER_REPLACED"
     kafka_code = 82

@@ -112,7 +112,7 @@ class WrongGroupTypeError(LogbrokerError):
 
 
 class WorkerIdInUseError(LogbrokerError):
-    """Another life of a worker of this id is connected: choose another id."""
+    """Another incarnation of a worker of this id is connected: choose another id."""
 
     code = Code.ALREADY_EXISTS
     reason = "WORKER_ID_IN_USE"

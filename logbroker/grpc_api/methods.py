@@ -17,19 +17,21 @@ from logbroker.grpc_api.under_way import UnderWay
 
 
 def method_table(
-    service: ServiceDescriptor,
+    service: ServiceDescriptor | Any,
     implementation: object,
     raw: Collection[str] = (),
     writing: Collection[str] = (),
     under_way: UnderWay | None = None,
     waiting: Collection[str] = (),
+    full_name: str = "",
 ) -> grpc.GenericRpcHandler:
     """Return a handler that serves every method of the service by the attribute of the same name in snake case.
 
     The methods named in `raw` are given the bytes of their requests. Those in `writing` write their one response to the
     context themselves, and so hear whether the transport took it; on the wire there is no difference. A missing
     attribute is an AttributeError here, not an UNIMPLEMENTED at run time. `under_way` counts the calls but for those of
-    the methods in `waiting`, which change nothing and may take as long as their client likes.
+    the methods in `waiting`, which change nothing and may take as long as their client likes. `full_name` is the name
+    under which the service is served, its own by default.
     """
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
@@ -42,7 +44,7 @@ def method_table(
         if under_way is not None and method.name not in waiting:
             behaviour = under_way.counted(behaviour)
         handlers[method.name] = make(behaviour, request_deserializer=None, response_serializer=_serialize)
-    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+    return grpc.method_handlers_generic_handler(full_name or service.full_name, handlers)
 
 
 def _parsing(

@@ -6,8 +6,8 @@ but for their package (github.com/grpc/grpc/blob/master/doc/server-reflection.md
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Final
 
 import grpc
 from google.protobuf.descriptor import FileDescriptor
@@ -15,6 +15,9 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio
+
+from logbroker.grpc_api.methods import method_table
+from logbroker.grpc_api.status import Context, answers
 
 _ALPHA: Final = reflection_pb2.DESCRIPTOR
 _ALPHA_SERVICE: Final = _ALPHA.services_by_name["ServerReflection"].full_name
@@ -31,16 +34,30 @@ def add_reflection(server: grpc.aio.Server, files: Iterable[FileDescriptor]) -> 
         names += [service.full_name for service in file.services_by_name.values()]
     pool.AddSerializedFile(_ALPHA.serialized_pb)
     pool.Add(_v1())
-    servicer = aio.ReflectionServicer(names, pool)
-    handler = grpc.stream_stream_rpc_method_handler(
-        servicer.ServerReflectionInfo,
-        reflection_pb2.ServerReflectionRequest.FromString,
-        reflection_pb2.ServerReflectionResponse.SerializeToString,
-    )
-    methods = {"ServerReflectionInfo": handler}
+    service = ReflectionService(aio.ReflectionServicer(names, pool))
+    descriptor = _ALPHA.services_by_name["ServerReflection"]
     server.add_generic_rpc_handlers(
-        tuple(grpc.method_handlers_generic_handler(name, methods) for name in (_SERVICE, _ALPHA_SERVICE))
+        tuple(method_table(descriptor, service, full_name=name) for name in (_SERVICE, _ALPHA_SERVICE))
     )
+
+
+class ReflectionService:
+    """Passes requests that were checked like those of all other services to grpcio-reflection."""
+
+    def __init__(self, servicer: aio.ReflectionServicer) -> None:
+        self._servicer = servicer
+
+    @answers
+    async def server_reflection_info(self, _: object, context: Context) -> None:
+        """Answer each request of a stream."""
+
+        async def requests() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
+            while (request := await context.read()) is not grpc.aio.EOF:
+                yield request
+
+        responses: Any = self._servicer.ServerReflectionInfo(requests(), context)  # Its stubs take it for a coroutine.
+        async for response in responses:
+            await context.write(response)
 
 
 def _v1() -> FileDescriptorProto:

@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health_aio
 
 from logbroker.address import Address, parse_address
@@ -165,9 +166,12 @@ def _add_services(
                 under_way=under_way,
                 waiting=("Receive",),
             ),
+            method_table(
+                health_pb2.DESCRIPTOR.services_by_name["Health"],
+                SimpleNamespace(check=health.Check, watch=health.Watch),
+            ),
         )
     )
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
     files = (common_pb2, log_pb2, admin_pb2, groups_pb2, queues_pb2, health_pb2)
     add_reflection(server, [module.DESCRIPTOR for module in files])
 

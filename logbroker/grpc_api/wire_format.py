@@ -69,4 +69,4 @@ def bytes_tag(field_number: int) -> bytes:
 
 def malformed(message_name: str) -> InvalidRequestError:
     """The refusal of bytes that are no message of this type."""
-    return InvalidRequestError(f"the message is not a {message_name} of logbroker.v1; check the client's .proto files")
+    return InvalidRequestError(f"the message is not a {message_name}; check the client's .proto files")

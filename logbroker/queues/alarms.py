@@ -31,7 +31,7 @@ class Alarms:
         self._moment = moment
         self._known: set[tuple[AlarmKind, bytes | None, int]] = set()
         self.raised = 0
-        """Causes of alarm in this life; one that comes again counts again."""
+        """Causes of alarm in this group epoch; one that comes again counts again."""
 
     def tell(self, notices: Sequence[Notice]) -> None:
         """Log what happened to lanes: one line for those that the same happened to."""
@@ -50,7 +50,7 @@ class Alarms:
     def checking(self) -> Steps[list[Alarm]]:
         """See `check`."""
         alarms = yield from self._inspector.find_alarms(self._moment())
-        causes = {(alarm.kind, alarm.key, alarm.place): alarm for alarm in alarms}
+        causes = {(alarm.kind, alarm.key, alarm.record_id): alarm for alarm in alarms}
         new = [alarm for cause, alarm in causes.items() if cause not in self._known]
         self.raised += len(new)
         for alarm in new[:MAX_LINES]:

@@ -94,7 +94,7 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
                 worker_id=link.worker_id,
                 client_name=link.client_name,
                 in_flight=worker.in_flight,
-                credit=link.seat.credit,
+                credit=link.pull.credit,
                 sessions=len(worker.sessions),
                 connected=link.connected,
             )

@@ -50,13 +50,13 @@ from logbroker.queues.records.fetch import Records
 from logbroker.queues.retention.holder import RetentionHolder
 from logbroker.queues.scan.index_cache.cache import IndexCache
 from logbroker.queues.scan.rests import Rests
-from logbroker.queues.scan.scanner import MARK_SECONDS, Scanner
+from logbroker.queues.scan.scanner import BARRIER_SECONDS, Scanner
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
 
-CATCH_UP_SECONDS: Final = MARK_SECONDS
+CATCH_UP_SECONDS: Final = BARRIER_SECONDS
 """How long who asks waits for the scan of what is in the log."""
 NUMBERS: Final = 1 << 30
 """Receipts and tokens that are reserved ahead: two hours of 150,000 a second."""
@@ -133,9 +133,9 @@ class QueueGroup:
         return TopicId(self.queue.topic_id)
 
     @property
-    def life(self) -> int:
-        """Its present one; see `Queue.life`."""
-        return self.queue.life
+    def group_epoch(self) -> int:
+        """Its present one; see `Queue.group_epoch`."""
+        return self.queue.group_epoch
 
     @property
     def settings(self) -> QueueGroupSettings:
@@ -210,7 +210,7 @@ class QueueGroup:
 
     def credited(self, link: WorkerLink, records: int) -> None:
         """More may be handed to a worker."""
-        self.dispatcher.line.credited(link.seat, records)
+        self.dispatcher.line.credited(link.pull, records)
         self._context.serve_soon()
 
     def credited_bytes(self) -> None:
@@ -232,12 +232,12 @@ class QueueGroup:
         self.check_room()
         check_worker_id(worker_id)
         check_credit(max_records)
-        seat = PullRequest(worker_id, band)
+        pull = PullRequest(worker_id, band)
         if self.scanner.is_resting:
-            wait_seconds = await self.scanner.reached(self.scanner.mark(), wait_seconds)
+            wait_seconds = await self.scanner.reached(self.scanner.barrier(), wait_seconds)
             self._context.check_serving()
-        self.dispatcher.line.credited(seat, max_records)
-        return await self.dispatcher.next(seat, wait_seconds)
+        self.dispatcher.line.credited(pull, max_records)
+        return await self.dispatcher.next(pull, wait_seconds)
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
         """Give back what a worker never saw. Nothing where the group has ended, or is about to stop: what is in flight
@@ -404,7 +404,7 @@ class QueueGroup:
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
     async def start(self, *, is_new: bool = False) -> None:
-        """Begin to serve, as soon as the receipts of this life are told from those of all others."""
+        """Begin to serve, as soon as the receipts of this group epoch are told from those of all others."""
         self.hold.open()
         await self._commits.synced(None, self.redriving.begin() if is_new else ())
         is_awaited = self.queue.redelivery.marks or self.queue.sessions.have_unclaimed
@@ -477,7 +477,7 @@ class QueueGroup:
         self._send_home(error)
         await self._end_tasks()
         await self.hold.close()
-        self.records.shelf.clear()
+        self.records.batches.clear()
         await self._commits.settle()
         self._commits.close(error)
         self._let_go(self.queue.clear())

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from logbroker.pacing import Pace, in_turns
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.machine.inspect import LaneFacts
-from logbroker.queues.model.lane import IN_SESSION, NO_PLACE, Lane, lane_key
+from logbroker.queues.model.lane import IN_SESSION, NO_RECORD, Lane, lane_key
 from logbroker.queues.model.record_id import partition_of
 from logbroker.record.codec import LogRecord
 
@@ -65,7 +65,7 @@ async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace
     inspector = group.inspector
 
     def has_records(lane: Lane) -> bool:
-        return inspector.first_of(lane) != NO_PLACE
+        return inspector.first_of(lane) != NO_RECORD
 
     if order is LaneOrder.HELD:
         lanes = await in_turns(inspector.held_lanes(), pace)
@@ -109,7 +109,7 @@ async def explain_lanes(
     absent = IDLE if is_all_scanned else NOT_SCANNED
     named: list[Lane] = []
     for key in keys:
-        named.append(Lane(lane_key(key), NO_PLACE, IN_SESSION))
+        named.append(Lane(lane_key(key), NO_RECORD, IN_SESSION))
         await pace.step(2 + len(key) // HASHED_PER_STEP)
     told = await _facts(group, named, lambda _: True, pace)
     dates = await _dates(group, [facts for facts in told if facts is not None][:MAX_DATED])
@@ -162,7 +162,7 @@ async def _oldest(count: int, lanes: Sequence[Lane], first_of: Callable[[Lane], 
     by_partition: dict[int, list[tuple[int, int, Lane]]] = {}
     for start in range(0, len(lanes), SLICE_LANES):
         for number, lane in enumerate(lanes[start : start + SLICE_LANES], start):
-            if (head := first_of(lane)) != NO_PLACE:
+            if (head := first_of(lane)) != NO_RECORD:
                 by_partition.setdefault(partition_of(head), []).append((head, number, lane))
         share = min(count, max(1, MAX_DATED // max(1, len(by_partition))))
         for partition, found in by_partition.items():
@@ -173,13 +173,13 @@ async def _oldest(count: int, lanes: Sequence[Lane], first_of: Callable[[Lane], 
 
 
 def _held_since(group: QueueGroup, lane: Lane) -> int:
-    failure = group.queue.held.failure_of(lane)
+    failure = group.queue.stalled.failure_of(lane)
     return 0 if failure is None else failure.last_ms
 
 
 async def _dates(group: QueueGroup, told: Iterable[LaneFacts]) -> dict[int, int]:
-    """The timestamps of heads, by place; of those that can be read."""
-    heads = sorted({facts.head for facts in told} - {NO_PLACE})
+    """The timestamps of heads, by record id; of those that can be read."""
+    heads = sorted({facts.head for facts in told} - {NO_RECORD})
     records = await group.records.fetch(heads) if heads else []
     return {
         head: record.timestamp_ms for head, record in zip(heads, records, strict=True) if isinstance(record, LogRecord)

@@ -1,4 +1,4 @@
-"""What an operator does to a queue group: decide about lanes, begin elsewhere, put another record in one's place.
+"""What an operator does to a queue group: decide about lanes, begin elsewhere, put another record instead of one.
 
 It is done at once, and the answer comes when it is synced.
 """
@@ -26,12 +26,12 @@ from logbroker.pacing import Pace, in_turns
 from logbroker.queues.context import GroupContext
 from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.stalled_lanes import HELD
-from logbroker.queues.model.lane import NO_PLACE, Lane
+from logbroker.queues.model.lane import NO_RECORD, Lane
 from logbroker.queues.model.starts import Rewound, StartAt
 from logbroker.queues.records.fetch import Records
 from logbroker.queues.retention.holder import RetentionHolder
 from logbroker.queues.state import failures as retry
-from logbroker.queues.state.completion import Places
+from logbroker.queues.state.completion import RecordIds
 from logbroker.record.codec import Headers, LogRecord
 from logbroker.types import TopicId
 
@@ -50,11 +50,11 @@ class LaneName(msgspec.Struct, frozen=True):
     """A lane as an operator names it: by its ordering key or, without one, by a record of it."""
 
     key: bytes | None = None
-    place: int = NO_PLACE
+    record_id: int = NO_RECORD
 
     def find(self, inspector: Inspector) -> Lane:
         """Return the lane as it is now; raises UnknownLaneError."""
-        return inspector.lane_of_record(self.place) if self.key is None else inspector.lane(self.key)
+        return inspector.lane_of_record(self.record_id) if self.key is None else inspector.lane(self.key)
 
 
 class BulkDecision(msgspec.Struct):
@@ -92,7 +92,7 @@ class Operations:
         that is synced. Raises UnknownLaneError or LaneNotHeldError."""
         self._check()
         lane = name.find(self._inspector)
-        records = int(lane.head != NO_PLACE)
+        records = int(lane.head != NO_RECORD)
         self._inspector.skip(lane, self._context.moment())
         return self._done(records)
 
@@ -145,7 +145,7 @@ class Operations:
                 if what == "resume":
                     inspector.resume(lane)
                 elif what == "skip":
-                    skipped = int(lane.head != NO_PLACE)
+                    skipped = int(lane.head != NO_RECORD)
                     inspector.skip(lane, self._context.moment())
                     decided.records_done += skipped
                 else:
@@ -203,7 +203,7 @@ class Operations:
         self._context.check_serving()
         targets = {partition: target for partition, target in found.items() if isinstance(target, int)}
         before = {partition: queue.done.floor(partition) for partition in targets}
-        counts = {partition: queue.done.count_undone(places) for partition, places in standing.items()}
+        counts = {partition: queue.done.count_undone(record_ids) for partition, record_ids in standing.items()}
         if targets and not dry_run:
             queue.rewind(
                 targets, self._context.moment(), include_parked=include_parked, kept=None if drop_standing else standing
@@ -220,16 +220,16 @@ class Operations:
             _log.info("queue group %s: rewound by an operator: %s", self._context.group_id, rewound)
         return await self._context.commits.synced(rewound)
 
-    async def _standing_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, Places]:
+    async def _standing_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, RecordIds]:
         """Find the records of blocked and parked lanes that lie below targets, by partition; all that there are at the
         moment of the return. In the place of a target comes what hinders the reading of its partition."""
         queue, finder = self._queue, self._hold.standing
-        with queue.held.noting() as noted:
+        with queue.stalled.noting() as noted:
             for _ in range(MAX_LOOKS):
                 noted.clear()
                 keyed_by = finder.keyed_by()
                 standing = await finder.set_aside(targets)
-                below: dict[int, Places] = {}
+                below: dict[int, RecordIds] = {}
                 for partition, target in list(targets.items()) if standing else ():
                     if isinstance(target, int) and target > queue.done.floor(partition):
                         try:
@@ -237,9 +237,9 @@ class Operations:
                         except LogbrokerError as error:
                             targets[partition] = error.as_value()
                 if keyed_by == finder.keyed_by() and not any(
-                    key not in standing.keys and not standing.has_place(place)
-                    for place, key in noted.items()
-                    if (failure := queue.failures.get(place)) is not None and failure.state != retry.RETRYING
+                    key not in standing.keys and not standing.has_record_id(record_id)
+                    for record_id, key in noted.items()
+                    if (failure := queue.failures.get(record_id)) is not None and failure.state != retry.RETRYING
                 ):
                     return below
         raise OverloadedError("lanes are blocked or parked faster than they can be looked up: try again later")
@@ -247,7 +247,7 @@ class Operations:
     async def replace_head(
         self, name: LaneName, value: bytes | None, headers: Headers, key: bytes | None = None
     ) -> asyncio.Future[int]:
-        """Let a held lane go on with another record in its head's place, for this group; the future has 0, as no record
+        """Let a held lane go on with another record instead of its head, for this group; the future has 0, as no record
         is done, as soon as that is synced.
 
         The record has the head's key (`key` may say so), its time and the header with its ordering key. Raises
@@ -256,7 +256,7 @@ class Operations:
         """
         self._context.check_serving()
         head = name.find(self._inspector).head
-        if head == NO_PLACE:
+        if head == NO_RECORD:
             raise UnknownLaneError("no record of the lane is scanned yet: try again later")
         [old] = await self._records.fetch([head])
         if isinstance(old, LogbrokerError):

@@ -29,7 +29,7 @@ from logbroker.group_runtime.group_store import GroupStore, check_group_id, read
 from logbroker.queues.dead_letters.sender import DeadLetterTopic
 from logbroker.queues.dead_letters.size_limits import MAX_MESSAGE_BYTES, LetterSizeLimit
 from logbroker.queues.group import NUMBERS, QueueGroup
-from logbroker.queues.machine.leases import end_of_life
+from logbroker.queues.machine.leases import end_of_epoch
 from logbroker.queues.machine.load import load_queue
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.settings import GROUP_TYPE, QueueGroupSettings
@@ -50,8 +50,8 @@ INDEX_DIRECTORY: Final = index_files.DIRECTORY
 
 _log = logging.getLogger(__name__)
 
-LIFE_NUMBERS: Final = 1 << 20
-"""Lives begin at multiples of it: up to so many receipts tell, where they are seen, of which life they are."""
+EPOCH_NUMBERS: Final = 1 << 20
+"""Group epochs are multiples of it: up to so many receipts tell, where they are seen, of which epoch they are."""
 
 T = TypeVar("T")
 
@@ -73,8 +73,8 @@ class QueueGroupRegistry:
         self._groups: dict[str, QueueGroup] = {}
         self._begun: set[str] = set()
         """Ids of groups that are being created."""
-        self._next_life = 0
-        """Above all numbers of groups that are no more, and all lives."""
+        self._next_epoch = 0
+        """Above all numbers of groups that are no more, and all group epochs."""
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
         self._changed_topics: list[Topic] = []
@@ -167,7 +167,7 @@ class QueueGroupRegistry:
                 random=random.random,
                 route=letters.route,
                 store=self._spill(group_id),
-                life=await self._new_life(),
+                group_epoch=await self._new_epoch(),
             )
             for partition, offset in offsets.items():
                 queue.open_partition(partition, _begun_at(start, offset))
@@ -205,19 +205,19 @@ class QueueGroupRegistry:
         group = self.group(group_id)
         await self._delete(group, UnknownGroupError(f"queue group {group_id} is deleted; create it anew"))
 
-    async def _new_life(self) -> int:
+    async def _new_epoch(self) -> int:
         """Return a number above all that a group of any name has given out."""
-        life = (self._next_life + LIFE_NUMBERS - 1) // LIFE_NUMBERS * LIFE_NUMBERS
-        self._next_life = life + LIFE_NUMBERS
-        if self._engine.numbers.reserved - life < NUMBERS // 2:
-            await self._engine.numbers.reserve(life + NUMBERS)
-        return life
+        group_epoch = (self._next_epoch + EPOCH_NUMBERS - 1) // EPOCH_NUMBERS * EPOCH_NUMBERS
+        self._next_epoch = group_epoch + EPOCH_NUMBERS
+        if self._engine.numbers.reserved - group_epoch < NUMBERS // 2:
+            await self._engine.numbers.reserve(group_epoch + NUMBERS)
+        return group_epoch
 
     async def _delete(self, group: QueueGroup, error: LogbrokerError) -> None:
         """In its turn, of a group that is still there."""
         group_id = group.group_id
         await group.end(error)
-        self._next_life = max(self._next_life, group.queue.next_number)
+        self._next_epoch = max(self._next_epoch, group.queue.next_number)
         group.queue.lanes.successors.close()
         group.index_cache.remove()
         await self._forget(group_id)
@@ -335,7 +335,7 @@ class QueueGroupRegistry:
         """Take over what the broker before stored, cut back to what the logs still hold. Raises CorruptLogError."""
         self._engine.on_topics_changed(self._on_topic_changed)
         stored: dict[str, Mapping[bytes, bytes]] = {}
-        self._next_life = self._engine.numbers.first
+        self._next_epoch = self._engine.numbers.first
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):
             rows = await GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True).load()
             if not rows:
@@ -344,12 +344,12 @@ class QueueGroupRegistry:
             stored[group_id] = rows
             if HEADER_ROW in rows:
                 with reading_rows(group_id):
-                    self._next_life = max(self._next_life, end_of_life(decode_header(rows[HEADER_ROW]).life))
-        life = await self._new_life() if stored else 0
+                    self._next_epoch = max(self._next_epoch, end_of_epoch(decode_header(rows[HEADER_ROW]).group_epoch))
+        group_epoch = await self._new_epoch() if stored else 0
         for group_id, rows in stored.items():
             try:
                 with reading_rows(group_id):
-                    self._groups[group_id] = self._load(group_id, rows, life)
+                    self._groups[group_id] = self._load(group_id, rows, group_epoch)
             except UnknownTopicError:
                 _log.warning("queue group %s: its topic is gone, and the group with it", group_id)
                 await self._forget(group_id)
@@ -374,8 +374,8 @@ class QueueGroupRegistry:
             for group in self._groups.values()
         )
 
-    def _load(self, group_id: str, rows: Mapping[bytes, bytes], life: int) -> QueueGroup:
-        """Load a group in its next life, which all groups may share: numbers are of a group."""
+    def _load(self, group_id: str, rows: Mapping[bytes, bytes], group_epoch: int) -> QueueGroup:
+        """Load a group in its next epoch, which all groups may share: numbers are of a group."""
         if HEADER_ROW in rows:
             topic = self._engine.topic_by_id(TopicId(decode_header(rows[HEADER_ROW]).topic_id))
             ends = self._log_ends(topic)
@@ -383,7 +383,7 @@ class QueueGroupRegistry:
             ends = {}  # What loads the rows says what is wrong.
         letters = DeadLetterTopic(self._engine, dead_letter_topic_of(group_id), self._takes_letters)
         queue = load_queue(
-            rows, ends, random=random.random, route=letters.route, store=self._spill(group_id), life=life
+            rows, ends, random=random.random, route=letters.route, store=self._spill(group_id), group_epoch=group_epoch
         )
         letters.name = queue.settings.dead_letter_topic or letters.name
         group = self._group(group_id, queue, letters, is_stored=True)

@@ -120,10 +120,10 @@ class World:
             for record in decode_batch(batch):
                 assert record.value == expected.topic_id, "a record of another topic of this name"
             receipt = delivered.first_receipt
-            [place] = [place for held, place in group.queue.deliveries.held_by("w") if held == receipt]
-            assert offset_of(place) not in expected.acked, "done before"
+            [record_id] = [record_id for held, record_id in group.queue.deliveries.held_by("w") if held == receipt]
+            assert offset_of(record_id) not in expected.acked, "done before"
             assert await link.settle(Settlement(acks=[(receipt, receipt)])) == []
-            expected.acked.add(offset_of(place))
+            expected.acked.add(offset_of(record_id))
             await link.goodbye()
         except LogbrokerError:
             assert expected.topic_id not in self.live(), f"{name} is gone, and its topic is there"

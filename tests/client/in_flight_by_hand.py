@@ -19,7 +19,7 @@ NOW = 100.0
 
 
 class Worker:
-    """Holdings with a broker by hand: the test says what comes, and sees what goes."""
+    """A worker's records in flight, with a broker by hand: the test says what comes, and sees what goes."""
 
     def __init__(self, max_extension_seconds: float = 1000.0) -> None:
         self.in_flight = InFlight(WorkerDelivery, wake=lambda: None, max_extension_seconds=max_extension_seconds)

@@ -36,7 +36,7 @@ def test_one_word_settles_what_was_not_settled_singly(worker: Worker) -> None:
     assert releases(settle) == [(91, 91)]
     assert worker.in_flight.in_hand == 0
     worker.answer(settle)
-    assert not [*worker.in_flight.places().offsets]
+    assert not [*worker.in_flight.held_records().offsets]
     taken.release()  # Nothing is left to be said.
     assert worker.sends_nothing()
 

@@ -6,7 +6,7 @@ import pytest
 
 from logbroker.client.worker.in_flight import InFlight
 from logbroker.client.worker.leased_record import WorkerDelivery
-from logbroker.client.worker.settlements import SettlementLedger
+from logbroker.client.worker.settlements import Settlements
 from logbroker.errors import BrokerUnavailableError, OverloadedError
 from logbroker.v1 import queues_pb2
 from tests.client.in_flight_by_hand import LEASE_SECONDS, NOW, Worker, acks, extensions, status
@@ -98,7 +98,7 @@ def test_what_is_put_off_when_the_stream_breaks_goes_on_the_next(worker: Worker)
     assert worker.sends_nothing()
 
 
-def refuse(in_flight: InFlight[WorkerDelivery], settle: queues_pb2.Settle) -> SettlementLedger:
+def refuse(in_flight: InFlight[WorkerDelivery], settle: queues_pb2.Settle) -> Settlements:
     """Answer that there was no room; return what is to be sent again."""
     failure = queues_pb2.SettleFailure(status=status(OverloadedError("later")))
     again = in_flight.answered(queues_pb2.SettleAnswer(correlation_id=settle.correlation_id, failures=[failure]))

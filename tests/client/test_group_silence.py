@@ -43,7 +43,7 @@ async def test_who_does_not_ask_is_fenced_and_begins_again_at_what_is_committed(
 
 
 async def test_who_was_frozen_delivers_nothing_more_of_what_it_had(address: str, topic: str) -> None:
-    """Not even the next record of the open batch, which needs nothing of the loop: its permit is over."""
+    """Not even the next record of the open batch, which needs nothing of the loop: its ownership is over."""
     await fill(address, topic, 1, 20)
     events = Events()
     async with Consumer(address, group=topic, auto_commit=False, session_timeout_seconds=0.3) as consumer:
@@ -124,7 +124,7 @@ async def test_what_was_to_go_is_not_read_on_before_the_program_knows_that_it_st
             await add(address, topic, 2, 2)
             membership.joining(time.monotonic())
             membership.joined(resumed=True, session_timeout_seconds=10.0)
-            assert not consumer.permit.open()
+            assert not consumer.ownership.lasts()
             assert len(await drain(consumer, 2)) == 2
             assert events.all == [("it", "assigned", [0, 1]), ("it", "revoked", [1]), ("it", "assigned", [1])]
 
@@ -191,7 +191,7 @@ async def test_nothing_is_delivered_while_the_broker_is_silent(logbroker_broker:
         first = await anext(records)
         os.kill(logbroker_broker.pid, signal.SIGSTOP)
         try:
-            while consumer.permit.open():
+            while consumer.ownership.lasts():
                 await asyncio.sleep(0.01)
             following = asyncio.ensure_future(anext(records))
             done, _ = await asyncio.wait([following], timeout=0.3)

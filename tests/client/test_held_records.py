@@ -45,7 +45,7 @@ def test_records_come_as_they_lie_in_the_log() -> None:
     worker.in_flight.received(one, NOW)
     (delivery,) = worker.take(1)
     assert (delivery.offset, delivery.value) == (47, b"47")
-    assert [*worker.in_flight.places().offsets] == [*range(43, 50), 47]
+    assert [*worker.in_flight.held_records().offsets] == [*range(43, 50), 47]
 
 
 def test_what_cannot_be_decoded_fails_alone(worker: Worker) -> None:

@@ -44,9 +44,9 @@ def test_what_is_said_travels_as_ranges(worker: Worker) -> None:
     assert nacks == [(53, 54, "no", 1500), (58, 58, "no", 1500), (59, 59, "never", 0)]
     assert not settle.nacks[2].HasField("delay_ms")
     assert worker.in_flight.in_hand == 1
-    assert [*worker.in_flight.places().offsets] == list(range(10))
+    assert [*worker.in_flight.held_records().offsets] == list(range(10))
     worker.answer(settle)
-    assert [*worker.in_flight.places().offsets] == [7]
+    assert [*worker.in_flight.held_records().offsets] == [7]
 
 
 def test_while_one_is_unanswered_the_next_is_gathered(worker: Worker) -> None:
@@ -168,7 +168,7 @@ def test_who_comes_back_in_time_says_again_what_has_no_answer(worker: Worker) ->
     worker.sent()
     taken[2].ack()
     worker.in_flight.broken()
-    assert [*worker.in_flight.places().offsets] == [0, 1, 2, 3]
+    assert [*worker.in_flight.held_records().offsets] == [0, 1, 2, 3]
     worker.welcome(resumed=True)
     again = worker.sent()
     assert acks(again) == [(1, 1)]
@@ -198,7 +198,7 @@ def test_who_comes_too_late_has_lost_everything(worker: Worker) -> None:
     assert worker.sends_nothing()
     assert worker.in_flight.in_hand == 0
     assert isinstance(worker.in_flight.outbox.take_untold(), LeaseLostError)
-    assert not worker.in_flight.places().offsets
+    assert not worker.in_flight.held_records().offsets
 
 
 def test_after_a_crash_what_is_reclaimed_goes_on_under_new_receipts(worker: Worker) -> None:

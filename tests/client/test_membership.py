@@ -62,39 +62,39 @@ def test_a_new_member_delivers_nothing_before_its_partitions_have_their_places()
     assert not may_join(membership)
     membership.joined(resumed=False, session_timeout_seconds=SESSION_SECONDS)
     assert not membership.lost
-    assert membership.permit.until == -math.inf
+    assert membership.ownership.until == -math.inf
     pushed = assignment(1, 0)
     membership.assigned(pushed)
     assert membership.take(pushed)
-    assert membership.permit.until == -math.inf
+    assert membership.ownership.until == -math.inf
     membership.place()
-    assert membership.permit.until == 110.0
+    assert membership.ownership.until == 110.0
     assert (membership.epoch, numbers(membership)) == (1, [0])
 
 
-def test_the_permit_lasts_a_session_from_the_sending_of_the_last_heartbeat_that_was_answered(
+def test_the_ownership_deadline_lasts_a_session_from_the_sending_of_the_last_heartbeat_that_was_answered(
     member: Membership,
 ) -> None:
-    assert member.permit.until == 110.0
+    assert member.ownership.until == 110.0
     member.heartbeat(103.0, polled=True)
     member.heartbeat(106.0, polled=True)
-    assert member.permit.until == 110.0
+    assert member.ownership.until == 110.0
     member.heartbeat_answered()
-    assert member.permit.until == 113.0
+    assert member.ownership.until == 113.0
     assert member.silent_since(107.0) == 1.0
     member.heartbeat_answered()
-    assert member.permit.until == 116.0
+    assert member.ownership.until == 116.0
     assert member.silent_since(200.0) == 0.0
 
 
-def test_the_permit_ends_a_poll_interval_after_the_last_poll_that_was_told(member: Membership) -> None:
+def test_the_ownership_deadline_ends_a_poll_interval_after_the_last_poll_that_was_told(member: Membership) -> None:
     for now in (105.0, 110.0, 115.0, 120.0):
         member.heartbeat(now, polled=now < 107)
         member.heartbeat_answered()
-    assert member.permit.until == 130.0
+    assert member.ownership.until == 130.0
     member.heartbeat(131.0, polled=True)
     member.heartbeat_answered()
-    assert member.permit.until == 141.0
+    assert member.ownership.until == 141.0
 
 
 def test_the_session_is_as_long_as_the_broker_says() -> None:
@@ -102,7 +102,7 @@ def test_the_session_is_as_long_as_the_broker_says() -> None:
     membership.joining(100.0)
     membership.joined(resumed=False, session_timeout_seconds=3.0)
     give(membership, assignment(1))
-    assert membership.permit.until == 103.0
+    assert membership.ownership.until == 103.0
 
 
 def test_it_delivers_no_longer_than_what_it_holds_is_kept_after_a_break() -> None:
@@ -110,24 +110,24 @@ def test_it_delivers_no_longer_than_what_it_holds_is_kept_after_a_break() -> Non
     membership.joining(100.0)
     membership.joined(resumed=False, session_timeout_seconds=SESSION_SECONDS, reconnect_grace_seconds=2.0)
     give(membership, assignment(1))
-    assert membership.permit.until == 102.0
+    assert membership.ownership.until == 102.0
     membership.heartbeat(101.0, polled=True)
     membership.heartbeat_answered()
-    assert membership.permit.until == 103.0
+    assert membership.ownership.until == 103.0
 
 
 def test_nothing_is_delivered_between_a_push_and_its_taking(member: Membership) -> None:
     pushed = assignment(6, 1, 2)
     member.assigned(pushed)
-    assert member.permit.until == -math.inf
+    assert member.ownership.until == -math.inf
     assert (member.epoch, numbers(member)) == (5, [0, 1])
     member.heartbeat(104.0, polled=True)
     member.heartbeat_answered()
-    assert member.permit.until == -math.inf
+    assert member.ownership.until == -math.inf
     assert member.take(pushed)
     member.place()
     assert (member.epoch, numbers(member)) == (6, [1, 2])
-    assert member.permit.until == 114.0
+    assert member.ownership.until == 114.0
 
 
 def test_one_that_slept_does_nothing_with_what_was_pushed_before_it_hears_of_the_broker_again(
@@ -159,12 +159,12 @@ def test_nor_after_a_break_before_it_is_let_in_again(member: Membership) -> None
 
 def test_a_break_stops_delivery_and_what_was_held_is_claimed(member: Membership) -> None:
     member.broken()
-    assert member.permit.until == -math.inf
+    assert member.ownership.until == -math.inf
     assert may_join(member)
     assert (member.epoch, numbers(member)) == (5, [0, 1])
     member.joining(107.0)
     member.joined(resumed=True, session_timeout_seconds=SESSION_SECONDS)
-    assert member.permit.until == 117.0
+    assert member.ownership.until == 117.0
     assert not member.lost
 
 
@@ -188,28 +188,28 @@ def test_answers_to_heartbeats_of_an_old_stream_count_for_nothing(member: Member
     assert member.silent_since(203.0) == 3.0
     member.joined(resumed=True, session_timeout_seconds=SESSION_SECONDS)
     member.heartbeat_answered()
-    assert member.permit.until == 210.0
+    assert member.ownership.until == 210.0
 
 
 def test_let_in_anew_it_has_lost_everything(member: Membership) -> None:
-    life = member.life
+    losses = member.losses
     member.broken()
     member.joining(200.0)
     member.joined(resumed=False, session_timeout_seconds=SESSION_SECONDS)
     assert member.lost
     assert (member.epoch, numbers(member)) == (0, [])
     with pytest.raises(UnknownMemberError):
-        member.check_commit(life)
+        member.check_commit(losses)
     pushed = assignment(9, 0)
     member.assigned(pushed)
-    assert member.permit.until == -math.inf
+    assert member.ownership.until == -math.inf
     member.forget()
     assert member.take(pushed)
     member.place()
-    assert member.permit.until == 210.0
+    assert member.ownership.until == 210.0
     with pytest.raises(UnknownMemberError):
-        member.check_commit(life)
-    member.check_commit(member.life)
+        member.check_commit(losses)
+    member.check_commit(member.losses)
 
 
 def test_one_that_was_fenced_joins_again_when_the_program_has_seen_it(member: Membership) -> None:
@@ -217,7 +217,7 @@ def test_one_that_was_fenced_joins_again_when_the_program_has_seen_it(member: Me
     assert member.state is MembershipState.OUT
     assert member.lost
     assert not may_join(member)
-    assert member.permit.until == -math.inf
+    assert member.ownership.until == -math.inf
     assert member.take_error() is None
     member.forget()
     assert may_join(member)

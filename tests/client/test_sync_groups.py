@@ -103,7 +103,7 @@ def test_a_restart_of_the_broker_moves_nothing(logbroker_broker: EmbeddedBroker,
     assert calls == ["assigned"]
 
 
-def test_a_second_life_of_a_static_member_is_refused(address: str, topic: str) -> None:
+def test_a_second_incarnation_of_a_static_member_is_refused(address: str, topic: str) -> None:
     fill(address, topic, 1, 0)
     with Consumer(address, group=topic, instance_id="one") as first:
         first.subscribe(topic)

@@ -21,15 +21,15 @@ async def test_the_second_life_begins_when_the_first_delivers_nothing_any_more(a
         await first.subscribe(topic)
         await take(first, 3)
         await first.commit()
-        # So that its permit is as fresh as can be.
-        before = first.permit.until
+        # So that its ownership deadline is as fresh as can be.
+        before = first.ownership.until
         async with asyncio.timeout(20):
-            while first.permit.until == before:
+            while first.ownership.until == before:
                 await asyncio.sleep(0.005)
         link.cut_far_ends()
-        assert first.permit.open()
+        assert first.ownership.lasts()
         await second.subscribe(topic, **events.listen("second"))
-        assert monotonic() > first.permit.until
+        assert monotonic() > first.ownership.until
         assert (await drain(second, 1))[0].offset == 3
         assert await first.poll(timeout_seconds=0.05) == []
         assert events.all == [("second", "assigned", [0])]

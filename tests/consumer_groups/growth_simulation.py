@@ -148,7 +148,7 @@ class Store:
 
 
 class Stream:
-    """The channel to one life of a member, while that has no other one."""
+    """The channel to one incarnation of a member, while that has no other one."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -159,7 +159,7 @@ class Stream:
 
 
 class Client:
-    """One life of a member."""
+    """One incarnation of a member."""
 
     def __init__(self, world: World, name: str, *, commits: bool, latest: bool) -> None:
         self.world = world

@@ -32,7 +32,7 @@ POLL_MS: Final = 20_000
 
 
 class Client:
-    """One life of a member."""
+    """One incarnation of a member."""
 
     def __init__(self, world: World, member_id: str, instance_id: str, subscription: Subscription) -> None:
         self.world = world
@@ -127,7 +127,7 @@ class Client:
             if kind == "taken":
                 world.group.taken(self.member_id, epoch, world.now)
                 return
-            held = world.group.holdings(self.member_id, epoch)
+            held = world.group.committable_partitions(self.member_id, epoch)
         except UnknownMemberError:
             assert world.is_fenced(self), "refused as no member, but it is one"
             return
@@ -309,7 +309,7 @@ class World:
         assert set(owned) == wanted, "orphans"
         for client in live:
             assert client.delivers <= self._wanted(client.subscription), "a partition that it did not subscribe to"
-            assert self.group.holdings(client.member_id, client.epoch) == client.held
+            assert self.group.committable_partitions(client.member_id, client.epoch) == client.held
             client.sent.append(("commit of old epoch", client.epoch - 1, None))
             client.send()
 

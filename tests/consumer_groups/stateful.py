@@ -47,7 +47,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.world.clients) < 5)
     @rule(number=PICK, static=st.booleans(), subscription=SUBSCRIPTIONS)
     def join(self, number: int, static: bool, subscription: Subscription) -> None:
-        """Perhaps the next life of one that was there, perhaps one too many of the same name."""
+        """Perhaps the next incarnation of one that was there, perhaps one too many of the same name."""
         world = self.world
         if static:
             client = Client(world, f"s{number}-{world.lives}", f"i{number}", subscription)

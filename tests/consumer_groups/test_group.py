@@ -119,7 +119,7 @@ def test_without_grace_a_broken_stream_frees_at_once() -> None:
     assert len(group) == 0
 
 
-def test_a_new_life_of_a_static_member_gets_its_assignment_once_the_old_one_is_away() -> None:
+def test_a_new_incarnation_of_a_static_member_gets_its_assignment_once_the_old_one_is_away() -> None:
     group = a_group()
     for number in (1, 2):
         group.join(a_join(f"m{number}", instance_id=f"i{number}"), 0.0)
@@ -140,8 +140,8 @@ def test_a_new_life_of_a_static_member_gets_its_assignment_once_the_old_one_is_a
 
 
 @pytest.mark.parametrize("place", ["instance", "member id"])
-def test_a_new_life_waits_until_the_one_before_surely_delivers_nothing_any_more(place: str) -> None:
-    """It lost its stream, and may not know it: its permit lasts for the shorter of grace and session."""
+def test_a_new_incarnation_waits_until_the_one_before_surely_delivers_nothing_any_more(place: str) -> None:
+    """It lost its stream, and may not know it: its ownership lasts for the shorter of grace and session."""
     for grace_seconds, session_ms in ((2.0, 10_000), (5.0, 3_000)):
         group = a_group(grace_seconds)
         new_id, instance_id = ("y", "i") if place == "instance" else ("x", "")
@@ -158,7 +158,7 @@ def test_a_new_life_waits_until_the_one_before_surely_delivers_nothing_any_more(
         assert [member.join.incarnation for member in group.members()] == [2]
 
 
-def test_a_new_life_need_not_wait_for_who_surely_delivers_nothing() -> None:
+def test_a_new_incarnation_need_not_wait_for_who_surely_delivers_nothing() -> None:
     def away(group: Group, *, goodbye: bool = False, holds: bool = True) -> Group:
         if not holds:
             group.topics_changed({})

@@ -63,7 +63,7 @@ def test_an_assignment_that_is_lost_on_restart_is_caught(monkeypatch: pytest.Mon
 
 def test_a_commit_that_is_accepted_from_an_old_epoch_is_caught() -> None:
     class TakesOldCommits(Group):
-        def holdings(self, member_id: str, epoch: int) -> frozenset[PartitionKey]:
+        def committable_partitions(self, member_id: str, epoch: int) -> frozenset[PartitionKey]:
             return self._connected(member_id).taken
 
     assert_caught(planted(TakesOldCommits), "commit of old epoch was accepted")

@@ -2,7 +2,7 @@
 
 After the kafka workload of Jepsen (jepsen.tests.kafka). Every value is sent once and is unlike any other, so what
 happened can be told from the values alone: each acknowledgement and each polled record places a value at an offset of
-a log. A send is `ok` (acknowledged, at a known place), `failed` (certainly not appended) or `unknown` (it may be
+a log. A send is `ok` (acknowledged, at a known offset), `failed` (certainly not appended) or `unknown` (it may be
 there).
 
 Two things are stronger here than in Jepsen: offsets have no gaps, so a skipped offset needs no witness; and the final
@@ -52,7 +52,7 @@ class Send(msgspec.Struct, eq=False):
     offset: int = -1
 
 
-class Place(NamedTuple):
+class LogRecordId(NamedTuple):
     """Where a record lies."""
 
     log: Log
@@ -66,7 +66,7 @@ class Poll(msgspec.Struct, eq=False):
     """Records that a reader was given, in their order."""
 
     process: str
-    records: list[tuple[Place, bytes]]
+    records: list[tuple[LogRecordId, bytes]]
 
 
 class Seek(msgspec.Struct, eq=False):
@@ -110,18 +110,18 @@ def check(history: Iterable[Event], final: Mapping[Log, FinalRead]) -> list[Anom
     """
     events = list(history)
     sends = [event for event in events if isinstance(event, Send)]
-    placed = _Places()
+    placed = _RecordIds()
     for send in sends:
         if send.outcome is Outcome.OK:
             assert send.log is not None
-            placed.add(send.value, Place(send.log, send.offset))
+            placed.add(send.value, LogRecordId(send.log, send.offset))
     for event in events:
         if isinstance(event, Poll):
-            for place, value in event.records:
-                placed.add(value, place, read=True)
+            for record_id, value in event.records:
+                placed.add(value, record_id, read=True)
     for log, end in final.items():
         for offset, value in end.records:
-            placed.add(value, Place(log, offset), read=True)
+            placed.add(value, LogRecordId(log, offset), read=True)
     return [
         *_gaps(final),
         *placed.anomalies(),
@@ -132,30 +132,30 @@ def check(history: Iterable[Event], final: Mapping[Log, FinalRead]) -> list[Anom
     ]
 
 
-class _Places:
-    """Every value and place that any event tells of."""
+class _RecordIds:
+    """Every value and record id that any event tells of."""
 
     def __init__(self) -> None:
-        self.of_value: defaultdict[bytes, set[Place]] = defaultdict(set)
-        self.values: defaultdict[Place, set[bytes]] = defaultdict(set)
+        self.of_value: defaultdict[bytes, set[LogRecordId]] = defaultdict(set)
+        self.values: defaultdict[LogRecordId, set[bytes]] = defaultdict(set)
         self.read: set[bytes] = set()
         """Values that a reader was given, at the end or before."""
         self.last_read: dict[Log, int] = {}
 
-    def add(self, value: bytes, place: Place, *, read: bool = False) -> None:
-        self.of_value[value].add(place)
-        self.values[place].add(value)
+    def add(self, value: bytes, record_id: LogRecordId, *, read: bool = False) -> None:
+        self.of_value[value].add(record_id)
+        self.values[record_id].add(value)
         if read:
             self.read.add(value)
-            self.last_read[place.log] = max(place.offset, self.last_read.get(place.log, -1))
+            self.last_read[record_id.log] = max(record_id.offset, self.last_read.get(record_id.log, -1))
 
     def anomalies(self) -> Iterable[Anomaly]:
-        for value, places in self.of_value.items():
-            if len(places) > 1:
-                yield Anomaly(Kind.DUPLICATE, f"{_short(value)} at {', '.join(map(str, sorted(places)))}")
-        for place, values in self.values.items():
+        for value, record_ids in self.of_value.items():
+            if len(record_ids) > 1:
+                yield Anomaly(Kind.DUPLICATE, f"{_short(value)} at {', '.join(map(str, sorted(record_ids)))}")
+        for record_id, values in self.values.items():
             if len(values) > 1:
-                yield Anomaly(Kind.CONFLICT, f"{place} is {' and '.join(map(_short, sorted(values)))}")
+                yield Anomaly(Kind.CONFLICT, f"{record_id} is {' and '.join(map(_short, sorted(values)))}")
 
 
 def _gaps(final: Mapping[Log, FinalRead]) -> Iterable[Anomaly]:
@@ -167,7 +167,7 @@ def _gaps(final: Mapping[Log, FinalRead]) -> Iterable[Anomaly]:
             expected = offset + 1
 
 
-def _wrong_reads(sends: Iterable[Send], placed: _Places) -> Iterable[Anomaly]:
+def _wrong_reads(sends: Iterable[Send], placed: _RecordIds) -> Iterable[Anomaly]:
     sent = set()
     for send in sends:
         sent.add(send.value)
@@ -177,17 +177,17 @@ def _wrong_reads(sends: Iterable[Send], placed: _Places) -> Iterable[Anomaly]:
         yield Anomaly(Kind.PHANTOM, f"{_short(value)}{_at(placed, value)}")
 
 
-def _losses(placed: _Places, final: Mapping[Log, FinalRead]) -> Iterable[Anomaly]:
+def _losses(placed: _RecordIds, final: Mapping[Log, FinalRead]) -> Iterable[Anomaly]:
     kept = {log: {value for _offset, value in end.records} for log, end in final.items()}
-    for value, places in placed.of_value.items():
-        for place in places:
-            end = final.get(place.log)
-            if end is None or place.offset < end.start_offset or value in kept[place.log]:
+    for value, record_ids in placed.of_value.items():
+        for record_id in record_ids:
+            end = final.get(record_id.log)
+            if end is None or record_id.offset < end.start_offset or value in kept[record_id.log]:
                 continue
-            if value in placed.read or place.offset < placed.last_read.get(place.log, -1):
-                yield Anomaly(Kind.LOST, f"{_short(value)} was at {place}")
+            if value in placed.read or record_id.offset < placed.last_read.get(record_id.log, -1):
+                yield Anomaly(Kind.LOST, f"{_short(value)} was at {record_id}")
             else:
-                yield Anomaly(Kind.UNSEEN, f"{_short(value)} was acknowledged at {place}")
+                yield Anomaly(Kind.UNSEEN, f"{_short(value)} was acknowledged at {record_id}")
 
 
 def _poll_order(events: Iterable[Event], final: Mapping[Log, FinalRead]) -> Iterable[Anomaly]:
@@ -210,7 +210,7 @@ def _poll_order(events: Iterable[Event], final: Mapping[Log, FinalRead]) -> Iter
                     yield Anomaly(Kind.SKIP, what)
 
 
-def _send_order(sends: Iterable[Send], placed: _Places) -> Iterable[Anomaly]:
+def _send_order(sends: Iterable[Send], placed: _RecordIds) -> Iterable[Anomaly]:
     """Whatever the outcome of a send."""
     last: dict[tuple[str, bytes, Log], Send] = {}
     last_offset: dict[tuple[str, bytes, Log], int] = {}
@@ -224,7 +224,7 @@ def _send_order(sends: Iterable[Send], placed: _Places) -> Iterable[Anomaly]:
                 last[sender], last_offset[sender] = send, offset
 
 
-def _at(placed: _Places, value: bytes) -> str:
+def _at(placed: _RecordIds, value: bytes) -> str:
     return f" at {', '.join(map(str, sorted(placed.of_value[value])))}"
 
 

@@ -32,7 +32,7 @@ from logbroker.errors import (
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.types import Durability, TopicPartition
 from logbroker.v1 import log_pb2
-from tests.crash.checker import Event, Log, Outcome, Place, Poll, Seek, Send
+from tests.crash.checker import Event, Log, LogRecordId, Outcome, Poll, Seek, Send
 
 RETAINED: Final = "retained"
 TOPICS: Final[dict[str, tuple[int, dict[str, str]]]] = {
@@ -116,7 +116,7 @@ class Sender:
     def _note(self, send: Send, delivery: Delivery) -> None:
         history = self._history
         try:
-            place = delivery.result()
+            metadata = delivery.result()
         except LogbrokerError as error:
             never_sent = isinstance(error, RequestTimeoutError) and not delivery.batch.was_uncertain
             if never_sent or isinstance(error, InvalidTimestampError):
@@ -125,7 +125,7 @@ class Sender:
                 history.troubles.append(f"{send.value[:40]!r} was refused: {error.reason}: {error}")
             history.figures[f"sends {send.outcome.value}"] += 1
         else:
-            history.told(send, Log(place.topic, place.partition, self._incarnation), place.offset)
+            history.told(send, Log(metadata.topic, metadata.partition, self._incarnation), metadata.offset)
             history.figures["sends ok"] += 1
 
 
@@ -312,7 +312,7 @@ class Load:
             self._stopping = True
             return
         if records:
-            found = [(Place(Log(each.topic, each.partition), each.offset), each.value or b"") for each in records]
+            found = [(LogRecordId(Log(each.topic, each.partition), each.offset), each.value or b"") for each in records]
             self._history.events.append(Poll(process, found))
             self._history.figures["records polled"] += len(found)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.crash.checker import Event, FinalRead, Kind, Log, Outcome, Place, Poll, Seek, Send, check
+from tests.crash.checker import Event, FinalRead, Kind, Log, LogRecordId, Outcome, Poll, Seek, Send, check
 
 LOG = Log("orders", 0)
 OTHER = Log("orders", 1)
@@ -26,7 +26,7 @@ def unknown(value: bytes, process: str = "p") -> Send:
 
 
 def poll(*records: tuple[int, bytes], process: str = "c", log: Log = LOG) -> Poll:
-    return Poll(process, [(Place(log, offset), value) for offset, value in records])
+    return Poll(process, [(LogRecordId(log, offset), value) for offset, value in records])
 
 
 def log_of(*values: bytes, start: int = 0) -> FinalRead:

@@ -55,7 +55,7 @@ class Group:
         return Member(self.api.channel, self.id, member_id, **fields)
 
     def back(self, member: Member, **fields: Any) -> Member:
-        """The same life of a member, on a new stream, with all that it holds."""
+        """The same incarnation of a member, on a new stream, with all that it holds."""
         fields = {"owned": member.held, "epoch": member.epoch, **fields}
         again = self.joining(member.member_id, incarnation=member.incarnation, **fields)
         assert again.joined().resumed

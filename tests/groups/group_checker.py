@@ -10,7 +10,7 @@ told that the partition goes. What can be proved of other members' spans:
 - A beginning and a delivery count from the moment at which the client made sure of its right: what the program had in
   hand when its process was frozen, it does late, and nothing can call that back. (It cannot commit it.)
 
-The places of records, and that each member gets offset after offset from its span's beginning on, are for the checker
+The offsets of records, and that each member gets offset after offset from its span's beginning on, are for the checker
 of the crash tests: `polls` tells it what was delivered.
 """
 
@@ -25,7 +25,7 @@ import msgspec
 
 from logbroker.types import TopicPartition
 from tests.anomalies import Anomaly
-from tests.crash.checker import Log, Place, Poll, Seek
+from tests.crash.checker import Log, LogRecordId, Poll, Seek
 from tests.groups.group_history import (
     Assigned,
     BrokerBack,
@@ -101,7 +101,7 @@ def polls(history: Iterable[Event]) -> list[Poll | Seek]:
         if isinstance(event, Assigned):
             found += [Seek(event.process, Log(*partition), offset) for partition, offset in event.positions]
         elif isinstance(event, Delivered):
-            records = [(Place(Log(*partition), offset), value) for partition, offset, value in event.records]
+            records = [(LogRecordId(Log(*partition), offset), value) for partition, offset, value in event.records]
             found.append(Poll(event.process, records))
     return found
 

@@ -40,7 +40,7 @@ def old_epochs_accepted() -> None:
     from logbroker.consumer_groups.group import Group
     from logbroker.consumer_groups.offsets import OffsetTable
 
-    _replace(Group, "holdings", lambda _: lambda self, member_id, _epoch: self.member(member_id).taken)
+    _replace(Group, "committable_partitions", lambda _: lambda self, member_id, _epoch: self.member(member_id).taken)
     _replace(OffsetTable, "stage", lambda stage: lambda self, commit, _floors, *rest: stage(self, commit, None, *rest))
 
 

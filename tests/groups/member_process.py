@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.client import Consumer
-from logbroker.client.consumer import consumer, group_reader, permit
+from logbroker.client.consumer import consumer, group_reader, ownership_deadline
 from logbroker.client.consumer.cursor import Record
 from logbroker.client.consumer.group_messages import Offsets, failures_of, topic_offsets
 from logbroker.client.consumer.member import GroupMember
@@ -87,7 +87,7 @@ class _Clock:
     def __init__(self) -> None:
         self._seen_at = 0.0
         self._is_used = True
-        for module in (consumer, group_reader, permit):
+        for module in (consumer, group_reader, ownership_deadline):
             setattr(module, "monotonic", self._look)  # noqa: B010
 
     def _look(self) -> float:
@@ -112,7 +112,7 @@ class _MemberProcess:
         self._reading: asyncio.Task[None] | None = None
         self._others: list[asyncio.Task[None]] = []
         self._held: tuple[int, int, Offsets] = (0, 0, {})
-        """The life and the epoch of the last commit that was tried, and what it was."""
+        """The losses and the epoch of the last commit that was tried, and what it was."""
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -227,7 +227,7 @@ class _MemberProcess:
             member: GroupMember, offsets: Offsets, deadline: float | None = None
         ) -> dict[TopicPartition, LogbrokerError]:
             membership = member.membership
-            self._held = (membership.life, membership.epoch, offsets)
+            self._held = (membership.losses, membership.epoch, offsets)
             with self._commit(offsets) as refused:
                 failures = await commit(member, offsets, deadline)
                 refused.update(failures)
@@ -250,13 +250,13 @@ class _MemberProcess:
             reasons = [(partition, error.reason) for partition, error in refused.items()]
             self._file.write(CommitEnded, number=number, answered=answered, refused=reasons)
 
-    async def _commit_as_zombie(self, life: int, epoch: int, offsets: Offsets) -> None:
-        """Send the commit of a life that is over to the broker, past all that the client knows."""
+    async def _commit_as_zombie(self, losses: int, epoch: int, offsets: Offsets) -> None:
+        """Send the commit of a membership that is over to the broker, past all that the client knows."""
         reader = self._consumer._group
         assert reader is not None
         member = reader.member
         deadline = monotonic() + _ZOMBIE_SECONDS
-        while member.membership.life == life or member.membership.state is not MembershipState.MEMBER:
+        while member.membership.losses == losses or member.membership.state is not MembershipState.MEMBER:
             if not offsets or monotonic() > deadline:
                 return
             await asyncio.sleep(0.01)

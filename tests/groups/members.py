@@ -161,6 +161,10 @@ class Member:
     def leave_without_waiting(self) -> None:
         self.send(leave=pb.Leave())
 
+    def half_close(self) -> None:
+        """Say that no more requests come."""
+        self._requests.put(None)
+
     def fenced(self) -> str:
         """Wait until it is told that it is fenced; returns the reason."""
         fenced = self.expect("fenced")

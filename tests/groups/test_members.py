@@ -119,7 +119,19 @@ def test_commits_before_a_goodbye_are_answered(group: Group) -> None:
     assert group.groups.offsets(group.id) == {(group.topic, 0): 5}
 
 
-def test_another_life_of_a_connected_member_is_refused(group: Group) -> None:
+def test_requests_before_the_end_of_the_requests_are_answered(group: Group) -> None:
+    member = group.member("one")
+    member.assigned()
+    for number in range(1, 11):
+        member.send_commit(group.topic, {0: number})
+    member.half_close()
+    for _ in range(10):
+        assert member.commit_refused() == {}
+    member.ends()
+    assert group.groups.offsets(group.id) == {(group.topic, 0): 10}
+
+
+def test_another_incarnation_of_a_connected_member_is_refused(group: Group) -> None:
     member = group.member("one")
     member.assigned()
     code, details = group.joining("one").refused()

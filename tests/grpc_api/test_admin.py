@@ -332,3 +332,23 @@ def test_reflection_lists_and_describes_all_services_by_its_new_and_its_old_name
         assert service.methods
         for method in service.methods:
             assert method.input_type.file.package == name.rpartition(".")[0]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "grpc.health.v1.Health/Check",
+        "grpc.health.v1.Health/Watch",
+        "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    ],
+)
+def test_the_standard_services_refuse_malformed_requests_as_ours_do(api: Api, method: str) -> None:
+    call: Any = api.channel.stream_stream(f"/{method}", request_serializer=bytes, response_deserializer=bytes)
+    with pytest.raises(grpc.RpcError) as caught:
+        list(call(iter([b"\xff\xff"]), timeout=25))
+    refused: Any = caught.value
+    assert (refused.code(), "check the client's .proto files" in refused.details()) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        True,
+    )

@@ -15,7 +15,7 @@ from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.grpc_api.status import Context
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.messages import Delivered
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import Ordering
 from logbroker.queues.model.worker_messages import ListedSession
 from logbroker.v1 import queues_pb2 as pb
@@ -78,7 +78,7 @@ async def test_what_was_being_written_when_the_stream_broke_is_the_workers_if_it
     async with broken_in_a_write(tmp_path, session, grace_seconds=DEADLINE_SECONDS) as (group, delivered):
         other = await group.connect(hello("other"))
         other.add_credit(1)
-        held = [place_of(0, delivered.offsets[0])]
+        held = [record_id_of(0, delivered.offsets[0])]
         sessions = [ListedSession(b"k", delivered.session[0])] if delivered.session is not None else []
         back = await group.connect(hello("gone", held=held, sessions=sessions))
         assert back.resumed
@@ -115,7 +115,7 @@ async def test_what_a_worker_came_back_with_it_may_fail_with(tmp_path: Path, ses
     async with stuck_in_a_write(tmp_path, session, **settings) as (group, delivered, end):
         if not is_late:
             await end()
-        held = [place_of(0, delivered.offsets[0])]
+        held = [record_id_of(0, delivered.offsets[0])]
         sessions = [ListedSession(b"k", delivered.session[0])] if delivered.session is not None else []
         back = await group.connect(hello("gone", held=held, sessions=sessions))
         assert back.resumed

@@ -22,7 +22,7 @@ from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.model.worker_messages import Hello
 from logbroker.queues.operations import LaneName
-from logbroker.queues.scan.scanner import MARK_SECONDS
+from logbroker.queues.scan.scanner import BARRIER_SECONDS
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.v1 import groups_pb2
 from tests.grpc_api.turns import Served, served
@@ -91,7 +91,7 @@ async def test_what_is_described_of_a_queue_group(
         for _ in range(10):
             meddle(group, chance)
             queue = group.queue
-            described = await described_queue(broker.broker.engine, group, Pace(), MARK_SECONDS)
+            described = await described_queue(broker.broker.engine, group, Pace(), BARRIER_SECONDS)
             counts = described.counts
             assert counts.in_flight == sum(worker.in_flight for worker in described.workers)
             assert counts.unscanned == sum(each.end - each.scanned for each in described.partitions)

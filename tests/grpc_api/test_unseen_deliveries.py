@@ -23,7 +23,7 @@ from tests.grpc_api.api import Api
 from tests.grpc_api.queue_workers import Delivery, QueueGroup, receipts, unpacked
 from tests.grpc_api.test_queues import keyed
 from tests.grpc_api.test_slow_readers import FIXED_WINDOW
-from tests.queues.groups import admit, at, new_queue, places
+from tests.queues.groups import admit, at, new_queue, record_ids
 from tests.queues.shell import DEADLINE_SECONDS, hello, shell
 from tests.waiting import until as wait_until
 
@@ -179,9 +179,9 @@ def test_the_end_of_an_excused_lease_counts_no_attempt() -> None:
     [granted] = queue.take("w", 3, at(0))
     queue.excuse("w", [(granted.first_receipt + 1, granted.first_receipt + 1)])
     queue.tick(at(10))
-    assert places(again := queue.take("w", 3, at(10))) == [1]
+    assert record_ids(again := queue.take("w", 3, at(10))) == [1]
     assert [piece.attempts for piece in again] == [[1]]
-    assert queue.held.count == 2, "the others have used up their attempts"
+    assert queue.stalled.count == 2, "the others have used up their attempts"
 
 
 class StuckClient:

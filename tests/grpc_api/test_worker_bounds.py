@@ -28,7 +28,7 @@ class Link:
     """A worker's link whose settlements are synced when the test says so, and refused at length."""
 
     def __init__(self, refusals: int) -> None:
-        self.seat = PullRequest("worker")
+        self.pull = PullRequest("worker")
         self.resumed = False
         self.reclaimed: list[Any] = []
         self.sessions: list[Any] = []
@@ -49,7 +49,7 @@ class Link:
                     [Refusal(number, number, UnknownReceiptError("?")) for number in range(self._refusals)]
                 )
 
-    def bound_handouts(self, _: object) -> None:
+    def bound_dispatches(self, _: object) -> None:
         pass
 
     def is_void(self, _: Delivered) -> bool:
@@ -100,7 +100,9 @@ def stream_of(link: Link, context: Any) -> WorkerStream:
     def no_topic(_: object) -> None:
         raise UnknownTopicError("gone")
 
-    group = SimpleNamespace(connect=connect, topic_id=b"t", settings=QueueGroupSettings(), life=1, lease_ms=30_000)
+    group = SimpleNamespace(
+        connect=connect, topic_id=b"t", settings=QueueGroupSettings(), group_epoch=1, lease_ms=30_000
+    )
     queues: Any = SimpleNamespace(group=lambda _: group)
     engine: Any = SimpleNamespace(topic_by_id=no_topic)
     return WorkerStream(queues, engine, context, ReadBudget(64 * MIB, 1.0), asyncio.Event())

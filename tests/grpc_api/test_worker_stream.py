@@ -135,7 +135,7 @@ def test_refusals_come_item_by_item_and_the_stream_goes_on(group: QueueGroup) ->
     assert refused[9, 8] == refused[7, 7 + 2**40] == "INVALID_REQUEST"
     assert refused[5, 5] == refused[6, 6] == "INVALID_REQUEST"
     assert refused[forged, forged] == refused[2**64 - 1, 2**64 - 1] == "UNKNOWN_RECEIPT"
-    assert refused[0, 0] == "LEASE_LOST", "of a life before"
+    assert refused[0, 0] == "LEASE_LOST", "of an earlier group epoch"
     assert refused[elsewhere, elsewhere] == "UNKNOWN_RECEIPT"
     assert refused[theirs.receipt, theirs.receipt] in ("NOT_HOLDER", "INVALID_REQUEST")
     assert refused[mine.receipt, mine.receipt] == "ALREADY_SETTLED", "the second time"
@@ -232,7 +232,7 @@ def test_a_worker_comes_back_in_time_and_keeps_what_it_listed(group: QueueGroup)
     back.ack(kept)
 
 
-def test_another_life_of_a_worker(group: QueueGroup) -> None:
+def test_another_incarnation_of_a_worker(group: QueueGroup) -> None:
     worker = group.worker()
     worker.take(4)
     code, details = group.joining(worker.worker_id).refused()
@@ -244,7 +244,7 @@ def test_another_life_of_a_worker(group: QueueGroup) -> None:
     assert not new.welcome().resumed
 
 
-def test_the_same_life_on_another_stream_replaces_the_first(group: QueueGroup) -> None:
+def test_the_same_incarnation_on_another_stream_replaces_the_first(group: QueueGroup) -> None:
     worker = group.worker()
     taken = worker.take(4)
     held = pb.Places(partitions=[0] * 4, offsets=[delivery.offset for delivery in taken])

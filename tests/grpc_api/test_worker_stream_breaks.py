@@ -61,7 +61,7 @@ async def test_what_was_not_written_when_the_stream_broke_did_not_fail(tmp_path:
         await client.welcomed.wait()
         client.requests.put_nowait(pb.WorkerRequest(settle=pb.Settle(correlation_id=1)))
         await client.stuck.wait()  # In the answer; deliveries are pulled meanwhile.
-        await until(lambda: group.links["gone"].seat.turn is not None)
+        await until(lambda: group.links["gone"].pull.turn is not None)
         await broker.append((b"k", b"v"))
         await until(lambda: stream._unsent is not None)
         assert group.queue.deliveries.in_flight == 1

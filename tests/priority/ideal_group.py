@@ -12,10 +12,10 @@ import msgspec
 
 from tests.priority.priority_deliveries import Rules
 from tests.priority.priority_history import Appended, Event, ReceiveBegun, Sent
-from tests.queue_storm.queue_checker import LIFE_BITS
-from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
+from tests.queue_storm.queue_checker import EPOCH_BITS
+from tests.queue_storm.queue_history import Delivery, How, RecordId, SettleBegun, SettleEnded, Taken
 
-LIFE = 1 << LIFE_BITS
+EPOCH = 1 << EPOCH_BITS
 _WORKERS = 3
 _KEYS = 4
 
@@ -46,7 +46,7 @@ class IdealGroup:
         """What waits, by key, in the order of the log."""
         self._in_flight: dict[int, tuple[Sent, float]] = {}
         """By receipt, with the end of the lease."""
-        self._receipts = LIFE - 1
+        self._receipts = EPOCH - 1
         self._workers = [_Worker(f"w{number}") for number in range(_WORKERS)]
 
     def step(self) -> None:
@@ -60,7 +60,7 @@ class IdealGroup:
         rng = self._rng
         key = f"k{rng.randrange(_KEYS)}" if rng.random() < 0.8 else ""
         partition = int(key[1:]) % 2 if key else rng.randrange(2)
-        sent = Sent(Place(partition, self._ends[partition]), key, rng.randrange(10), rng.randrange(20) * 100)
+        sent = Sent(RecordId(partition, self._ends[partition]), key, rng.randrange(10), rng.randrange(20) * 100)
         self._ends[partition] += 1
         self._unanswered.append((self._now, sent, False))
 
@@ -86,7 +86,7 @@ class IdealGroup:
             self._answer()
 
     def _lane_of(self, sent: Sent) -> object:
-        return sent.key if self._rules.by_key and sent.key else sent.place
+        return sent.key if self._rules.by_key and sent.key else sent.record_id
 
     # --- deliveries --------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class IdealGroup:
         lane = self._rng.choice(ready) if self._blind else min(ready, key=self._rank)
         self._receipts += 1
         self._in_flight[self._receipts] = (lane[0], self._now + self._rules.lease_seconds)
-        worker.given = Delivery(self._receipts, lane[0].place, lane[0].key, 1, False)
+        worker.given = Delivery(self._receipts, lane[0].record_id, lane[0].key, 1, False)
         worker.state = "handed out"
 
     def _rank(self, lane: list[Sent]) -> tuple[float, ...]:

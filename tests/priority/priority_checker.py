@@ -35,8 +35,8 @@ import msgspec
 from tests.anomalies import Anomaly
 from tests.priority.priority_deliveries import LEVELS, NEVER_AGAIN, Given, History, Rules
 from tests.priority.priority_history import Event, Sent
-from tests.queue_storm.queue_checker import LIFE_BITS
-from tests.queue_storm.queue_history import Place
+from tests.queue_storm.queue_checker import EPOCH_BITS
+from tests.queue_storm.queue_history import RecordId
 
 
 class Kind(enum.Enum):
@@ -61,7 +61,7 @@ class _Waiting(NamedTuple):
     """The record `sent` waits at this level for certain, from a moment until a receipt. Sorts as in its level."""
 
     timestamp_ms: int
-    place: Place
+    record_id: RecordId
     since: float
     until: int
     level: int
@@ -74,7 +74,7 @@ def check(events: Iterable[Event], rules: Rules) -> Report:
     report = Report([])
     handed_out: list[Given] = []
     for given in sorted(history.given.values(), key=lambda each: each.receipt):
-        if given.place not in history.sent:
+        if given.record_id not in history.sent:
             report.anomalies.append(Anomaly(Kind.UNKNOWN, _name(given)))
         else:
             handed_out.append(given)
@@ -87,56 +87,58 @@ def check(events: Iterable[Event], rules: Rules) -> Report:
 # --- what waits, and how urgent it is --------------------------------------------------------------------------------
 
 
-def _lanes_of(history: History) -> dict[Place, list[Sent]]:
+def _lanes_of(history: History) -> dict[RecordId, list[Sent]]:
     """By its record, each lane from there on. Without an order a lane is one record."""
     by_key: dict[object, list[Sent]] = defaultdict(list)
-    for place, (sent, _, _) in history.sent.items():
-        by_key[sent.key if history.rules.by_key and sent.key else place].append(sent)
-    lanes: dict[Place, list[Sent]] = {}
+    for record_id, (sent, _, _) in history.sent.items():
+        by_key[sent.key if history.rules.by_key and sent.key else record_id].append(sent)
+    lanes: dict[RecordId, list[Sent]] = {}
     for lane in by_key.values():
-        lane.sort(key=lambda sent: sent.place)
-        lanes |= {sent.place: lane[index:] for index, sent in enumerate(lane)}
+        lane.sort(key=lambda sent: sent.record_id)
+        lanes |= {sent.record_id: lane[index:] for index, sent in enumerate(lane)}
     return lanes
 
 
-def _all_waiting(history: History, handed_out: Sequence[Given], lanes: dict[Place, list[Sent]]) -> Iterator[_Waiting]:
-    deliveries: dict[Place, list[Given]] = defaultdict(list)
+def _all_waiting(
+    history: History, handed_out: Sequence[Given], lanes: dict[RecordId, list[Sent]]
+) -> Iterator[_Waiting]:
+    deliveries: dict[RecordId, list[Given]] = defaultdict(list)
     for given in handed_out:
-        deliveries[given.place].append(given)
-    head_since: dict[Place, float] = {}
+        deliveries[given.record_id].append(given)
+    head_since: dict[RecordId, float] = {}
     for lane in lanes.values():
         # Each lane is here once from each of its records on.
         if len(lane) > 1:
             head, successor = lane[:2]
-            head_since[successor.place] = min((each.acked_at for each in deliveries[head.place]), default=inf)
-    for place, (sent, _, answered_at) in history.sent.items():
-        since = max(answered_at, head_since.get(place, 0.0))
-        for given in deliveries[place]:
-            yield from _levels(history, lanes[place], sent, since, given.receipt)
+            head_since[successor.record_id] = min((each.acked_at for each in deliveries[head.record_id]), default=inf)
+    for record_id, (sent, _, answered_at) in history.sent.items():
+        since = max(answered_at, head_since.get(record_id, 0.0))
+        for given in deliveries[record_id]:
+            yield from _levels(history, lanes[record_id], sent, since, given.receipt)
             since = history.free_again(given)
-        yield from _levels(history, lanes[place], sent, since, NEVER_AGAIN)
+        yield from _levels(history, lanes[record_id], sent, since, NEVER_AGAIN)
 
 
 def _levels(history: History, lane: Sequence[Sent], head: Sent, since: float, until: int) -> Iterator[_Waiting]:
     """A head that waits, at all levels that it comes to while its successors arrive."""
     if since == inf:
         return
-    place = head.place
+    record_id = head.record_id
     risen = [(since, head.priority)]
     if history.rules.rank_by_lane:
-        risen += [(max(since, history.sent[sent.place][2]), sent.priority) for sent in lane[1:]]
+        risen += [(max(since, history.sent[sent.record_id][2]), sent.priority) for sent in lane[1:]]
     highest = -1
     for moment, level in sorted(risen, key=lambda each: (each[0], -each[1])):
         if level > highest:
             highest = level
-            yield _Waiting(head.timestamp_ms, place, moment, until, level, head)
+            yield _Waiting(head.timestamp_ms, record_id, moment, until, level, head)
 
 
 def _highest_level(history: History, lane: Sequence[Sent], given: Given) -> int:
     """As urgent as a lane may have been when its head was handed out."""
     levels = [lane[0].priority]
     if history.rules.rank_by_lane:
-        levels += [sent.priority for sent in lane if history.sent[sent.place][1] < given.seen_at]
+        levels += [sent.priority for sent in lane if history.sent[sent.record_id][1] < given.seen_at]
     return max(levels)
 
 
@@ -146,7 +148,7 @@ def _highest_level(history: History, lane: Sequence[Sent], given: Given) -> int:
 def _sweep(
     history: History,
     handed_out: Sequence[Given],
-    lanes: dict[Place, list[Sent]],
+    lanes: dict[RecordId, list[Sent]],
     waiting: Sequence[_Waiting],
     report: Report,
 ) -> None:
@@ -166,21 +168,21 @@ def _sweep(
             continue
         report.checked += any(heaps)
         lowest, highest = given.priorities
-        sent = history.sent[given.place][0]
-        level = _highest_level(history, lanes[given.place], given)
+        sent = history.sent[given.record_id][0]
+        level = _highest_level(history, lanes[given.record_id], given)
         if level < lowest or sent.priority > highest:
             report.anomalies.append(Anomaly(Kind.WRONG_BAND, f"{_name(given)}, priority {sent.priority}"))
         rank = history.rules.rank(level, sent)
         unseen = sum(
-            receipt < given.receipt and given.begun_at < end and receipt >> LIFE_BITS == given.receipt >> LIFE_BITS
+            receipt < given.receipt and given.begun_at < end and receipt >> EPOCH_BITS == given.receipt >> EPOCH_BITS
             for receipt, end in history.unseen
         )
-        overtaken: dict[Place, _Waiting] = {}
+        overtaken: dict[RecordId, _Waiting] = {}
         for heap in heaps[lowest : highest + 1]:
             for each in _more_urgent(heap, given, rank, history.rules):
                 # A lane that may have come above the band is not this worker's.
-                if highest == LEVELS - 1 or _highest_level(history, lanes[each.place], given) <= highest:
-                    overtaken[each.place] = each
+                if highest == LEVELS - 1 or _highest_level(history, lanes[each.record_id], given) <= highest:
+                    overtaken[each.record_id] = each
                 if len(overtaken) > unseen:
                     break
         if len(overtaken) > unseen:
@@ -215,12 +217,12 @@ def _more_urgent(heap: list[_Waiting], given: Given, rank: tuple[float, ...], ru
 
 
 def _name(given: Given) -> str:
-    return f"{given.place.partition}:{given.place.offset} (receipt {given.receipt}, worker {given.worker})"
+    return f"{given.record_id.partition}:{given.record_id.offset} (receipt {given.receipt}, worker {given.worker})"
 
 
 def _inversion(given: Given, sent: Sent, level: int, first: _Waiting) -> str:
     return (
         f"{_name(given)} of priority {sent.priority}, level {level}, timestamp {sent.timestamp_ms}, received from"
-        f" {given.begun_at:.6f} to {given.seen_at:.6f}; {first.place.partition}:{first.place.offset} of level"
+        f" {given.begun_at:.6f} to {given.seen_at:.6f}; {first.record_id.partition}:{first.record_id.offset} of level"
         f" {first.level}, timestamp {first.timestamp_ms} waited from {first.since:.6f} to receipt {first.until}"
     )

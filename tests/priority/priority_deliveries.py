@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from tests.priority.priority_history import Appended, BrokerBack, BrokerKilled, Event, Kept, ReceiveBegun, Sent
-from tests.queue_storm.queue_checker import LIFE_BITS
-from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
+from tests.queue_storm.queue_checker import EPOCH_BITS
+from tests.queue_storm.queue_history import Delivery, How, RecordId, SettleBegun, SettleEnded, Taken
 
 LEVELS: Final = 10
 NEVER_AGAIN: Final = 1 << 64
@@ -32,7 +32,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     def rank(self, level: int, sent: Sent) -> tuple[float, ...]:
         """The less, the more urgent."""
-        last = (sent.timestamp_ms, sent.place.partition, sent.place.offset)
+        last = (sent.timestamp_ms, sent.record_id.partition, sent.record_id.offset)
         if self.age_seconds:
             return (sent.timestamp_ms - level * self.age_seconds * 1000, -level, *last)
         return (-level, *last)
@@ -42,7 +42,7 @@ class Given(msgspec.Struct, eq=False):
     """A delivery. `begun_at` is when its receive began; -inf: a worker has it anew after a restart."""
 
     receipt: int
-    place: Place
+    record_id: RecordId
     worker: str
     begun_at: float
     seen_at: float
@@ -58,7 +58,7 @@ class History:
 
     def __init__(self, events: Iterable[Event], rules: Rules) -> None:
         self.rules = rules
-        self.sent: dict[Place, tuple[Sent, float, float]] = {}
+        self.sent: dict[RecordId, tuple[Sent, float, float]] = {}
         """When each was sent and answered."""
         self.given: dict[int, Given] = {}
         self.unseen: list[tuple[int, float]] = []
@@ -77,7 +77,7 @@ class History:
     def _read(self, event: Event) -> None:
         match event:
             case Appended():
-                self.sent |= {sent.place: (sent, event.begun_at, event.at) for sent in event.records}
+                self.sent |= {sent.record_id: (sent, event.begun_at, event.at) for sent in event.records}
             case ReceiveBegun():
                 self._open[event.process] = event
             case Taken():
@@ -103,7 +103,7 @@ class History:
     def _give(self, delivery: Delivery, worker: str, at: float, begun: ReceiveBegun | None) -> None:
         self.given[delivery.receipt] = Given(
             delivery.receipt,
-            delivery.place,
+            delivery.record_id,
             worker,
             begun.at if begun else -inf,
             at,
@@ -129,8 +129,8 @@ class History:
         seen_at = inf
         later = NEVER_AGAIN
         for receipt in sorted(self.given, reverse=True):
-            if receipt >> LIFE_BITS != later >> LIFE_BITS:
-                self._unseen_between(later >> LIFE_BITS << LIFE_BITS, later, seen_at)
+            if receipt >> EPOCH_BITS != later >> EPOCH_BITS:
+                self._unseen_between(later >> EPOCH_BITS << EPOCH_BITS, later, seen_at)
                 seen_at = inf
             else:
                 self._unseen_between(receipt + 1, later, seen_at)
@@ -138,7 +138,7 @@ class History:
             seen_at = min(seen_at, self.given[receipt].seen_at)
             later = receipt
         if later != NEVER_AGAIN:
-            self._unseen_between(later >> LIFE_BITS << LIFE_BITS, later, seen_at)
+            self._unseen_between(later >> EPOCH_BITS << EPOCH_BITS, later, seen_at)
 
     def _unseen_between(self, first: int, end: int, seen_at: float) -> None:
         if end != NEVER_AGAIN:

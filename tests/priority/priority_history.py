@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tests.history import Happening, read_events
-from tests.queue_storm.queue_history import Delivery, Place, SettleBegun, SettleEnded, Taken
+from tests.queue_storm.queue_history import Delivery, RecordId, SettleBegun, SettleEnded, Taken
 
 
 class Appended(Happening, frozen=True):
@@ -25,7 +25,7 @@ class Appended(Happening, frozen=True):
 class Sent(msgspec.Struct, frozen=True, array_like=True):
     """One record, and where it lies."""
 
-    place: Place
+    record_id: RecordId
     key: str
     priority: int
     timestamp_ms: int

@@ -31,7 +31,7 @@ from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 from logbroker.v1 import queues_pb2 as pb
 from tests.history import HistoryFile
 from tests.priority.priority_history import Appended, Kept, ReceiveBegun, Sent
-from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
+from tests.queue_storm.queue_history import Delivery, How, RecordId, SettleBegun, SettleEnded, Taken
 from tests.queue_storm.worker_process import receipt_of
 
 _MOST_AT_ONCE: Final = 50
@@ -148,8 +148,8 @@ class _Producer(_Process):
 
     async def _answer(self, sent: SentDelivery, begun_at: float, key: str, priority: int, timestamp_ms: int) -> None:
         metadata = await sent
-        place = Place(metadata.partition, metadata.offset)
-        self.file.write(Appended, begun_at=begun_at, records=[Sent(place, key, priority, timestamp_ms)])
+        record_id = RecordId(metadata.partition, metadata.offset)
+        self.file.write(Appended, begun_at=begun_at, records=[Sent(record_id, key, priority, timestamp_ms)])
 
 
 def run_worker(spec: WorkerSpec, orders: Pipe) -> None:
@@ -291,7 +291,7 @@ class _StreamWorker(_Worker):
 def _delivery(delivery: WorkerDelivery, *, redelivered: bool) -> Delivery:
     return Delivery(
         receipt_of(delivery),
-        Place(delivery.partition, delivery.offset),
+        RecordId(delivery.partition, delivery.offset),
         (delivery.key or b"").decode(),
         delivery.attempt,
         redelivered,
@@ -302,7 +302,7 @@ def _delivery_of(message: pb.Deliveries) -> Delivery:
     """The one record of a message."""
     return Delivery(
         message.first_receipt,
-        Place(message.partitions[0], message.offsets[0]),
+        RecordId(message.partitions[0], message.offsets[0]),
         message.records[0].key.decode(),
         message.attempts[0] if message.attempts else 1,
         bool(message.redelivered and message.redelivered[0]),

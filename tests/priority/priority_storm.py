@@ -25,7 +25,7 @@ from tests.priority.priority_processes import ProducerSpec, WorkerSpec, run_prod
 from tests.priority.priority_weather import GroupPlan, Weather
 from tests.queue_storm import queue_checker
 from tests.queue_storm.queue_checker import Facts
-from tests.queue_storm.queue_history import Place, SettleBegun, SettleEnded, Taken
+from tests.queue_storm.queue_history import RecordId, SettleBegun, SettleEnded, Taken
 from tests.storm import Storm
 
 TOPIC: Final = "work"
@@ -180,17 +180,17 @@ class _PriorityStorm(Storm[Weather]):
 
     def _check_promises(self, plan: GroupPlan, events: Iterable[Event]) -> list[Anomaly]:
         """What any queue group promises: nothing lost, leases, order by key."""
-        lanes: dict[str, list[Place]] = defaultdict(list)
+        lanes: dict[str, list[RecordId]] = defaultdict(list)
         seen: list[Taken | SettleBegun | SettleEnded] = []
         for event in events:
             match event:
                 case Appended():
                     for sent in event.records:
-                        lanes[sent.key if plan.ordering == "key" else ""].append(sent.place)
+                        lanes[sent.key if plan.ordering == "key" else ""].append(sent.record_id)
                 case Kept():
                     seen.append(Taken(process=event.process, at=event.at, deliveries=[event.delivery]))
                 case Taken() | SettleBegun() | SettleEnded():
                     seen.append(event)
-        for places in lanes.values():
-            places.sort()
+        for record_ids in lanes.values():
+            record_ids.sort()
         return queue_checker.check(seen, Facts(lanes=lanes, max_attempts=1000, ended=not self._troubles))

@@ -47,9 +47,9 @@ async def test_records_come_in_the_order_of_their_ranks(address: str, priority: 
             sent = await producer.send(
                 topic, b"", partition=number % partitions, priority=level, timestamp_ms=timestamp_ms
             )
-            place = ((await sent).partition, (await sent).offset)
+            record_id = ((await sent).partition, (await sent).offset)
             key = -level if priority == "strict" else timestamp_ms - level * AGE_SECONDS * 1000
-            ranks[place] = (key, -level, timestamp_ms, *place)
+            ranks[record_id] = (key, -level, timestamp_ms, *record_id)
     async with QueueAdmin(address) as admin:
         age_seconds = AGE_SECONDS if priority == "ageing" else None
         settings = QueueSettings(ordering="none", priority=priority, age_seconds=age_seconds)

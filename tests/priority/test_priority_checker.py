@@ -18,8 +18,8 @@ from tests.priority.priority_history import (
     ReceiveBegun,
     Sent,
 )
-from tests.queue_storm.queue_checker import LIFE_BITS
-from tests.queue_storm.queue_history import Delivery, How, Place, SettleBegun, SettleEnded, Taken
+from tests.queue_storm.queue_checker import EPOCH_BITS
+from tests.queue_storm.queue_history import Delivery, How, RecordId, SettleBegun, SettleEnded, Taken
 
 STRICT = Rules(lease_seconds=1000)
 BY_KEY = Rules(lease_seconds=1000, by_key=True)
@@ -27,7 +27,7 @@ BY_HEAD = Rules(lease_seconds=1000, by_key=True, rank_by_lane=False)
 AGEING = Rules(lease_seconds=1000, age_seconds=1.0)
 
 
-RESTARTED = 1 << LIFE_BITS
+RESTARTED = 1 << EPOCH_BITS
 """What receipts are larger by after a restart."""
 
 
@@ -46,7 +46,7 @@ class Story:
         """Records of these priorities, answered all at once."""
         records = []
         for priority in priorities:
-            records.append(Sent(Place(0, len(self._priorities)), key, priority, at_ms))
+            records.append(Sent(RecordId(0, len(self._priorities)), key, priority, at_ms))
             self._priorities.append(priority)
         begun = self._at() if begun_at is None else begun_at
         self.events.append(Appended(process="p", at=self._at(), begun_at=begun, records=records))
@@ -57,7 +57,7 @@ class Story:
         return self
 
     def given(self, receipt: int, offset: int, worker: str = "w") -> Story:
-        delivery = Delivery(RESTARTED + receipt - 1, Place(0, offset), "", 1, False)
+        delivery = Delivery(RESTARTED + receipt - 1, RecordId(0, offset), "", 1, False)
         self.events.append(Taken(process=worker, at=self._at(), deliveries=[delivery]))
         return self
 

@@ -12,7 +12,7 @@ from tests.queue_storm.queue_checker import Facts
 from tests.queue_storm.queue_history import (
     Event,
     How,
-    Place,
+    RecordId,
     SessionEnded,
     SessionOpened,
     SettleBegun,
@@ -28,17 +28,17 @@ DEAD = "dead"
 async def facts_of(admin: Admin, address: str, weather: Weather, *, ended: bool) -> Facts:
     """Read what the broker has in the end; `ended`: whether everything is finished."""
     generations = (await admin.describe_topic(TOPIC)).generations
-    lanes: dict[str, list[Place]] = defaultdict(list)
+    lanes: dict[str, list[RecordId]] = defaultdict(list)
     for record in await _read(address, TOPIC):
-        lanes[(record.key or b"").decode()].append(Place(record.partition, record.offset))
-    for places in lanes.values():
-        places.sort(key=lambda place: (_generation_of(place, generations), place))
-    dead: dict[Place, list[int]] = defaultdict(list)
+        lanes[(record.key or b"").decode()].append(RecordId(record.partition, record.offset))
+    for record_ids in lanes.values():
+        record_ids.sort(key=lambda record_id: (_generation_of(record_id, generations), record_id))
+    dead: dict[RecordId, list[int]] = defaultdict(list)
     if weather.on_exhausted == "dead-letter":
         for record in await _read(address, DEAD):
             names = (ORIGIN_PARTITION, ORIGIN_OFFSET, ATTEMPTS)
             partition, offset, attempts = (int(header_value(record.headers, name) or -1) for name in names)
-            dead[Place(partition, offset)].append(attempts)
+            dead[RecordId(partition, offset)].append(attempts)
     return Facts(
         lanes=lanes,
         dead=dead,
@@ -54,14 +54,14 @@ async def _read(address: str, topic: str) -> list[Record]:
         return [record async for record in consumer.until_end()]
 
 
-def _generation_of(place: Place, generations: tuple[TopicGeneration, ...]) -> int:
+def _generation_of(record_id: RecordId, generations: tuple[TopicGeneration, ...]) -> int:
     """Return the generation of the topic in which a record was written."""
     found = 0
     for number, generation in enumerate(generations):
         starts = generation.start_offsets
-        if place.partition < generation.partitions:
-            begun = starts[place.partition] if place.partition < len(starts) else 0
-            if place.offset >= begun:
+        if record_id.partition < generation.partitions:
+            begun = starts[record_id.partition] if record_id.partition < len(starts) else 0
+            if record_id.offset >= begun:
                 found = number
     return found
 

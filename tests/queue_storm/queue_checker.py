@@ -7,7 +7,7 @@ receipt was handed out when the other was over: settled, lost or given back. Wha
   in hand before it even said so proves that both were in flight, or that a settlement was accepted too late.
 - A record that was acknowledged, and that was answered, is handed out under no larger receipt, ever.
 - A lane's record is first handed out when those before it are finished: then their acknowledgement was at least begun,
-  or they are dead letters. An acknowledgement without an answer may be lost with the broker's life; within one life
+  or they are dead letters. An acknowledgement without an answer may be lost with the group epoch; within one
   nothing comes again once a successor was handed out.
 
 Times only prove that something came too early: a program sees a delivery after it was handed out, so what it saw before
@@ -30,15 +30,15 @@ from tests.queue_storm.queue_history import (
     Delivery,
     Event,
     How,
-    Place,
+    RecordId,
     ResumeBegun,
     SettleBegun,
     SettleEnded,
     Taken,
 )
 
-LIFE_BITS: Final = 20
-"""`receipt >> LIFE_BITS` tells the life of the queue group in which it was handed out, as no storm hands out a million
+EPOCH_BITS: Final = 20
+"""`receipt >> EPOCH_BITS` tells the group epoch in which it was handed out, as no storm hands out a million
 records in one."""
 
 
@@ -66,9 +66,9 @@ class Kind(enum.Enum):
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known beside the history, once all is quiet."""
 
-    lanes: Mapping[str, Sequence[Place]]
+    lanes: Mapping[str, Sequence[RecordId]]
     """By ordering key, all its records in their order; "": those without, in any order."""
-    dead: Mapping[Place, Sequence[int]] = msgspec.field(default_factory=dict)
+    dead: Mapping[RecordId, Sequence[int]] = msgspec.field(default_factory=dict)
     """The dead letters of each record: what each says of the attempts that failed."""
     max_attempts: int
     set_aside: bool = False
@@ -97,8 +97,8 @@ class _Given(msgspec.Struct, eq=False):
     settlements: list[_Settlement]
 
     def __str__(self) -> str:
-        place = self.delivery.place
-        return f"{place.partition}:{place.offset} (receipt {self.delivery.receipt}, key {self.delivery.key!r})"
+        record_id = self.delivery.record_id
+        return f"{record_id.partition}:{record_id.offset} (receipt {self.delivery.receipt}, key {self.delivery.key!r})"
 
     def accepted(self, *how: How) -> _Settlement | None:
         return next((each for each in self.settlements if each.accepted and each.how in how), None)
@@ -109,8 +109,8 @@ class _Given(msgspec.Struct, eq=False):
         )
 
     @property
-    def life(self) -> int:
-        return self.delivery.receipt >> LIFE_BITS
+    def group_epoch(self) -> int:
+        return self.delivery.receipt >> EPOCH_BITS
 
 
 def check(history: Iterable[Event], facts: Facts) -> list[Anomaly]:
@@ -119,21 +119,23 @@ def check(history: Iterable[Event], facts: Facts) -> list[Anomaly]:
     At the end the workers were given the time to finish everything.
     """
     given, resumes = _read(history)
-    by_place: dict[Place, list[_Given]] = defaultdict(list)
+    by_record_id: dict[RecordId, list[_Given]] = defaultdict(list)
     for each in sorted(given.values(), key=lambda one: one.delivery.receipt):
-        by_place[each.delivery.place].append(each)
+        by_record_id[each.delivery.record_id].append(each)
     anomalies: list[Anomaly] = []
-    known: set[Place] = set()
-    for key, places in facts.lanes.items():
-        known.update(places)
-        lane = [by_place.get(place, []) for place in places]
-        for place, deliveries in zip(places, lane, strict=True):
-            anomalies += _of_record(place, deliveries, facts)
+    known: set[RecordId] = set()
+    for key, record_ids in facts.lanes.items():
+        known.update(record_ids)
+        lane = [by_record_id.get(record_id, []) for record_id in record_ids]
+        for record_id, deliveries in zip(record_ids, lane, strict=True):
+            anomalies += _of_record(record_id, deliveries, facts)
         if key:
-            anomalies += _order(lane, places, facts)
+            anomalies += _order(lane, record_ids, facts)
             anomalies += _of_lane(lane, resumes.get(key, []), facts)
     anomalies += (
-        Anomaly(Kind.UNKNOWN, f"{deliveries[0]}") for place, deliveries in by_place.items() if place not in known
+        Anomaly(Kind.UNKNOWN, f"{deliveries[0]}")
+        for record_id, deliveries in by_record_id.items()
+        if record_id not in known
     )
     return anomalies
 
@@ -166,7 +168,7 @@ def _read(history: Iterable[Event]) -> tuple[dict[int, _Given], dict[str, list[f
     return given, resumes
 
 
-def _of_record(place: Place, deliveries: Sequence[_Given], facts: Facts) -> Iterator[Anomaly]:
+def _of_record(record_id: RecordId, deliveries: Sequence[_Given], facts: Facts) -> Iterator[Anomaly]:
     """What is wrong with the deliveries of one record, in the order of their receipts."""
     failures = 0
     settled: _Given | None = None
@@ -186,27 +188,27 @@ def _of_record(place: Place, deliveries: Sequence[_Given], facts: Facts) -> Iter
         if each.accepted(*How):
             settled = each
     acked = [each for each in deliveries if each.acked_before(float("inf"))]
-    dead = facts.dead.get(place, ())
+    dead = facts.dead.get(record_id, ())
     if facts.ended and not acked and not dead:
-        yield Anomaly(Kind.LOST, f"{place.partition}:{place.offset}, handed out {len(deliveries)} times")
+        yield Anomaly(Kind.LOST, f"{record_id.partition}:{record_id.offset}, handed out {len(deliveries)} times")
     if len(dead) > 1:
-        yield Anomaly(Kind.DEAD_TWICE, f"{place.partition}:{place.offset}, {len(dead)} times")
+        yield Anomaly(Kind.DEAD_TWICE, f"{record_id.partition}:{record_id.offset}, {len(dead)} times")
     if dead and any(each.accepted(How.ACK) for each in acked):
-        yield Anomaly(Kind.DEAD_WRONGLY, f"{place.partition}:{place.offset} was acknowledged")
+        yield Anomaly(Kind.DEAD_WRONGLY, f"{record_id.partition}:{record_id.offset} was acknowledged")
     if any(attempts < max(failures, facts.max_attempts) for attempts in dead):
-        yield Anomaly(Kind.DEAD_WRONGLY, f"{place.partition}:{place.offset} was tried {dead} times")
+        yield Anomaly(Kind.DEAD_WRONGLY, f"{record_id.partition}:{record_id.offset} was tried {dead} times")
 
 
-def _order(lane: Sequence[Sequence[_Given]], places: Sequence[Place], facts: Facts) -> Iterator[Anomaly]:
+def _order(lane: Sequence[Sequence[_Given]], record_ids: Sequence[RecordId], facts: Facts) -> Iterator[Anomaly]:
     """Whether each record was first handed out when the one before it was finished."""
-    for place, before, after in zip(places, lane, lane[1:], strict=False):
+    for record_id, before, after in zip(record_ids, lane, lane[1:], strict=False):
         if not after:
             continue
         first = after[0]
-        if not facts.dead.get(place) and not any(each.acked_before(first.seen_at) for each in before):
-            yield Anomaly(Kind.OUT_OF_ORDER, f"{first}, before {place.partition}:{place.offset} was finished")
+        if not facts.dead.get(record_id) and not any(each.acked_before(first.seen_at) for each in before):
+            yield Anomaly(Kind.OUT_OF_ORDER, f"{first}, before {record_id.partition}:{record_id.offset} was finished")
         for each in before:
-            if each.delivery.receipt > first.delivery.receipt and each.life == first.life:
+            if each.delivery.receipt > first.delivery.receipt and each.group_epoch == first.group_epoch:
                 yield Anomaly(Kind.CAME_AGAIN, f"{each}, after {first}")
 
 
@@ -219,7 +221,7 @@ def _of_lane(lane: Sequence[Sequence[_Given]], resumes: Sequence[float], facts: 
             continue
         # Inside a session several are in flight.
         in_one_session = each.delivery.token and each.delivery.token == following.delivery.token
-        other = following.delivery.place != each.delivery.place
+        other = following.delivery.record_id != each.delivery.record_id
         if other and not in_one_session and following.seen_at < end.begun_at:
             yield Anomaly(Kind.TWO_IN_FLIGHT, f"{following}, before the {end.how.value} of {each}")
         if end.how is not How.NACK:

@@ -1,7 +1,7 @@
 """What the workers of a queue group did, as they wrote it down: one file per process, one JSON line per event.
 
-`at` is the machine's monotonic clock, which all its processes share. Receipts count up over the life of the broker and
-from one life to the next, so they say in which order records were handed out, whoever saw them first.
+`at` is the machine's monotonic clock, which all its processes share. Receipts count up over a group epoch and
+from one to the next, so they say in which order records were handed out, whoever saw them first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from tests.history import Happening, read_events
 
 
-class Place(NamedTuple):
+class RecordId(NamedTuple):
     """A record of the topic that the queue group works on."""
 
     partition: int
@@ -35,7 +35,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
     """One record in the hands of a program."""
 
     receipt: int
-    place: Place
+    record_id: RecordId
     key: str
     attempt: int
     redelivered: bool

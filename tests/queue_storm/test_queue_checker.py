@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from tests.history import HistoryFile
-from tests.queue_storm.queue_checker import LIFE_BITS, Facts, Kind, check
+from tests.queue_storm.queue_checker import EPOCH_BITS, Facts, Kind, check
 from tests.queue_storm.queue_history import (
     Delivery,
     Event,
     How,
-    Place,
+    RecordId,
     ResumeBegun,
     SettleBegun,
     SettleEnded,
@@ -22,8 +22,8 @@ from tests.queue_storm.queue_history import (
     read_histories,
 )
 
-FIRST, SECOND, THIRD = (Place(0, offset) for offset in range(3))
-RESTART = 1 << LIFE_BITS
+FIRST, SECOND, THIRD = (RecordId(0, offset) for offset in range(3))
+RESTART = 1 << EPOCH_BITS
 
 
 class Story:
@@ -37,9 +37,9 @@ class Story:
         return float(len(self.events))
 
     def taken(
-        self, receipt: int, place: Place, *, attempt: int = 1, redelivered: bool = False, token: int = 0
+        self, receipt: int, record_id: RecordId, *, attempt: int = 1, redelivered: bool = False, token: int = 0
     ) -> Story:
-        delivery = Delivery(receipt, place, "k", attempt, redelivered, token)
+        delivery = Delivery(receipt, record_id, "k", attempt, redelivered, token)
         self.events.append(Taken(process=f"w{receipt}", at=self._at(), deliveries=[delivery]))
         return self
 
@@ -60,18 +60,18 @@ class Story:
     def settled(self, receipt: int, how: How = How.ACK, *, delay: float = 0.0) -> Story:
         return self.begun(receipt, how, delay=delay).ended(receipt)
 
-    def done(self, receipt: int, place: Place, **fields: bool) -> Story:
-        return self.taken(receipt, place, **fields).settled(receipt)
+    def done(self, receipt: int, record_id: RecordId, **fields: bool) -> Story:
+        return self.taken(receipt, record_id, **fields).settled(receipt)
 
     def resumed(self) -> Story:
         self.events.append(ResumeBegun(process="operator", at=self._at(), key="k"))
         return self
 
     def kinds(
-        self, *, dead: tuple[Place, ...] = (), attempts: int = 3, set_aside: bool = False, records: int = 3
+        self, *, dead: tuple[RecordId, ...] = (), attempts: int = 3, set_aside: bool = False, records: int = 3
     ) -> set[enum.Enum]:
-        lane = [Place(0, offset) for offset in range(records)]
-        letters = {place: [attempts] * dead.count(place) for place in dead}
+        lane = [RecordId(0, offset) for offset in range(records)]
+        letters = {record_id: [attempts] * dead.count(record_id) for record_id in dead}
         facts = Facts(lanes={"k": lane}, dead=letters, max_attempts=3, set_aside=set_aside)
         return {anomaly.kind for anomaly in check(self.events, facts)}
 
@@ -118,8 +118,8 @@ def test_a_lane_that_is_set_aside_goes_on_when_it_is_resumed() -> None:
 
 def test_several_of_one_session_may_be_in_flight() -> None:
     story = Story()
-    for receipt, place in enumerate((FIRST, SECOND, THIRD), 1):
-        story.taken(receipt, place, token=7)
+    for receipt, record_id in enumerate((FIRST, SECOND, THIRD), 1):
+        story.taken(receipt, record_id, token=7)
     # They are handed out before the one before is finished: such lanes are only looked at for what is in flight.
     assert Kind.TWO_IN_FLIGHT not in story.settled(1).settled(2).settled(3).kinds()
 

@@ -30,7 +30,7 @@ from tests.history import HistoryFile
 from tests.queue_storm.queue_history import (
     Delivery,
     How,
-    Place,
+    RecordId,
     SessionBegun,
     SessionEnded,
     SessionOpened,
@@ -208,7 +208,7 @@ class _WorkerProcess:
     def _note(self, delivery: WorkerDelivery, session: Session | None, *, redelivered: bool) -> None:
         noted = Delivery(
             receipt=receipt_of(delivery),
-            place=Place(delivery.partition, delivery.offset),
+            record_id=RecordId(delivery.partition, delivery.offset),
             key=(delivery.key or b"").decode(),
             attempt=delivery.attempt,
             redelivered=redelivered,

@@ -35,8 +35,8 @@ def admit(
     queue.admit(partition, 1, range(start, end), end, keys, (), at(seconds))
 
 
-def places(granted: Sequence[Granted]) -> list[int]:
-    return [place for piece in granted for place in piece.places]
+def record_ids(granted: Sequence[Granted]) -> list[int]:
+    return [record_id for piece in granted for record_id in piece.record_ids]
 
 
 def receipts(granted: Sequence[Granted]) -> list[int]:
@@ -68,7 +68,7 @@ def keep(outputs: Outputs, rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
 
 
 def restart(rows: Mapping[bytes, bytes], end: int) -> Queue:
-    """Another life of a queue over one partition."""
+    """Another group epoch of a queue over one partition."""
     queue = load_queue(rows, {0: end}, random=lambda: 0.0, route=lambda key: 0)
     queue.begin_generation(1, ())
     return queue

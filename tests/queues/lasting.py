@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from logbroker.queues.model.messages import DeadLetter, LetterProducer
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 
 
 @dataclass
@@ -54,7 +54,7 @@ class DeadTopic:
 
     def __init__(self) -> None:
         self.batches: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        """Places and sequences of letters, by partition and producer id."""
+        """Record ids and sequences of letters, by partition and producer id."""
         self.there: set[int] = set()
         """Records whose letters are there since they were last to be done."""
         self.rows: dict[int, LetterProducer] = {}
@@ -66,12 +66,14 @@ class DeadTopic:
         batches = self.batches[letter.partition, producer.producer_id]
         sequence = letter.sequence - producer.base
         if sequence == len(batches):
-            assert letter.place not in self.there, "a letter is there twice"
-            self.there.add(letter.place)
-            batches.append((letter.place, letter.sequence))
+            assert letter.record_id not in self.there, "a letter is there twice"
+            self.there.add(letter.record_id)
+            batches.append((letter.record_id, letter.sequence))
             return True
         if 0 <= sequence < len(batches) and sequence >= len(batches) - 5:
-            assert batches[sequence] == (letter.place, letter.sequence), "another record under a sequence that is taken"
+            assert batches[sequence] == (letter.record_id, letter.sequence), (
+                "another record under a sequence that is taken"
+            )
             return True
         return False
 
@@ -100,14 +102,14 @@ class Log:
     def append(self, key: bytes | None, gap: int, not_before_ms: int) -> None:
         partition = 0 if key is None else self.partition_of(key)
         self.ends[partition] += gap
-        place = place_of(partition, self.ends[partition])
+        record_id = record_id_of(partition, self.ends[partition])
         self.ends[partition] += 1
-        self.keys[place] = key
+        self.keys[record_id] = key
         number = len(self.order)
-        self.ranks[place] = number * 7 % 10, number * 37 % 50
-        self.order.append(place)
+        self.ranks[record_id] = number * 7 % 10, number * 37 % 50
+        self.order.append(record_id)
         if not_before_ms:
-            self.not_before[place] = not_before_ms
+            self.not_before[record_id] = not_before_ms
 
     def grow(self) -> None:
         self.growths.append(tuple(self.ends))

@@ -1,4 +1,4 @@
-"""The plain model of what a queue must do: sets and dicts of places, and nothing else.
+"""The plain model of what a queue must do: sets and dicts of record ids, and nothing else.
 
 It says which records must be ready now, what each settlement must be answered, and what a crash must have kept. It is
 told only what happens, never what the queue thinks.
@@ -25,14 +25,14 @@ Unit = bytes | int
 
 
 class Model(Log):
-    """What is known of all lives of a queue, and of the present one."""
+    """What is known of all epochs of a queue, and of the present one."""
 
     def __init__(self, settings: QueueGroupSettings, partitions: int) -> None:
         super().__init__(partitions)
         self.settings = settings
         self.seconds = 0.0
         self.wall_offset_ms = WALL_MS
-        self.lives = 0
+        self.epochs = 0
         self.rescanned = False
         """By a change of the ordering, after which the queue may mark needlessly."""
         self.durable = Durable()
@@ -42,11 +42,11 @@ class Model(Log):
         self.begin_model()
 
     def begin_model(self) -> None:
-        """Begin a life with what the one before left durable."""
-        self.lives += 1
+        """Begin a group epoch with what the one before left durable."""
+        self.epochs += 1
         self.state = self.durable.copy()
         self.in_flight: dict[int, tuple[int, str, float]] = {}
-        """Place, worker and deadline, by receipt."""
+        """Record id, worker and deadline, by receipt."""
         self.issued: dict[int, str] = {}
         """Who was handed what."""
         self.lost: set[int] = set()
@@ -70,18 +70,18 @@ class Model(Log):
 
     # --- what must be ------------------------------------------------------------------------------------------------
 
-    def unit(self, place: int) -> Unit:
+    def unit(self, record_id: int) -> Unit:
         if self.settings.ordering is Ordering.SINGLE:
             return b""
-        key = self.keys[place]
-        return place if key is None or self.settings.ordering is Ordering.NONE else key
+        key = self.keys[record_id]
+        return record_id if key is None or self.settings.ordering is Ordering.NONE else key
 
     def heads(self) -> dict[Unit, int]:
         """The first record of each unit that is admitted and not done."""
         heads: dict[Unit, int] = {}
-        for place in self.order:
-            if place in self.admitted and place not in self.state.done:
-                heads.setdefault(self.unit(place), place)
+        for record_id in self.order:
+            if record_id in self.admitted and record_id not in self.state.done:
+                heads.setdefault(self.unit(record_id), record_id)
         return heads
 
     def ready(self) -> set[int]:
@@ -89,23 +89,23 @@ class Model(Log):
             return set()
         self.park_heads()
         return {
-            place
-            for unit, place in self.heads().items()
-            if not self.is_busy(place) and not self.stands(unit, place) and unit not in self.holds
+            record_id
+            for unit, record_id in self.heads().items()
+            if not self.is_busy(record_id) and not self.stands(unit, record_id) and unit not in self.holds
         }
 
     def in_line(self, ready: set[int]) -> list[int]:
         """The records that are ready in the order of a group with priorities."""
 
-        def key(place: int) -> tuple[float, int, int, int]:
-            unit, (priority, timestamp_ms) = self.unit(place), self.ranks[place]
+        def key(record_id: int) -> tuple[float, int, int, int]:
+            unit, (priority, timestamp_ms) = self.unit(record_id), self.ranks[record_id]
             if self.settings.priority_rank is PriorityRank.LANE:
                 waiting = self.admitted - self.state.done
                 priority = max(self.ranks[other][0] for other in waiting if self.unit(other) == unit)
             aged = 0.0
             if self.settings.priority is Priority.AGEING:
                 aged = timestamp_ms - priority * self.settings.age_seconds * 1000
-            return aged, -priority, timestamp_ms, place
+            return aged, -priority, timestamp_ms, record_id
 
         return sorted(ready, key=key)
 
@@ -117,28 +117,29 @@ class Model(Log):
             self.rescanned and self.settings.on_exhausted is OnExhausted.DEAD_LETTER
         )
 
-    def is_busy(self, place: int) -> bool:
-        return any(other == place for other, _, _ in self.in_flight.values())
+    def is_busy(self, record_id: int) -> bool:
+        return any(other == record_id for other, _, _ in self.in_flight.values())
 
-    def stands(self, unit: Unit, place: int) -> bool:
+    def stands(self, unit: Unit, record_id: int) -> bool:
         """Whether a head is held."""
-        return unit in self.state.parked or place in self.state.stands or self.due(place) > self.seconds
+        return unit in self.state.parked or record_id in self.state.stands or self.due(record_id) > self.seconds
 
     def park_heads(self) -> None:
         """A record that failed in a session, or before a start, parks its lane as soon as it is the head."""
-        for unit, place in self.heads().items():
-            if isinstance(unit, bytes) and self.state.stands.get(place) == "park" and not self.is_busy(place):
-                del self.state.stands[place]
-                self.state.parked[unit] = place
+        for unit, record_id in self.heads().items():
+            if isinstance(unit, bytes) and self.state.stands.get(record_id) == "park" and not self.is_busy(record_id):
+                del self.state.stands[record_id]
+                self.state.parked[unit] = record_id
 
-    def due(self, place: int) -> float:
-        """The moment until which a head waits; where it was met for the first time in this life, its stored delay."""
-        if place not in self.waits:
+    def due(self, record_id: int) -> float:
+        """The moment until which a head waits; where it was met for the first time in this group epoch, its stored
+        delay."""
+        if record_id not in self.waits:
             wall_ms = self.now.wall_ms
-            delay_ms, due_ms = self.state.delays.get(place, (0, 0))
-            wait_ms = max(min(delay_ms, due_ms - wall_ms), self.not_before.get(place, 0) - wall_ms)
-            self.waits[place] = self.seconds + max(0, wait_ms) / 1000
-        return self.waits[place]
+            delay_ms, due_ms = self.state.delays.get(record_id, (0, 0))
+            wait_ms = max(min(delay_ms, due_ms - wall_ms), self.not_before.get(record_id, 0) - wall_ms)
+            self.waits[record_id] = self.seconds + max(0, wait_ms) / 1000
+        return self.waits[record_id]
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -156,18 +157,18 @@ class Model(Log):
                 self.lose_all(worker, failed=True)
 
     def lose(self, receipt: int, *, failed: bool) -> None:
-        place, _, _ = self.in_flight.pop(receipt)
+        record_id, _, _ = self.in_flight.pop(receipt)
         self.lost.add(receipt)
         if failed:
-            self.fail(place, None)
+            self.fail(record_id, None)
 
     def end_session(self, key: bytes, *, failed: bool) -> None:
         """What is in flight comes back; only the first of it has failed."""
         for number, receipt in enumerate(self.holds.pop(key).receipts):
-            place, _, _ = self.in_flight.pop(receipt)
+            record_id, _, _ = self.in_flight.pop(receipt)
             self.stale.add(receipt)
             if failed and not number:
-                self.fail(place, None)
+                self.fail(record_id, None)
 
     def lose_all(self, worker: str, *, failed: bool) -> None:
         for key, hold in list(self.holds.items()):
@@ -177,29 +178,29 @@ class Model(Log):
             if holder == worker:
                 self.lose(receipt, failed=failed)
 
-    def fail(self, place: int, delay_seconds: float | None) -> None:
+    def fail(self, record_id: int, delay_seconds: float | None) -> None:
         state, settings = self.state, self.settings
-        self.touched.add(place)
-        count = state.failures[place] = state.failures.get(place, 0) + 1
-        unit = self.unit(place)
+        self.touched.add(record_id)
+        count = state.failures[record_id] = state.failures.get(record_id, 0) + 1
+        unit = self.unit(record_id)
         if count < settings.max_attempts:
             if delay_seconds is None:
                 growth = settings.backoff_factor ** (count - 1)
                 delay_seconds = min(settings.backoff_cap_seconds, settings.backoff_initial_seconds * growth)
-            self.waits[place] = self.seconds + delay_seconds
-            state.delays[place] = int(delay_seconds * 1000), self.now.wall_ms + int(delay_seconds * 1000)
+            self.waits[record_id] = self.seconds + delay_seconds
+            state.delays[record_id] = int(delay_seconds * 1000), self.now.wall_ms + int(delay_seconds * 1000)
         elif settings.on_exhausted is OnExhausted.PARK and isinstance(unit, bytes) and unit not in self.holds:
-            state.parked[unit] = place
+            state.parked[unit] = record_id
         else:
-            state.stands[place] = settings.on_exhausted.value
+            state.stands[record_id] = settings.on_exhausted.value
 
-    def finish(self, place: int) -> None:
-        self.state.done.add(place)
-        self.forget(place)
+    def finish(self, record_id: int) -> None:
+        self.state.done.add(record_id)
+        self.forget(record_id)
 
-    def forget(self, place: int) -> None:
+    def forget(self, record_id: int) -> None:
         for kept in (self.state.failures, self.state.delays, self.state.stands):
-            kept.pop(place, None)
+            kept.pop(record_id, None)
 
     def settle_in_session(self, key: bytes, receipt: int, how: str, last: int, delay_seconds: float | None) -> None:
         hold = self.holds[key]
@@ -207,16 +208,16 @@ class Model(Log):
         if how == "extend":
             return
         back = [later for later in hold.receipts if later >= receipt] if how in ("nack", "release") else [receipt]
-        places = [self.in_flight.pop(later)[0] for later in back]
+        record_ids = [self.in_flight.pop(later)[0] for later in back]
         hold.receipts = [kept for kept in hold.receipts if kept not in back]
         if how == "ack":
             self.settled.add(receipt)
-            self.finish(places[0])
+            self.finish(record_ids[0])
             return
         self.returned.update(later for later in back if later <= last)
         self.lost.update(later for later in back if later > last)
         if how == "nack":
-            self.fail(places[0], delay_seconds)
+            self.fail(record_ids[0], delay_seconds)
 
     def prolong(self, key: bytes, seconds: float | None = None) -> None:
         hold = self.holds[key]
@@ -227,7 +228,7 @@ class Model(Log):
     @property
     def repeats_may_be_marked(self) -> bool:
         """Whether the queue may mark needlessly: only after a start, or another scan."""
-        return self.lives > 1 or self.rescanned
+        return self.epochs > 1 or self.rescanned
 
     def expected_errors(self, worker: str, receipt: int) -> tuple[type[LogbrokerError], ...]:
         if receipt in self.in_flight:
@@ -236,7 +237,7 @@ class Model(Log):
             return (StaleSessionError,)
         if receipt in self.returned:
             return (LeaseLostError, AlreadySettledError, NotHolderError)
-        if receipt >> COUNTER_BITS < self.lives or receipt in self.lost:
+        if receipt >> COUNTER_BITS < self.epochs or receipt in self.lost:
             return (LeaseLostError,)
         if receipt not in self.settled:
             return (UnknownReceiptError,)

@@ -12,7 +12,7 @@ from logbroker.queues.model.settings import PriorityRank
 class ModelRecord:
     """One record; the key None is a lane of its own."""
 
-    place: int
+    record_id: int
     key: bytes | None
     priority: int
     timestamp_ms: int
@@ -34,7 +34,7 @@ class ModelLane:
 
     def order(self, rank: PriorityRank) -> tuple[int, int, int]:
         """The least goes first, in strict order."""
-        return -self.level(rank), self.head.timestamp_ms, self.head.place
+        return -self.level(rank), self.head.timestamp_ms, self.head.record_id
 
 
 def strict_order(ready: Iterable[ModelLane], rank: PriorityRank, levels: range = range(10)) -> list[ModelLane]:
@@ -52,7 +52,7 @@ def aged_order(
 
     def key(lane: ModelLane) -> tuple[int, int, int, int]:
         level, head = lane.level(rank), lane.head
-        return head.timestamp_ms - level * age_ms, -level, head.timestamp_ms, head.place
+        return head.timestamp_ms - level * age_ms, -level, head.timestamp_ms, head.record_id
 
     return sorted((lane for lane in ready if lane.level(rank) in levels), key=key)
 
@@ -64,6 +64,7 @@ def overtaken(taken: ModelLane, ready: Sequence[ModelLane], rank: PriorityRank) 
         {
             lane.level(rank)
             for lane in ready
-            if lane.level(rank) < level and (lane.head.timestamp_ms, lane.head.place) < (head.timestamp_ms, head.place)
+            if lane.level(rank) < level
+            and (lane.head.timestamp_ms, lane.head.record_id) < (head.timestamp_ms, head.record_id)
         }
     )

@@ -10,10 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from logbroker.queues.machine.lane_index import LaneIndex
 from logbroker.queues.model.lane import IN_FLIGHT, WAITING, Lane
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import Priority, PriorityRank, QueueGroupSettings
 from logbroker.queues.priority.levels import counts_of, heads_of, of_level
-from logbroker.queues.priority.policy import ALL_LEVELS, chooser_of, levels_of
+from logbroker.queues.priority.policy import ALL_LEVELS, levels_of, policy_of
 from logbroker.queues.priority.ranking import Ranking
 from logbroker.queues.priority.runs import Unread
 from logbroker.queues.state.change_set import ChangeSet
@@ -39,7 +39,7 @@ class PriorityMachine(RuleBasedStateMachine):
         self.priority = data.draw(st.sampled_from(self.priorities))
         settings = QueueGroupSettings(priority=self.priority, age_seconds=AGE_MS / 1000)
         self.lanes = LaneIndex(ChangeSet())
-        self.lanes.rank_by(chooser_of(settings, DEFAULT_BANDS), by_head=self.rank is PriorityRank.HEAD)
+        self.lanes.rank_by(policy_of(settings, DEFAULT_BANDS), by_head=self.rank is PriorityRank.HEAD)
         assert self.lanes.ranking is not None
         self.ranking: Ranking = self.lanes.ranking
         self.ends = [0] * PARTITIONS
@@ -61,7 +61,7 @@ class PriorityMachine(RuleBasedStateMachine):
         self.ends[partition] += len(records)
         self.lanes.admit_ranked(
             self.ranking,
-            place_of(partition, 0),
+            record_id_of(partition, 0),
             offsets,
             [key for key, _, _ in records],
             bytes(priority for _, priority, _ in records),
@@ -70,14 +70,14 @@ class PriorityMachine(RuleBasedStateMachine):
             self.lanes.make_ready,
         )
         for offset, (key, priority, time) in zip(offsets, records, strict=True):
-            self.join(ModelRecord(place_of(partition, offset), key, priority, time))
+            self.join(ModelRecord(record_id_of(partition, offset), key, priority, time))
 
     def join(self, record: ModelRecord) -> None:
         lane = self.by_key.get(record.key) if record.key is not None else None
         if lane is not None:
             lane.records.append(record)
             return
-        lane = self.ready[record.place] = ModelLane([record])
+        lane = self.ready[record.record_id] = ModelLane([record])
         if record.key is not None:
             self.by_key[record.key] = lane
 
@@ -86,7 +86,7 @@ class PriorityMachine(RuleBasedStateMachine):
         records=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 99)), min_size=1, max_size=8),
     )
     def admit_unread(self, partition: int, records: list[tuple[int, int]]) -> None:
-        base, first = place_of(partition, 0), self.ends[partition]
+        base, first = record_id_of(partition, 0), self.ends[partition]
         self.ends[partition] += len(records)
         priorities, times = bytes(priority for priority, _ in records), array("q", [time for _, time in records])
         offsets = range(first, first + len(records))
@@ -111,9 +111,9 @@ class PriorityMachine(RuleBasedStateMachine):
             for model in best:
                 for level in overtaken(model, ready, self.rank):
                     self.overtaken[level] += 1
-                expected.append(self.ready.pop(model.head.place))
+                expected.append(self.ready.pop(model.head.record_id))
         taken = [lane for piece in self.lanes.take(credit, levels) if isinstance(piece, list) for lane in piece]
-        assert [lane.head for lane in taken] == [lane.head.place for lane in expected]
+        assert [lane.head for lane in taken] == [lane.head.record_id for lane in expected]
         for model, lane in zip(expected, taken, strict=True):
             assert (lane.key, lane.state) == (model.head.key, IN_FLIGHT)
             self.others[lane.head] = model, lane
@@ -122,32 +122,32 @@ class PriorityMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.others)
     @rule(pick=st.integers(0, 99), how=st.sampled_from(["ack", "ack", "give back", "hold"]))
     def settle(self, pick: int, how: str) -> None:
-        place = list(self.others)[pick % len(self.others)]
-        model, lane = self.others.pop(place)
+        record_id = list(self.others)[pick % len(self.others)]
+        model, lane = self.others.pop(record_id)
         if how == "hold" and lane.state == IN_FLIGHT:
             self.lanes.take_back([lane])
             lane.state = WAITING
-            self.others[place] = model, lane
+            self.others[record_id] = model, lane
         elif how == "ack":
             self.lanes.advance([lane], set(), self.lanes.make_ready)
             model.records.pop(0)
             if model.records:
-                self.ready[model.head.place] = model
+                self.ready[model.head.record_id] = model
             elif lane.key is not None:
                 del self.by_key[lane.key]
         elif lane.state == IN_FLIGHT:
             self.lanes.give_back([lane])
-            self.ready[place] = model
+            self.ready[record_id] = model
         else:
             self.lanes.make_ready(lane)
-            self.ready[place] = model
+            self.ready[record_id] = model
 
     @precondition(lambda self: self.ready)
     @rule(picks=st.lists(st.integers(0, 99), min_size=1, max_size=4))
     def take_these(self, picks: list[int]) -> None:
         """As after a crash of the broker; some of the records are not there."""
         wanted = {list(self.ready)[pick % len(self.ready)] for pick in picks}
-        found = self.lanes.take_these(sorted({*wanted, *self.others, place_of(1, 1 << 40)}))
+        found = self.lanes.take_these(sorted({*wanted, *self.others, record_id_of(1, 1 << 40)}))
         assert {lane.head for lane in found} == wanted
         for lane in found:
             self.others[lane.head] = self.ready.pop(lane.head), lane
@@ -170,7 +170,7 @@ class PriorityMachine(RuleBasedStateMachine):
         assert lane is not None
         self.lanes.line.remove(lane)
         heads = [self.lanes.take_head(lane) for _ in range(min(ahead, len(lane)))]
-        assert [head.head for head in heads] == [record.place for record in best[0].records[:ahead]]
+        assert [head.head for head in heads] == [record.record_id for record in best[0].records[:ahead]]
         if heads:
             self.lanes.put_back(key, heads)
         put_back = self.lanes.get(key)

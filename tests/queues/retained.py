@@ -27,8 +27,8 @@ KEYS = [b"blocked", *(b"k%d" % number for number in range(6)), b"other"]
 """In the order of the records of each batch."""
 
 
-class Life:
-    """One life of a broker with the group `g`, and a worker that fails the records of some keys."""
+class GroupRun:
+    """One run of a broker with the group `g`, and a worker that fails the records of some keys."""
 
     def __init__(self, opened: Shell, group: QueueGroup, link: WorkerLink, failing: Iterable[bytes | None]) -> None:
         self.opened = opened
@@ -95,19 +95,19 @@ class Life:
                 await self.group.operations.resume(LaneName(lane.key, lane.head))
 
 
-async def begin(opened: Shell, failing: Iterable[bytes | None], partitions: int = 1, **settings: Any) -> Life:
+async def begin(opened: Shell, failing: Iterable[bytes | None], partitions: int = 1, **settings: Any) -> GroupRun:
     """Create a topic and the group, whose records fail once and for all."""
     await opened.engine.create_topic("t", partitions, CONFIGS)
     group = await opened.group("t", None, **{"max_attempts": 1, **settings})
-    return Life(opened, group, await group.connect(hello()), failing)
+    return GroupRun(opened, group, await group.connect(hello()), failing)
 
 
-async def again(opened: Shell, failing: Iterable[bytes | None] = ()) -> Life:
-    """Go on with the group in another life of the broker."""
+async def again(opened: Shell, failing: Iterable[bytes | None] = ()) -> GroupRun:
+    """Go on with the group in another run of the broker."""
     group = opened.groups.group("g")
-    return Life(opened, group, await group.connect(hello(incarnation=2)), failing)
+    return GroupRun(opened, group, await group.connect(hello(incarnation=2)), failing)
 
 
-async def all_held(life: Life, records: int) -> None:
-    held = life.group.inspector.held
+async def all_held(run: GroupRun, records: int) -> None:
+    held = run.group.inspector.held
     await until(lambda: sum(map(len, held())) == records)

@@ -14,7 +14,7 @@ from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import LogRecord
 from logbroker.types import TopicId
 from tests.queues.fake_log import FakeLog, unopened_queue
-from tests.queues.groups import TOPIC_ID, at, places
+from tests.queues.groups import TOPIC_ID, at, record_ids
 
 NOW = at(0)
 
@@ -47,7 +47,7 @@ class Scan:
     async def values(self, worker_id: str = "w") -> list[bytes | None]:
         """Take all that is ready, and say what it is."""
         granted = self.queue.take(worker_id, 1_000_000, NOW)
-        fetched = await self.records.fetch(places(granted))
+        fetched = await self.records.fetch(record_ids(granted))
         return [record.value for record in fetched if isinstance(record, LogRecord)]
 
 

@@ -7,7 +7,7 @@ import pytest
 from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError, SessionHeldError, StaleSessionError
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.settings import Ordering
-from logbroker.queues.state.completion import Places
+from logbroker.queues.state.completion import RecordIds
 from tests.queues.lasting import Hold
 from tests.queues.simulation import World
 
@@ -21,7 +21,9 @@ class SessionWorld(World):
         self.expire()
         refusal = self.why_not(worker, key, prefetch)
         waits = self.altered is not None or worker in self.gone
-        keys = {unit for unit, place in self.heads().items() if place in self.ready() and isinstance(unit, bytes)}
+        keys = {
+            unit for unit, record_id in self.heads().items() if record_id in self.ready() and isinstance(unit, bytes)
+        }
         if refusal is not None:
             with pytest.raises(refusal):
                 self.queue.sessions.open(worker, key, prefetch, self.now)
@@ -33,7 +35,7 @@ class SessionWorld(World):
         assert session is not None
         assert session.key in keys if key is None else session.key == key
         if key is None and self.knows_ranks:
-            keyed = {place for place in self.ready() if isinstance(self.unit(place), bytes)}
+            keyed = {record_id for record_id in self.ready() if isinstance(self.unit(record_id), bytes)}
             assert session.key == self.unit(self.in_line(keyed)[0]), "not the most urgent lane that has a key"
         assert session.token > max(self.tokens, default=0), "a fencing token that does not grow"
         assert self.queue.sessions.state(session.key) == self.state.states.get(session.key, b"")
@@ -48,7 +50,7 @@ class SessionWorld(World):
             return OverloadedError
         if self.altered is not None or worker in self.gone or key is None:
             return None
-        taken = any(self.unit(place) == key for place, _, _ in self.in_flight.values())
+        taken = any(self.unit(record_id) == key for record_id, _, _ in self.in_flight.values())
         return SessionHeldError if taken or key in self.holds else None
 
     def hold(self, session: WorkerSession) -> None:
@@ -98,9 +100,9 @@ class SessionWorld(World):
             hold = self.holds[session.key]
             least, most = self.bounds(session.key)
             granted = self.queue.sessions.take(session, self.now)
-            places = [place for piece in granted for place in piece.places]
-            assert least <= len(places) <= len(most), "more or less than a session may have"
-            assert places == most[: len(places)], "not in order, or not the next"
+            record_ids = [record_id for piece in granted for record_id in piece.record_ids]
+            assert least <= len(record_ids) <= len(most), "more or less than a session may have"
+            assert record_ids == most[: len(record_ids)], "not in order, or not the next"
             self.check_granted(hold.worker, granted, hold)
         assert self.queue.sessions.ready() == []
 
@@ -112,27 +114,31 @@ class SessionWorld(World):
         hold = self.holds[key]
         if self.altered is not None or hold.worker in self.gone or key in self.state.parked:
             return 0, []
-        undone = [place for place in self.order if place in self.admitted - self.state.done and self.unit(place) == key]
+        undone = [
+            record_id
+            for record_id in self.order
+            if record_id in self.admitted - self.state.done and self.unit(record_id) == key
+        ]
         busy = len(hold.receipts)
         in_flight = [self.in_flight[receipt][0] for receipt in hold.receipts]
         assert in_flight == undone[:busy], "what is in flight is not the next in order"
         most: list[int] = []
         least = 0
         stopped = False
-        for number, place in enumerate(undone[busy : hold.prefetch], busy):
-            if place in self.state.stands or self.waits_for(place):
+        for number, record_id in enumerate(undone[busy : hold.prefetch], busy):
+            if record_id in self.state.stands or self.waits_for(record_id):
                 break
-            touched = place in self.state.failures or place in self.not_before or place in self.touched
+            touched = record_id in self.state.failures or record_id in self.not_before or record_id in self.touched
             stopped = stopped or (touched and number > 0)
-            most.append(place)
+            most.append(record_id)
             least += not stopped
         return least, most
 
-    def waits_for(self, place: int) -> bool:
-        known = self.waits.get(place)
-        waits = self.due(place) > self.seconds
+    def waits_for(self, record_id: int) -> bool:
+        known = self.waits.get(record_id)
+        waits = self.due(record_id) > self.seconds
         if known is None:
-            del self.waits[place]  # It may be no head yet.
+            del self.waits[record_id]  # It may be no head yet.
         return waits
 
     def check_sessions(self) -> None:
@@ -159,46 +165,49 @@ class SessionWorld(World):
             return  # Those with an intent are done in the end.
         target = min(records, self.ends[partition])
         kept = set() if drop_standing else self.standing_below(partition, target)
-        places = Places()
-        places.add(kept)
+        record_ids = RecordIds()
+        record_ids.add(kept)
         self.queue.rewind(
             {partition: target},
             self.now,
             include_parked=include_parked,
-            kept=None if drop_standing else {partition: places},
+            kept=None if drop_standing else {partition: record_ids},
         )
         self.holds.clear()
         self.unclaimed.clear()
         self.in_flight_is_lost()
-        here = [place for place in self.order if place >> 48 == partition]
-        for place in here:
-            state.done.discard(place)
-            self.dead_topic.there.discard(place)
-            if place & 0xFFFF_FFFF_FFFF < target and place not in kept:
-                state.done.add(place)
+        here = [record_id for record_id in self.order if record_id >> 48 == partition]
+        for record_id in here:
+            state.done.discard(record_id)
+            self.dead_topic.there.discard(record_id)
+            if record_id & 0xFFFF_FFFF_FFFF < target and record_id not in kept:
+                state.done.add(record_id)
         parked = set(state.parked.values())
         for key, failed in list(state.parked.items()):
             if failed in state.done or (include_parked and failed >> 48 == partition):
                 del state.parked[key]
-        for place in here:
-            is_parked = place in parked or state.stands.get(place) == "park"
-            stays = not include_parked if is_parked else place in kept
-            if place in state.done or not stays:
-                self.forget(place)
+        for record_id in here:
+            is_parked = record_id in parked or state.stands.get(record_id) == "park"
+            stays = not include_parked if is_parked else record_id in kept
+            if record_id in state.done or not stays:
+                self.forget(record_id)
         self.rescanned = True
         self.commit()
 
     def standing_below(self, partition: int, target: int) -> set[int]:
         """The records of blocked and parked lanes below an offset, scanned or not."""
         state = self.state
-        units = {*state.parked, *(self.unit(place) for place, how in state.stands.items() if how in ("block", "park"))}
+        units = {
+            *state.parked,
+            *(self.unit(record_id) for record_id, how in state.stands.items() if how in ("block", "park")),
+        }
         return {
-            place
-            for place in self.order
-            if place >> 48 == partition
-            and place & 0xFFFF_FFFF_FFFF < target
-            and place not in state.done
-            and self.unit(place) in units
+            record_id
+            for record_id in self.order
+            if record_id >> 48 == partition
+            and record_id & 0xFFFF_FFFF_FFFF < target
+            and record_id not in state.done
+            and self.unit(record_id) in units
         }
 
     def in_flight_is_lost(self) -> None:

@@ -84,7 +84,7 @@ class Shell:
 
 @asynccontextmanager
 async def shell(path: Path, *, crash: bool = False) -> AsyncIterator[Shell]:
-    """One life of a broker; `crash`: at its end, nothing is said to be the end."""
+    """One run of a broker; `crash`: at its end, nothing is said to be the end."""
     config = BrokerConfig(data_dir=str(path / "data"))
     failures: list[Exception] = []
     async with open_engine(config, SystemClock(), failures.append) as (engine, state):

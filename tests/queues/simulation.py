@@ -18,14 +18,14 @@ from logbroker.queues.model.messages import (
     SessionWrite,
     Settlement,
 )
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from tests.queues.lasting import DeadTopic, Hold
 from tests.queues.model import Model
 
 
 class World(Model):
-    """All that lasts, and the present life of the queue."""
+    """All that lasts, and the present epoch of the queue."""
 
     def __init__(self, settings: QueueGroupSettings, partitions: int) -> None:
         self.held_before_crash: dict[str, list[int]] = {}
@@ -42,7 +42,7 @@ class World(Model):
         self.queue = Queue(bytes(16), settings, random=lambda: 0.0, route=self.route)
         self.begin_queue()
 
-    # --- lives -------------------------------------------------------------------------------------------------------
+    # --- group epochs ------------------------------------------------------------------------------------------------
 
     def begin_queue(self) -> None:
         self.letters = []
@@ -72,8 +72,8 @@ class World(Model):
             self.durable.held.clear()
         old_receipts = set(self.issued)
         self.held_before_crash.clear()
-        for place, worker, _ in self.in_flight.values():
-            self.held_before_crash.setdefault(worker, [place + 1]).append(place)
+        for record_id, worker, _ in self.in_flight.values():
+            self.held_before_crash.setdefault(worker, [record_id + 1]).append(record_id)
         self.queue = load_queue(self.rows, dict(enumerate(self.ends)), random=lambda: 0.0, route=self.route)
         assert self.queue.after_crash is not clean
         assert self.queue.settings == self.settings
@@ -135,20 +135,20 @@ class World(Model):
         if end <= start:
             return
         low = max(0, start - 1)  # As a batch that began before the position is read again.
-        offsets = [offset for offset in range(low, end) if place_of(partition, offset) in self.keys]
-        places = [place_of(partition, offset) for offset in offsets]
+        offsets = [offset for offset in range(low, end) if record_id_of(partition, offset) in self.keys]
+        record_ids = [record_id_of(partition, offset) for offset in offsets]
         delays = [
-            (offset, self.not_before[place])
-            for offset, place in zip(offsets, places, strict=True)
-            if place in self.not_before
+            (offset, self.not_before[record_id])
+            for offset, record_id in zip(offsets, record_ids, strict=True)
+            if record_id in self.not_before
         ]
         self.expire()
         self.queue.tick(self.now)
-        columns = [self.keys[place] for place in places] if self.settings.ordering is Ordering.KEY else []
-        ranks = [self.ranks[place] for place in places]
+        columns = [self.keys[record_id] for record_id in record_ids] if self.settings.ordering is Ordering.KEY else []
+        ranks = [self.ranks[record_id] for record_id in record_ids]
         priorities, times = bytes(priority for priority, _ in ranks), [time for _, time in ranks]
         self.queue.admit(partition, self.generation, offsets, end, columns, delays, self.now, -1, priorities, times)
-        self.admitted.update(place for place in places if place not in self.state.done)
+        self.admitted.update(record_id for record_id in record_ids if record_id not in self.state.done)
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
@@ -158,12 +158,12 @@ class World(Model):
         room = 0 if worker in self.gone else min(credit, self.settings.max_in_flight - held)
         ready = self.ready()
         granted = self.queue.take(worker, credit, self.now)
-        places = [place for piece in granted for place in piece.places]
-        assert len(places) == len(set(places))
-        assert set(places) <= ready, "handed out although it is done, held, in flight, or not the first of its lane"
-        assert len(places) == min(max(room, 0), len(ready)), "a record that is ready waits though there is credit"
+        record_ids = [record_id for piece in granted for record_id in piece.record_ids]
+        assert len(record_ids) == len(set(record_ids))
+        assert set(record_ids) <= ready, "handed out although it is done, held, in flight, or not the first of its lane"
+        assert len(record_ids) == min(max(room, 0), len(ready)), "a record that is ready waits though there is credit"
         if self.knows_ranks:
-            assert places == self.in_line(ready)[: len(places)], "not in the order of their ranks"
+            assert record_ids == self.in_line(ready)[: len(record_ids)], "not in the order of their ranks"
         self.check_granted(worker, granted)
         return granted
 
@@ -174,26 +174,28 @@ class World(Model):
         room = self.settings.max_in_flight - sum(holder == worker for _, holder, _ in self.in_flight.values())
         ready = self.ready()
         granted = self.queue.reclaim(worker, wanted, self.now)
-        places = [place for piece in granted for place in piece.places]
-        assert sorted(places) == [place for place in sorted(set(wanted))[:room] if place in ready]
+        record_ids = [record_id for piece in granted for record_id in piece.record_ids]
+        assert sorted(record_ids) == [record_id for record_id in sorted(set(wanted))[:room] if record_id in ready]
         self.check_granted(worker, granted)
 
     def check_granted(self, worker: str, granted: list[Granted], hold: Hold | None = None) -> None:
         for piece in granted:
             attempts = piece.attempts or [1] * len(piece)
             repeats = piece.redelivered or [False] * len(piece)
-            for receipt, place, attempt, repeat in zip(piece.receipts(), piece.places, attempts, repeats, strict=True):
+            for receipt, record_id, attempt, repeat in zip(
+                piece.receipts(), piece.record_ids, attempts, repeats, strict=True
+            ):
                 assert receipt not in self.issued
                 assert receipt not in self.old_receipts
-                assert attempt == self.state.failures.get(place, 0) + 1
-                assert repeat or place not in self.delivered, "a repeat without a mark"
-                assert not repeat or self.repeats_may_be_marked or place in self.delivered
+                assert attempt == self.state.failures.get(record_id, 0) + 1
+                assert repeat or record_id not in self.delivered, "a repeat without a mark"
+                assert not repeat or self.repeats_may_be_marked or record_id in self.delivered
                 self.issued[receipt] = worker
-                self.in_flight[receipt] = place, worker, self.seconds + self.settings.lease_seconds
+                self.in_flight[receipt] = record_id, worker, self.seconds + self.settings.lease_seconds
                 if hold is not None:
                     hold.receipts.append(receipt)
-                    self.in_flight[receipt] = place, worker, math.inf
-                self.delivered.add(place)
+                    self.in_flight[receipt] = record_id, worker, math.inf
+                self.delivered.add(record_id)
 
     def settle(
         self,
@@ -236,20 +238,20 @@ class World(Model):
                 continue
             if receipt in self.returned:
                 continue
-            place, _, _ = self.in_flight[receipt]
+            record_id, _, _ = self.in_flight[receipt]
             key = next((key for key, hold in self.holds.items() if receipt in hold.receipts), None)
             if key is not None:
                 self.settle_in_session(key, receipt, how, last, delay_seconds)
                 continue
             if how == "extend":
-                self.in_flight[receipt] = place, worker, self.seconds + 20.0
+                self.in_flight[receipt] = record_id, worker, self.seconds + 20.0
                 continue
             del self.in_flight[receipt]
             self.settled.add(receipt)
             if how == "ack":
-                self.finish(place)
+                self.finish(record_id)
             elif how == "nack":
-                self.fail(place, delay_seconds)
+                self.fail(record_id, delay_seconds)
 
     # --- dead letters and operators ----------------------------------------------------------------------------------
 
@@ -275,7 +277,7 @@ class World(Model):
             machine.sending([letter])
             if turn in refused:
                 batches = self.dead_topic.batches[letter.partition, producer.producer_id]
-                if (letter.place, letter.sequence) not in batches:
+                if (letter.record_id, letter.sequence) not in batches:
                     machine.not_there(letter)
                     if letter.producer is None:
                         self.set_apart(letter)
@@ -311,7 +313,7 @@ class World(Model):
         ]
         machine.set_apart(letter, producer)
         for each in behind:
-            if machine.may_return(each.place):
+            if machine.may_return(each.record_id):
                 break
             machine.set_apart(each, producer)
 
@@ -322,8 +324,8 @@ class World(Model):
         self.queue.tick(self.now)
         for letter in there:
             if self.queue.dead_letters.holds(letter):
-                self.queue.dead_lettered(letter.place, self.now)
-                self.finish(letter.place)
+                self.queue.dead_lettered(letter.record_id, self.now)
+                self.finish(letter.record_id)
 
     def held_heads(self) -> list[int]:
         self.expire()
@@ -332,10 +334,10 @@ class World(Model):
         heads = self.heads().items()
         stands = self.state.stands
         return [
-            place
-            for unit, place in heads
-            if not self.is_busy(place)
-            and (unit in self.state.parked or stands.get(place) in ("block", "park") or self.is_refused(place))
+            record_id
+            for unit, record_id in heads
+            if not self.is_busy(record_id)
+            and (unit in self.state.parked or stands.get(record_id) in ("block", "park") or self.is_refused(record_id))
         ]
 
     def check_parked(self) -> None:
@@ -350,26 +352,28 @@ class World(Model):
             assert facts.attempt == count + 1, "attempts are forgotten"
             assert facts.failure is not None
             assert len(facts.failure.reasons) == count
-            assert (head in self.queue.held.set_aside) == (unit in heads)
+            assert (head in self.queue.stalled.set_aside) == (unit in heads)
 
-    def is_refused(self, place: int) -> bool:
+    def is_refused(self, record_id: int) -> bool:
         """Whether the letter of a record waits for better times, and an operator may decide about it."""
         machine = self.queue.dead_letters
-        return bool(machine.refusal(place)) and machine.may_return(place) and machine.find(place) is not None
+        return (
+            bool(machine.refusal(record_id)) and machine.may_return(record_id) and machine.find(record_id) is not None
+        )
 
-    def decide(self, place: int, how: str) -> None:
+    def decide(self, record_id: int, how: str) -> None:
         """An operator moves a held lane."""
-        inspector, unit = Inspector(self.queue), self.unit(place)
-        lane = inspector.lane(unit) if isinstance(unit, bytes) else inspector.lane_of_record(place)
+        inspector, unit = Inspector(self.queue), self.unit(record_id)
+        lane = inspector.lane(unit) if isinstance(unit, bytes) else inspector.lane_of_record(record_id)
         if isinstance(unit, bytes) and unit in self.state.parked:
             self.forget(self.state.parked.pop(unit))
-        self.forget(place)
-        self.waits[place] = self.seconds
+        self.forget(record_id)
+        self.waits[record_id] = self.seconds
         if how == "resume":
             inspector.resume(lane)
         elif how == "skip":
             inspector.skip(lane, self.now)
-            self.finish(place)
+            self.finish(record_id)
         else:
             dropped = [
                 other for other in self.order if other in self.admitted - self.state.done if self.unit(other) == unit

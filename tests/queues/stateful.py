@@ -160,7 +160,7 @@ class QueueMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.world.seconds += seconds
 
-    # --- lives -------------------------------------------------------------------------------------------------------
+    # --- group epochs ------------------------------------------------------------------------------------------------
 
     @rule()
     def commit(self) -> None:
@@ -231,11 +231,15 @@ class QueueMachine(RuleBasedStateMachine):
             assert counts.open == len(world.admitted - world.state.done)
             for partition in range(len(world.ends)):
                 floor = world.queue.done.floor(partition)
-                undone = [place for place in world.order if place not in world.state.done and place >> 48 == partition]
+                undone = [
+                    record_id
+                    for record_id in world.order
+                    if record_id not in world.state.done and record_id >> 48 == partition
+                ]
                 assert not undone or floor <= undone[0] & 0xFFFF_FFFF_FFFF, "the floor moved over an undone record"
             if world.knows_ranks:
-                busy = {place for place, _, _ in world.in_flight.values()}
-                waiting = [world.ranks[place][0] for place in world.admitted - world.state.done - busy]
+                busy = {record_id for record_id, _, _ in world.in_flight.values()}
+                waiting = [world.ranks[record_id][0] for record_id in world.admitted - world.state.done - busy]
                 told = {each.priority: each.waiting for each in world.queue.priority_counts() if each.waiting}
                 assert told == {priority: waiting.count(priority) for priority in set(waiting)}
 
@@ -251,8 +255,8 @@ class QueueMachine(RuleBasedStateMachine):
         for _ in range(3 * len(world.order) + 10):
             self.follow_the_alteration()
             self.scan_all()
-            for place in world.held_heads():
-                world.decide(place, "resume")
+            for record_id in world.held_heads():
+                world.decide(record_id, "resume")
             self.take("v", 100)
             self.ack_all("v")
             world.finish_dead_letters()

@@ -22,14 +22,14 @@ async def test_many_groups_keep_no_more_than_one() -> None:
         log.append(NewRecord(bytes(9_000)))
     groups = [Records(log.engine, TopicId(TOPIC_ID), cache) for _ in range(10)]
     for group in groups:
-        for place in range(4):
-            await group.fetch([place])
+        for record_id in range(4):
+            await group.fetch([record_id])
             assert cache.used_bytes <= cache.max_bytes
-    assert [len(group.shelf) for group in groups] == [0] * 8 + [1, 4], "not those that were used last"
+    assert [len(group.batches) for group in groups] == [0] * 8 + [1, 4], "not those that were used last"
 
     await groups[-2].fetch([3])
     await groups[0].fetch([0])
-    assert [len(group.shelf) for group in groups] == [1] + [0] * 7 + [1, 3], "not the least recently used one"
+    assert [len(group.batches) for group in groups] == [1] + [0] * 7 + [1, 3], "not the least recently used one"
 
 
 async def test_a_group_that_ends_keeps_nothing(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ async def test_a_group_that_ends_keeps_nothing(tmp_path: Path) -> None:
         group = await broker.group()
         await broker.append((b"k", b"v"))
         await take(await group.connect(hello()), 1)
-        cache = group.records.shelf.cache
+        cache = group.records.batches.cache
         assert cache.used_bytes > 0
         await broker.groups.delete("g")
         assert cache.used_bytes == 0

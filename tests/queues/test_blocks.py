@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.messages import PriorityCounts, Settlement
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import Ordering, Priority, QueueGroupSettings
 from logbroker.queues.priority.ready_queue import MAX_READS, UNREAD_RECORDS
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.columns import Block, Columns
 from logbroker.queues.records.fetch import Records
-from logbroker.queues.scan import admitter as admissions
+from logbroker.queues.scan import admitter
 from logbroker.queues.scan.index_cache.cache import IndexCache
 from logbroker.types import TopicId
 from tests.queues.fake_log import FakeLog
-from tests.queues.groups import ack, at, commit, nack, new_queue, places, receipts, restart
+from tests.queues.groups import ack, at, commit, nack, new_queue, receipts, record_ids, restart
 
 Ranks = Sequence[tuple[int, int]]
 """Priorities and timestamps."""
@@ -104,7 +104,7 @@ def test_what_is_read_late_comes_in_the_same_order(pieces: list[tuple[int, Ranks
         assert lazy.ready_records() == eager.ready_records()
         assert lazy.open_records == eager.open_records
         expected, granted = eager.take("w", credit, at(0)), lazy.take("w", credit, at(0))
-        assert places(granted) == places(expected)
+        assert record_ids(granted) == record_ids(expected)
         ack(lazy, granted)
         ack(eager, expected)
     assert lazy.open_records == 0
@@ -120,9 +120,9 @@ def test_a_block_is_read_when_the_first_of_a_priority_is_taken_and_not_before() 
     assert (hot.loads, cold.loads, queue.ready_records()) == (0, 0, 5)
     later = Sealed([(0, 100)], first=2)
     assert queue.admit_block(1, 1, later.block, at(0))
-    assert places(queue.take("w", 2, at(0))) == [0, 2]
+    assert record_ids(queue.take("w", 2, at(0))) == [0, 2]
     assert (hot.loads, cold.loads) == (1, 0)
-    assert places(queue.take("w", 2, at(0))) == [1, place_of(1, 0)]
+    assert record_ids(queue.take("w", 2, at(0))) == [1, record_id_of(1, 0)]
     assert (hot.loads, cold.loads, later.loads) == (2, 1, 0)
 
 
@@ -131,10 +131,12 @@ def test_one_take_reads_few_blocks_and_the_next_ones_go_on() -> None:
     for partition in range(3 * MAX_READS):
         sealed = Sealed([(number % 10, number) for number in range(20)])
         assert queue.admit_block(partition, 1, sealed.block, at(0))
-    taken = [places(queue.take("w", 10_000, at(0))) for _ in range(3)]
+    taken = [record_ids(queue.take("w", 10_000, at(0))) for _ in range(3)]
     assert [len(each) for each in taken] == [MAX_READS] * 3
-    assert [place for each in taken for place in each] == [place_of(partition, 9) for partition in range(3 * MAX_READS)]
-    assert places(queue.take("w", 10, at(0))) == [place_of(partition, 19) for partition in range(10)]
+    assert [record_id for each in taken for record_id in each] == [
+        record_id_of(partition, 9) for partition in range(3 * MAX_READS)
+    ]
+    assert record_ids(queue.take("w", 10, at(0))) == [record_id_of(partition, 19) for partition in range(10)]
 
 
 @pytest.mark.parametrize("is_sorted", [True, False])
@@ -151,7 +153,7 @@ def test_many_records_at_once_come_in_the_order_of_few(is_sorted: bool) -> None:
     while apart.open_records:
         assert together.priority_counts() == apart.priority_counts()
         expected, granted = apart.take("w", 50, at(0)), together.take("w", 50, at(0))
-        assert places(granted) == places(expected)
+        assert record_ids(granted) == record_ids(expected)
         ack(together, granted)
         ack(apart, expected)
     assert together.open_records == 0
@@ -172,12 +174,14 @@ def test_what_is_done_of_a_block_is_not_handed_out_again_after_a_restart() -> No
     assert sealed.loads == 1
     assert after.open_records == after.ready_records() == 1_300
     by_priority = {each.priority: each.waiting for each in after.priority_counts()}
-    left = set(range(2_000)) - set(places(seen))
+    left = set(range(2_000)) - set(record_ids(seen))
     for each in after.priority_counts():
-        assert each.oldest_timestamp_ms == min(ranks[place][1] for place in left if ranks[place][0] == each.priority)
+        assert each.oldest_timestamp_ms == min(
+            ranks[record_id][1] for record_id in left if ranks[record_id][0] == each.priority
+        )
     assert by_priority == {level: count for level in range(10) if (count := sum(ranks[p][0] == level for p in left))}
-    order = places(after.take("w", 2_000, at(0)))
-    assert order == sorted(left, key=lambda place: (-ranks[place][0], ranks[place][1], place))
+    order = record_ids(after.take("w", 2_000, at(0)))
+    assert order == sorted(left, key=lambda record_id: (-ranks[record_id][0], ranks[record_id][1], record_id))
 
 
 def test_what_needs_a_look_is_read_at_once() -> None:
@@ -188,7 +192,7 @@ def test_what_needs_a_look_is_read_at_once() -> None:
         queue = ranked_queue()
         assert queue.admit_block(0, 1, sealed.block, at(0))
         assert sealed.loads == 1
-        handed = places(queue.take("w", 100, at(0)))
+        handed = record_ids(queue.take("w", 100, at(0)))
         assert set(handed) == set(sealed.columns.offsets) - {offset for offset, _ in sealed.columns.not_before}
 
 
@@ -204,7 +208,7 @@ def test_a_block_with_a_record_that_failed_is_read_at_once() -> None:
     sealed = Sealed(ranks)
     assert after.admit_block(0, 1, sealed.block, at(0))
     assert sealed.loads == 1
-    assert after.held.find(places(granted)[0]) is not None, "an operator sees the blocked record"
+    assert after.stalled.find(record_ids(granted)[0]) is not None, "an operator sees the blocked record"
     assert after.ready_records() == 49
 
 
@@ -235,7 +239,7 @@ def test_where_a_block_cannot_be_read_later_all_is_scanned_anew() -> None:
     assert queue.position(1) == 0
     bad.admit_to(queue, 1)
     assert queue.ready_records() == queue.open_records == 50
-    order = [place - place_of(1, 0) for place in places(queue.take("w", 100, at(0)))]
+    order = [record_id - record_id_of(1, 0) for record_id in record_ids(queue.take("w", 100, at(0)))]
     assert order == sorted(range(50), key=lambda offset: (-ranks[offset][0], ranks[offset][1], offset))
 
 
@@ -243,10 +247,10 @@ def test_a_reclaim_finds_what_was_not_read_yet() -> None:
     queue = ranked_queue(2)
     sealed = Sealed(some_ranks(100))
     assert queue.admit_block(1, 1, sealed.block, at(0))
-    wanted = [place_of(1, offset) for offset in (3, 50, 99)]
-    assert sorted(places(queue.reclaim("w", wanted, at(0)))) == wanted
-    left = places(queue.take("w", 100, at(0)))
-    assert sorted([*wanted, *left]) == [place_of(1, offset) for offset in range(100)]
+    wanted = [record_id_of(1, offset) for offset in (3, 50, 99)]
+    assert sorted(record_ids(queue.reclaim("w", wanted, at(0)))) == wanted
+    left = record_ids(queue.take("w", 100, at(0)))
+    assert sorted([*wanted, *left]) == [record_id_of(1, offset) for offset in range(100)]
 
 
 def test_a_reclaim_reads_no_block_but_those_that_have_what_is_reclaimed() -> None:
@@ -254,8 +258,8 @@ def test_a_reclaim_reads_no_block_but_those_that_have_what_is_reclaimed() -> Non
     blocks = [Sealed(some_ranks(100, seed), first=100 * seed) for seed in range(20)]
     for sealed in blocks:
         assert queue.admit_block(1, 1, sealed.block, at(0))
-    wanted = [place_of(1, offset) for offset in (700, 899, 1900)]
-    assert sorted(places(queue.reclaim("w", wanted, at(0)))) == wanted
+    wanted = [record_id_of(1, offset) for offset in (700, 899, 1900)]
+    assert sorted(record_ids(queue.reclaim("w", wanted, at(0)))) == wanted
     assert [index for index, sealed in enumerate(blocks) if sealed.loads] == [7, 8, 19]
 
 
@@ -290,7 +294,7 @@ def test_counts_by_priority() -> None:
 
 
 class Kept:
-    """A sidecar of blocks that take a while to be admitted."""
+    """An index cache of blocks that take a while to be admitted."""
 
     def __init__(self, blocks: Sequence[Sealed], takes_seconds: float) -> None:
         self.blocks = {sealed.block.first_offset: sealed.block for sealed in blocks}
@@ -309,9 +313,9 @@ async def test_others_have_their_turn_while_many_blocks_are_taken_up(
     queue, log = ranked_queue(partitions), FakeLog(partitions)
     kept = Kept([Sealed(some_ranks(10), first=10 * index, gaps=[3]) for index in range(blocks)], takes_seconds=0.001)
     kept.blocks[10 * (blocks - 1)].is_last = True
-    monkeypatch.setattr(admissions, "monotonic", lambda: kept.now)
+    monkeypatch.setattr(admitter, "monotonic", lambda: kept.now)
     records = Records(log.engine, TopicId(queue.topic_id), BatchCache(0))
-    taking = admissions.Admitter(queue, records, cast(IndexCache, kept), lambda: at(0))
+    taking = admitter.Admitter(queue, records, cast(IndexCache, kept), lambda: at(0))
     stalls, begun = [0.0], 0.0
 
     async def watch() -> None:

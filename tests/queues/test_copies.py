@@ -12,7 +12,7 @@ from logbroker.broker.local_engine.state_store import state_key
 from logbroker.config import MAX_BATCH_BYTES
 from logbroker.engine import Append, Appended, StateEvent
 from logbroker.errors import DiskFullError
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import GROUP_TYPE
 from logbroker.queues.retention import copies
 from logbroker.queues.retention import holder as retention_hold
@@ -41,10 +41,10 @@ async def test_a_crash_between_copying_and_letting_go_keeps_one_copy_of_each(
     count = 60
     monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2000)
     async with shell(tmp_path, crash=True) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write(KEYS, range(count))
-        await life.work(7 * count)
-        commit = life.group.hold.copies._commit
+        run = await begin(opened, [b"blocked"])
+        await run.write(KEYS, range(count))
+        await run.work(7 * count)
+        commit = run.group.hold.copies._commit
         commits = 0
 
         async def die_at_the_third(events: Sequence[StateEvent]) -> None:
@@ -56,60 +56,60 @@ async def test_a_crash_between_copying_and_letting_go_keeps_one_copy_of_each(
                 raise DiskFullError("as good as a crash: nothing follows it")
             await commit(events)
 
-        monkeypatch.setattr(life.group.hold.copies, "_commit", die_at_the_third)
-        await life.look()
-        assert life.facts().log_start_offset == 0
-        assert life.facts(COPIES).high_watermark > 10
+        monkeypatch.setattr(run.group.hold.copies, "_commit", die_at_the_third)
+        await run.look()
+        assert run.facts().log_start_offset == 0
+        assert run.facts(COPIES).high_watermark > 10
     monkeypatch.undo()
     async with shell(tmp_path, crash=True) as opened:
-        life = await again(opened, [b"blocked"])
-        await life.write(KEYS, range(count, count + 10))
-        await life.work(70)
-        await life.retain()
-        assert life.facts().log_start_offset > 0
-        assert life.copied() == sorted(set(life.copied()))
+        run = await again(opened, [b"blocked"])
+        await run.write(KEYS, range(count, count + 10))
+        await run.work(70)
+        await run.retain()
+        assert run.facts().log_start_offset > 0
+        assert run.copied() == sorted(set(run.copied()))
     async with shell(tmp_path) as opened:
-        life = await again(opened)
-        await all_held(life, count + 10)
-        await life.resume()
-        await life.work(count + 10)
-        assert life.done == {b"blocked": list(range(count + 10))}
+        run = await again(opened)
+        await all_held(run, count + 10)
+        await run.resume()
+        await run.work(count + 10)
+        assert run.done == {b"blocked": list(range(count + 10))}
 
 
 async def test_copies_of_both_sides_of_growth_lie_in_batches_of_their_own(tmp_path: Path) -> None:
     async with shell(tmp_path, crash=True) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write([b"blocked"], range(5))
+        run = await begin(opened, [b"blocked"])
+        await run.write([b"blocked"], range(5))
         await opened.engine.alter_topic(opened.engine.topic("t").id, partitions=2)
-        await life.write([b"blocked"], range(5, 200))
-        assert await life.work_once() == 0
-        await until(lambda: life.group.queue.position(0) == 200)
-        await life.retain()
-        assert life.copied()[:4] == [0, 4, 5, life.copied()[-1]]
+        await run.write([b"blocked"], range(5, 200))
+        assert await run.work_once() == 0
+        await until(lambda: run.group.queue.position(0) == 200)
+        await run.retain()
+        assert run.copied()[:4] == [0, 4, 5, run.copied()[-1]]
     async with shell(tmp_path) as opened:
-        life = await again(opened)
-        await all_held(life, 200)
-        await life.resume()
-        await life.work(200)
-        assert life.done == {b"blocked": list(range(200))}
+        run = await again(opened)
+        await all_held(run, 200)
+        await run.resume()
+        await run.work(200)
+        assert run.done == {b"blocked": list(range(200))}
 
 
 async def test_growth_between_the_copies_and_what_is_left_of_the_log_holds_nothing_back(tmp_path: Path) -> None:
     async with shell(tmp_path, crash=True) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write([b"blocked"], [0])
-        await life.write([b"free"], range(50))
+        run = await begin(opened, [b"blocked"])
+        await run.write([b"blocked"], [0])
+        await run.write([b"free"], range(50))
         await opened.engine.alter_topic(opened.engine.topic("t").id, partitions=2)
-        await life.write([b"free"], range(50, 200))
-        await life.work(200)
-        await life.retain()
-        assert life.copied() == [0]
-        assert life.facts().log_start_offset > 51
-        await life.write([b"free"], range(200, 205), partition=1)
+        await run.write([b"free"], range(50, 200))
+        await run.work(200)
+        await run.retain()
+        assert run.copied() == [0]
+        assert run.facts().log_start_offset > 51
+        await run.write([b"free"], range(200, 205), partition=1)
     async with shell(tmp_path) as opened:
-        life = await again(opened)
-        await life.work(5)
-        assert life.done == {b"free": list(range(200, 205))}
+        run = await again(opened)
+        await run.work(5)
+        assert run.done == {b"free": list(range(200, 205))}
 
 
 @pytest.mark.prove
@@ -119,39 +119,39 @@ async def test_copies_of_done_records_make_room(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(copies, "_CODECS", (Codec.NONE,))
     monkeypatch.setitem(copies._CONFIGS, "segment.bytes", "2000")
     async with shell(tmp_path, crash=True) as opened:
-        life = await begin(opened, [b"for ever"])
+        run = await begin(opened, [b"for ever"])
         sizes = []
-        await life.write([b"for ever"], [0])
-        assert await life.work_once() == 0
+        await run.write([b"for ever"], [0])
+        assert await run.work_once() == 0
         for turn in range(8):
             key = b"for a while %d" % turn
-            life.failing.add(key)
-            await life.write([key, b"free"], range(100))
-            await life.work(100)
-            await life.retain()
-            life.failing.discard(key)
-            await life.resume(key)
-            await life.work(100)
-            sizes.append(life.facts(COPIES).size_bytes)
+            run.failing.add(key)
+            await run.write([key, b"free"], range(100))
+            await run.work(100)
+            await run.retain()
+            run.failing.discard(key)
+            await run.resume(key)
+            await run.work(100)
+            sizes.append(run.facts(COPIES).size_bytes)
         assert max(sizes) < 60_000, "copies fill the disk"
-        assert life.facts(COPIES).log_start_offset > 0
-        await life.write([b"for ever"], [1])
+        assert run.facts(COPIES).log_start_offset > 0
+        await run.write([b"for ever"], [1])
     async with shell(tmp_path) as opened:
-        life = await again(opened)
-        await all_held(life, 2)
-        await life.resume()
-        await life.work(2)
-        assert life.done == {b"for ever": [0, 1]}
+        run = await again(opened)
+        await all_held(run, 2)
+        await run.resume()
+        await run.work(2)
+        assert run.done == {b"for ever": [0, 1]}
 
 
 async def test_copies_that_a_crash_left_without_their_group_go_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with shell(tmp_path) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write(KEYS, range(60))
-        await life.work(7 * 60)
-        await life.retain()
+        run = await begin(opened, [b"blocked"])
+        await run.write(KEYS, range(60))
+        await run.work(7 * 60)
+        await run.retain()
         with monkeypatch.context() as patch:
             patch.setattr(copies.Copies, "delete", lambda self: until(lambda: True))
             await opened.groups.delete("g")
@@ -162,26 +162,26 @@ async def test_copies_that_a_crash_left_without_their_group_go_at_the_next_start
 
 async def test_a_group_outlives_the_loss_of_its_copies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with shell(tmp_path) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write(KEYS, range(60))
-        await life.work(7 * 60)
-        await life.retain()
-        gone = life.facts().log_start_offset
+        run = await begin(opened, [b"blocked"])
+        await run.write(KEYS, range(60))
+        await run.work(7 * 60)
+        await run.retain()
+        gone = run.facts().log_start_offset
     async with shell(tmp_path) as opened:
         await opened.engine.delete_topic(opened.engine.topic(COPIES).id)
     async with shell(tmp_path) as opened:
         assert f"the topic {COPIES} is gone" in caplog.text
-        life = await again(opened, [b"blocked"])  # Its lane goes on, as its head is lost: fail it again.
-        await life.write(KEYS, range(60, 120))
-        await life.work(7 * 60)
-        await life.retain()
-        assert life.copied()[0] == gone
+        run = await again(opened, [b"blocked"])  # Its lane goes on, as its head is lost: fail it again.
+        await run.write(KEYS, range(60, 120))
+        await run.work(7 * 60)
+        await run.retain()
+        assert run.copied()[0] == gone
     async with shell(tmp_path) as opened:
-        life = await again(opened)
-        await all_held(life, 120 - gone // 8)
-        await life.resume()
-        await life.work(120 - gone // 8)
-        assert life.done == {b"blocked": list(range(gone // 8, 120))}
+        run = await again(opened)
+        await all_held(run, 120 - gone // 8)
+        await run.resume()
+        await run.work(120 - gone // 8)
+        assert run.done == {b"blocked": list(range(gone // 8, 120))}
 
 
 @pytest.mark.parametrize("known", [0, 2])
@@ -191,22 +191,22 @@ async def test_copies_that_an_older_backup_knows_nothing_of_are_taken_up(
     """As `logbroker meta restore` leaves them, with a backup from before the first copies, or after two batches."""
     monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2_000)
     async with shell(tmp_path, crash=True) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write(KEYS, range(60))
-        await life.work(7 * 60)
-        await life.retain()
-        batches = life.copied()
+        run = await begin(opened, [b"blocked"])
+        await run.write(KEYS, range(60))
+        await run.work(7 * 60)
+        await run.retain()
+        batches = run.copied()
         rows = sorted(key for key in await opened.state.load("group:g") if key.startswith(COPIES_ROW))
         assert len(rows) > 3
         gone = rows[known:] if known else [*rows, COPIES_TOPIC_ROW]
         await opened.state.commit("group:g", [StateEvent(key, None) for key in gone])
     async with shell(tmp_path) as opened:
-        life = await again(opened)
-        assert life.copied() == batches
-        await all_held(life, 60)
-        await life.resume()
-        await life.work(60)
-        assert life.done == {b"blocked": list(range(60))}
+        run = await again(opened)
+        assert run.copied() == batches
+        await all_held(run, 60)
+        await run.resume()
+        await run.work(60)
+        assert run.done == {b"blocked": list(range(60))}
 
 
 @pytest.mark.prove(keep=1)
@@ -224,7 +224,7 @@ async def test_the_largest_records_that_there_can_be_are_copied(tmp_path: Path, 
         [appended] = await opened.engine.append([Append(topic.id, 0, batch)])
         assert isinstance(appended, Appended)
         group = await opened.group()
-        [record] = await group.records.fetch([place_of(0, 0)])
+        [record] = await group.records.fetch([record_id_of(0, 0)])
         assert isinstance(record, LogRecord)
         copied = group.hold.copies
         await copied.add(0, [record])
@@ -237,25 +237,25 @@ async def test_copies_of_another_topic_are_not_taken_up(tmp_path: Path, monkeypa
     """A restored backup knows a group of this name on another topic: the copies are of one that came after it."""
     monkeypatch.setattr(retention_hold, "BATCH_BYTES", 2_000)
     async with shell(tmp_path, crash=True) as opened:
-        life = await begin(opened, [b"blocked"])
-        await life.write(KEYS, range(60))
-        await life.work(7 * 60)
-        await life.retain()
-        assert life.copied()
+        run = await begin(opened, [b"blocked"])
+        await run.write(KEYS, range(60))
+        await run.work(7 * 60)
+        await run.retain()
+        assert run.copied()
         other = await opened.engine.create_topic("other", 1, CONFIGS)
         for _ in range(200):
             await opened.append((b"k", bytes(180)), topic="other")
-        await life.look()
-        assert life.facts("other").log_start_offset > 60
+        await run.look()
+        assert run.facts("other").log_start_offset > 60
         rows = await opened.state.load("group:g")
     store = MetadataStore.open(tmp_path / "data" / "meta", on_failure=print)
-    life_before = decode_header(rows[HEADER_ROW]).life
+    group_epoch = decode_header(rows[HEADER_ROW]).group_epoch
     kept = {
-        HEADER_ROW: upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, other.id, life_before)).value,
+        HEADER_ROW: upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, other.id, group_epoch)).value,
         SETTINGS_ROW: rows[SETTINGS_ROW],
     }
     store.submit([("state", state_key("group:g", key), kept.get(key)) for key in rows]).result(20)
     store.close()
     async with shell(tmp_path) as opened:
-        life = await again(opened)
-        assert life.copied() == []
+        run = await again(opened)
+        assert run.copied() == []

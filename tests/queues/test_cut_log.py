@@ -11,7 +11,7 @@ from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.settings import OnExhausted
 from logbroker.queues.state.rows import FAILURE_ROW, INTENT_ROW, PARKED_ROW
-from tests.queues.groups import ack, admit, at, commit, nack, new_queue, places, restart
+from tests.queues.groups import ack, admit, at, commit, nack, new_queue, record_ids, restart
 
 KEPT, CUT = b"kept", b"cut"
 
@@ -26,7 +26,7 @@ def failed(rows: dict[bytes, bytes], **settings: Any) -> Queue:
 
 
 def cut(rows: dict[bytes, bytes], end: int) -> Queue:
-    """The log ends there now, and other records come; the first outputs of the new life are kept."""
+    """The log ends there now, and other records come; the first outputs of the new group epoch are kept."""
     queue = restart(rows, end)
     commit(queue, rows)
     return queue
@@ -44,7 +44,7 @@ def test_failures_above_the_end_are_forgotten() -> None:
     assert kinds(rows, FAILURE_ROW) == 1
     admit(queue, [KEPT, CUT])
     [granted] = queue.take("w", 9, at(100))
-    assert dict(zip(granted.places, granted.attempts, strict=True)) == {0: 2, 1: 1}
+    assert dict(zip(granted.record_ids, granted.attempts, strict=True)) == {0: 2, 1: 1}
 
 
 def test_lanes_that_a_lost_record_parked_go_on() -> None:
@@ -54,10 +54,10 @@ def test_lanes_that_a_lost_record_parked_go_on() -> None:
     queue = cut(rows, 1)
     assert kinds(rows, PARKED_ROW) == 1
     admit(queue, [KEPT, CUT])
-    assert places(queue.take("w", 9, at(100))) == [1]
+    assert record_ids(queue.take("w", 9, at(100))) == [1]
     inspector = Inspector(queue)
     inspector.resume(inspector.lane(KEPT))
-    assert places(queue.take("w", 9, at(100))) == [0]
+    assert record_ids(queue.take("w", 9, at(100))) == [0]
 
 
 def test_dead_letters_of_lost_records_are_not_sent() -> None:
@@ -65,9 +65,9 @@ def test_dead_letters_of_lost_records_are_not_sent() -> None:
     failed(rows, on_exhausted=OnExhausted.DEAD_LETTER, dead_letter_topic="dead", max_attempts=1)
     assert kinds(rows, INTENT_ROW) == 3
     queue = restart(rows, 1)
-    assert [letter.place for letter in queue.take_outputs().dead_letters] == [0]
+    assert [letter.record_id for letter in queue.take_outputs().dead_letters] == [0]
     admit(queue, [KEPT, CUT])
-    assert places(queue.take("w", 9, at(100))) == [1]
+    assert record_ids(queue.take("w", 9, at(100))) == [1]
 
 
 @pytest.mark.parametrize("end", [0, 1, 2])
@@ -80,4 +80,4 @@ def test_records_that_take_the_places_of_done_ones_are_handed_out(end: int) -> N
     queue = cut(rows, end)
     assert queue.position(0) == end
     admit(queue, [None] * (3 - end), start=end)
-    assert sorted(places(queue.take("w", 9, at(1)))) == list(range(end, 3))
+    assert sorted(record_ids(queue.take("w", 9, at(1)))) == list(range(end, 3))

@@ -14,24 +14,24 @@ FIRST = 3 << COUNTER_BITS
 
 
 def close(deliveries: Deliveries, worker_id: str, first: int, last: int) -> tuple[list[int], list[Refusal]]:
-    """Settle receipts; return the places that they stood for, and the refusals."""
+    """Settle receipts; return the ids of the records that they stood for, and the refusals."""
     refusals: list[Refusal] = []
-    places: list[int] = []
+    record_ids: list[int] = []
     for grant, start, end in deliveries.select(worker_id, first, last, refusals):
         settled = deliveries.close(grant, start, end, refusals)
-        places += settled if isinstance(settled, range) else [lane.head for lane in settled]
-    return places, refusals
+        record_ids += settled if isinstance(settled, range) else [lane.head for lane in settled]
+    return record_ids, refusals
 
 
 def errors(refusals: list[Refusal]) -> list[tuple[int, int, type[LogbrokerError]]]:
     return [(refusal.first - FIRST, refusal.last - FIRST, type(refusal.error)) for refusal in refusals]
 
 
-def granted(kind: str, deliveries: Deliveries, worker_id: str, places: range, deadline: float = 10.0) -> int:
+def granted(kind: str, deliveries: Deliveries, worker_id: str, record_ids: range, deadline: float = 10.0) -> int:
     worker = deliveries.worker(worker_id)
     if kind == "run":
-        return deliveries.grant(worker, None, places, deadline)
-    return deliveries.grant(worker, [Lane(None, place, IN_FLIGHT) for place in places], None, deadline)
+        return deliveries.grant(worker, None, record_ids, deadline)
+    return deliveries.grant(worker, [Lane(None, record_id, IN_FLIGHT) for record_id in record_ids], None, deadline)
 
 
 @pytest.fixture(params=["run", "lanes"])
@@ -52,8 +52,8 @@ def test_parts_settle_in_any_order_and_only_once(kind: str) -> None:
     granted(kind, deliveries, "w", range(10, 20))
     assert close(deliveries, "w", FIRST + 4, FIRST + 5)[0] == [14, 15]
     assert close(deliveries, "w", FIRST + 9, FIRST + 9)[0] == [19]
-    places, refusals = close(deliveries, "w", FIRST, FIRST + 9)
-    assert places == [10, 11, 12, 13, 16, 17, 18]
+    record_ids, refusals = close(deliveries, "w", FIRST, FIRST + 9)
+    assert record_ids == [10, 11, 12, 13, 16, 17, 18]
     assert {(first, last) for first, last, _ in errors(refusals)} in ({(4, 5), (9, 9)}, {(4, 4), (5, 5), (9, 9)})
     assert {error for _, _, error in errors(refusals)} == {AlreadySettledError}
     assert deliveries.in_flight == 0
@@ -72,9 +72,9 @@ def test_a_receipt_is_void_when_its_lease_has_ended(kind: str) -> None:
     close(deliveries, "w", FIRST + 1, FIRST + 1)
     assert deliveries.pop_expired(9.9) == []
     lost = [
-        place
+        record_id
         for held, _ in deliveries.pop_expired(10.0)
-        for place in (held if isinstance(held, range) else [x.head for x in held])
+        for record_id in (held if isinstance(held, range) else [x.head for x in held])
     ]
     assert sorted(lost) == [0, 2]
     assert errors(close(deliveries, "w", FIRST, FIRST + 2)[1]) == [
@@ -119,8 +119,8 @@ def test_receipts_that_were_never_given_out_are_refused_at_once(
 def test_a_range_from_before_all_receipts_to_after_them_settles_what_is_held() -> None:
     deliveries = Deliveries(FIRST)
     granted("lanes", deliveries, "w", range(4))
-    places, refusals = close(deliveries, "w", -1, 1 << 63)
-    assert places == [0, 1, 2, 3]
+    record_ids, refusals = close(deliveries, "w", -1, 1 << 63)
+    assert record_ids == [0, 1, 2, 3]
     assert [type(refusal.error) for refusal in refusals] == [UnknownReceiptError, LeaseLostError, UnknownReceiptError]
 
 

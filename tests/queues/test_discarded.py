@@ -53,7 +53,7 @@ def test_the_index_is_made_anew_beside_what_is_let_go() -> None:
     asyncio.run(let_go(discarded))
     assert not discarded
     [granted] = queue.take("w", 100, NOW)
-    assert list(granted.places) == [0]
+    assert list(granted.record_ids) == [0]
 
 
 class Counted:

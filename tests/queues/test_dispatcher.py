@@ -8,7 +8,7 @@ import pytest
 
 from logbroker.queues.delivery import dispatcher
 from logbroker.queues.model.settings import Ordering
-from logbroker.queues.model.worker_messages import HANDOUT_BYTES
+from logbroker.queues.model.worker_messages import DISPATCH_BYTES
 from tests.queues.shell import hello, shell, take
 
 SMALL_COUNT = 1_000
@@ -22,7 +22,7 @@ async def test_pieces_that_do_not_fit_into_a_message_come_again_in_their_order(
 ) -> None:
     monkeypatch.setattr(dispatcher, "SLICE", PIECE)
     monkeypatch.setattr(dispatcher, "SLICE_OF_RUN", PIECE)
-    size = 4 * HANDOUT_BYTES // LARGE_COUNT
+    size = 4 * DISPATCH_BYTES // LARGE_COUNT
     async with shell(tmp_path) as opened:
         await opened.topic()
         group = await opened.group(ordering=ordering, max_in_flight=SMALL_COUNT + LARGE_COUNT)

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logbroker.errors import CorruptLogError
-from logbroker.queues.model.record_id import OFFSET_MASK, place_of
+from logbroker.queues.model.record_id import OFFSET_MASK, record_id_of
 from logbroker.queues.state.change_set import ChangeSet
 from logbroker.queues.state.completion import PAGE_RECORDS, DoneRecords
 
@@ -51,11 +51,11 @@ def test_floor_pages_and_undone_ranges_agree_with_a_set(
     apply(rows, done)
     for start, end in ranges:
         if marked.isdisjoint(range(start, end)):
-            done.mark_range(place_of(1, start), place_of(1, end))
+            done.mark_range(record_id_of(1, start), record_id_of(1, end))
             marked.update(range(start, end))
         apply(rows, done)
     for offsets in marks:
-        done.mark(place_of(1, offset) for offset in offsets if offset not in marked)
+        done.mark(record_id_of(1, offset) for offset in offsets if offset not in marked)
         marked.update(offsets)
         apply(rows, done)
     if restart:
@@ -65,15 +65,15 @@ def test_floor_pages_and_undone_ranges_agree_with_a_set(
     assert done.floor(0) == 0
     undone = [
         offset
-        for start, end in done.undone(place_of(1, 0), place_of(1, END))
+        for start, end in done.undone(record_id_of(1, 0), record_id_of(1, END))
         for offset in range(start & OFFSET_MASK, end & OFFSET_MASK)
         if offset >= floor
     ]
     assert undone == [offset for offset in range(floor, END) if offset not in marked]
     assert done.count_above_floor(1) == sum(offset > floor for offset in marked)
     for offset in (0, floor, END - 1, *list(marked)[:20]):
-        assert (place_of(1, offset) in done) == (offset in marked)
-    assert place_of(0, 0) not in done
+        assert (record_id_of(1, offset) in done) == (offset in marked)
+    assert record_id_of(0, 0) not in done
 
 
 @given(st.lists(OFFSETS, unique=True, max_size=20), st.integers(0, END))
@@ -85,11 +85,11 @@ def test_what_lies_above_the_end_of_a_cut_log_is_not_done(offsets: list[int], en
         done.mark_range(PAGE_RECORDS, 2 * PAGE_RECORDS)
     apply(rows, done)
     cut = loaded(rows, end)
-    assert not any(place_of(0, offset) in cut for offset in (end, end + 1, END - 1) if offset >= end)
+    assert not any(record_id_of(0, offset) in cut for offset in (end, end + 1, END - 1) if offset >= end)
     assert cut.floor(0) <= end
     apply(rows, cut)
     again = loaded(rows)
-    assert not any(place_of(0, offset) in again for offset in (end, end + 1, END - 1) if offset >= end)
+    assert not any(record_id_of(0, offset) in again for offset in (end, end + 1, END - 1) if offset >= end)
 
 
 def test_an_acknowledgement_of_a_thousand_records_costs_one_row() -> None:
@@ -175,7 +175,7 @@ def test_a_group_that_starts_inside_a_page_has_done_all_before() -> None:
     apply(rows, done)
     again = loaded(rows)
     assert again.floor(0) == PAGE_RECORDS + 77
-    again.mark((place_of(0, PAGE_RECORDS + 77),))
+    again.mark((record_id_of(0, PAGE_RECORDS + 77),))
     apply(rows, again)
     assert loaded(rows).floor(0) == PAGE_RECORDS + 78
 
@@ -200,8 +200,8 @@ def test_a_mask_tells_of_each_record_whether_it_is_done(
     done.open(0, start)
     for first, count in ranges:
         done.mark_range(max(first, start), max(first + count, start))
-    done.mark(place for place in single if place >= start)
+    done.mark(record_id for record_id in single if record_id >= start)
     done.take_rows()  # Pages that are full are kept as such from now on.
     first, count = asked
     mask = done.undone_mask(first, first + count)
-    assert mask == bytes(place not in done for place in range(first, first + count))
+    assert mask == bytes(record_id not in done for record_id in range(first, first + count))

@@ -13,7 +13,7 @@ from logbroker.engine import Append, Read, ReadResult
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, NoFreeSessionError, PartitionOfflineError
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.settings import Priority
-from logbroker.queues.scan.barriers import NO_MARK
+from logbroker.queues.scan.barriers import NO_BARRIER
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import PRIORITY
@@ -25,23 +25,23 @@ from tests.queues.shell import Shell, hello, shell, take, until
 # --- the scan's word -------------------------------------------------------------------------------------------------
 
 
-async def test_a_mark_covers_what_was_appended_a_moment_before_it() -> None:
+async def test_a_barrier_covers_what_was_appended_a_moment_before_it() -> None:
     log = FakeLog(2)
     log.append_values(b"a")
     async with scanning(log, priority=Priority.STRICT) as scan:
-        assert not scan.scanner.may_serve(NO_MARK), "served before anything was scanned"
+        assert not scan.scanner.may_serve(NO_BARRIER), "served before anything was scanned"
         await scan.all_scanned()
-        await scan.until(lambda: scan.scanner.may_serve(scan.scanner.mark()))
-        before = scan.scanner.mark()
+        await scan.until(lambda: scan.scanner.may_serve(scan.scanner.barrier()))
+        before = scan.scanner.barrier()
         log.append_values(b"b", partition=1)
-        mark = scan.scanner.mark()
+        barrier = scan.scanner.barrier()
         assert scan.scanner.may_serve(before)
-        assert not scan.scanner.may_serve(mark)
-        await scan.until(lambda: scan.scanner.may_serve(mark))
+        assert not scan.scanner.may_serve(barrier)
+        await scan.until(lambda: scan.scanner.may_serve(barrier))
         assert scan.position(1) == 1
 
 
-async def test_marks_are_reached_though_appends_never_stop() -> None:
+async def test_barriers_are_reached_though_appends_never_stop() -> None:
     log = FakeLog(3)
 
     async def more() -> None:
@@ -52,7 +52,7 @@ async def test_marks_are_reached_though_appends_never_stop() -> None:
     log.append_values(b"a")
     async with scanning(log, priority=Priority.STRICT) as scan:
         for _ in range(10):
-            await scan.until(partial(scan.scanner.may_serve, scan.scanner.mark()))
+            await scan.until(partial(scan.scanner.may_serve, scan.scanner.barrier()))
         log.before_read = None
 
 
@@ -63,12 +63,12 @@ async def test_what_cannot_be_read_holds_nobody_back() -> None:
     log.partitions[0].error = PartitionOfflineError("damaged")
     log.partitions[1].error = BrokerUnavailableError("no more descriptors")
     async with scanning(log, priority=Priority.STRICT) as scan:
-        first = scan.scanner.mark()
+        first = scan.scanner.barrier()
         await scan.until(lambda: scan.scanner.may_serve(first))
         assert scan.position(2) == 1
         log.append_values(b"b", partition=2)
         log.append_values(b"b", partition=1)
-        second = scan.scanner.mark()
+        second = scan.scanner.barrier()
         await scan.until(lambda: scan.scanner.may_serve(second))
         assert scan.position(2) == 2
 
@@ -80,7 +80,7 @@ async def test_a_generation_that_a_stopped_partition_holds_back_is_not_waited_fo
     log.partitions[0].error = PartitionOfflineError("damaged")
     log.grow(3)
     async with scanning(log, priority=Priority.STRICT) as scan:
-        await scan.until(lambda: scan.scanner.may_serve(scan.scanner.mark()))
+        await scan.until(lambda: scan.scanner.may_serve(scan.scanner.barrier()))
         assert scan.queue.admission.generation == 1
 
 
@@ -88,13 +88,13 @@ async def test_what_came_with_growth_is_waited_for() -> None:
     log = FakeLog()
     log.append_values(b"a")
     async with scanning(log, priority=Priority.STRICT) as scan:
-        await scan.until(lambda: scan.scanner.may_serve(scan.scanner.mark()))
+        await scan.until(lambda: scan.scanner.may_serve(scan.scanner.barrier()))
         log.grow(2)
         log.append_values(b"b", partition=1)
-        mark = scan.scanner.mark()
-        assert not scan.scanner.may_serve(mark)
+        barrier = scan.scanner.barrier()
+        assert not scan.scanner.may_serve(barrier)
         scan.scanner.wake()
-        await scan.until(lambda: scan.scanner.may_serve(mark))
+        await scan.until(lambda: scan.scanner.may_serve(barrier))
         assert scan.position(1) == 1
 
 
@@ -102,12 +102,12 @@ async def test_a_rewind_is_followed_by_indexing() -> None:
     log = FakeLog()
     log.append_values(b"a", b"b", b"c")
     async with scanning(log, priority=Priority.STRICT) as scan:
-        await scan.until(lambda: scan.scanner.may_serve(scan.scanner.mark()))
-        mark = scan.scanner.mark()
+        await scan.until(lambda: scan.scanner.may_serve(scan.scanner.barrier()))
+        barrier = scan.scanner.barrier()
         scan.queue.rewind({0: 1}, NOW)
-        assert not scan.scanner.may_serve(mark)
+        assert not scan.scanner.may_serve(barrier)
         scan.scanner.wake()
-        await scan.until(lambda: scan.scanner.may_serve(mark))
+        await scan.until(lambda: scan.scanner.may_serve(barrier))
         assert scan.position(0) == 3
 
 
@@ -119,13 +119,13 @@ async def test_a_scan_that_waits_for_room_lets_the_known_be_served() -> None:
         granted = scan.queue.take("w", 2, NOW)
         nack(scan.queue, granted, delay_seconds=100)
         log.append_values(b"d")
-        assert scan.scanner.may_serve(scan.scanner.mark())
+        assert scan.scanner.may_serve(scan.scanner.barrier())
         await some_turns()
         assert scan.position(0) == 3
         ack(scan.queue, scan.queue.take("w", 1, NOW))
 
 
-async def test_who_waits_for_a_mark_is_let_go_as_soon_as_the_scan_waits_for_room() -> None:
+async def test_who_waits_for_a_barrier_is_let_go_as_soon_as_the_scan_waits_for_room() -> None:
     log = FakeLog(2)
     log.append_values(b"a")
     async with scanning(log, priority=Priority.STRICT, max_held_lanes=1) as scan:
@@ -140,9 +140,9 @@ async def test_who_waits_for_a_mark_is_let_go_as_soon_as_the_scan_waits_for_room
 
         log.before_read = wait
         log.append_values(b"b", partition=1)
-        mark = scan.scanner.mark()
+        barrier = scan.scanner.barrier()
         await reading.wait()
-        waiting = asyncio.create_task(scan.scanner.reached(mark, 600))
+        waiting = asyncio.create_task(scan.scanner.reached(barrier, 600))
         await some_turns()
         assert not waiting.done()
         nack(scan.queue, granted, delay_seconds=100)
@@ -201,7 +201,7 @@ async def test_a_credit_waits_for_what_was_readable_when_it_was_given(tmp_path: 
         assert (await second).partitions == [1], "a more urgent record that was readable was passed over"
 
 
-async def test_each_credit_counts_by_its_own_mark(tmp_path: Path) -> None:
+async def test_each_credit_counts_by_its_own_barrier(tmp_path: Path) -> None:
     """A worker that gives credit again and again, while appends never stop, is served all the same."""
     async with shell(tmp_path) as opened:
         await opened.topic(partitions=2)
@@ -257,11 +257,11 @@ async def test_without_priorities_nobody_waits(tmp_path: Path) -> None:
         await held.asked.wait()
         [(_, record)] = await take(link, 1)
         assert record.value == b"a1"
-        assert not link.seat.early
+        assert not link.pull.early
         held.go.set()
 
 
-async def test_planted_a_mark_that_is_not_awaited_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scanner, "may_serve", lambda scanner, mark: True)
+async def test_planted_a_barrier_that_is_not_awaited_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scanner, "may_serve", lambda scanner, barrier: True)
     with pytest.raises(AssertionError, match="served though the other partition"):
         await test_a_credit_waits_for_what_was_readable_when_it_was_given(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logbroker.queues.model.settings import Ordering
-from tests.queues.groups import admit, at, new_queue, places, receipts
+from tests.queues.groups import admit, at, new_queue, receipts, record_ids
 from tests.queues.sessions import opened, taken
 
 COUNT = 3_500
@@ -21,7 +21,7 @@ def test_what_a_lost_worker_is_excused_of_comes_back_in_its_order(size: int) -> 
     queue.lifecycle.gone("w", at(0))
     while queue.deliveries.in_flight:
         queue.tick(at(AFTER_GRACE))
-    assert places(queue.take("v", COUNT, at(AFTER_GRACE))) == list(range(COUNT))
+    assert record_ids(queue.take("v", COUNT, at(AFTER_GRACE))) == list(range(COUNT))
     assert queue.tally.leases_lost == 0
 
 

@@ -255,11 +255,11 @@ def file_is_not_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def deleted_groups_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(queue_groups.QueueGroupRegistry, "_new_life", first_life)
+    patch.setattr(queue_groups.QueueGroupRegistry, "_new_epoch", first_epoch)
 
 
-async def first_life(self: queue_groups.QueueGroupRegistry) -> int:
-    await self._engine.numbers.reserve(self._next_life + queue_group.NUMBERS)
+async def first_epoch(self: queue_groups.QueueGroupRegistry) -> int:
+    await self._engine.numbers.reserve(self._next_epoch + queue_group.NUMBERS)
     return self._engine.numbers.first
 
 
@@ -282,8 +282,8 @@ async def test_a_planted_bug_is_seen(
         await wander_on()
 
 
-async def test_a_directory_of_a_broker_that_counted_lives_goes_on_above_them(tmp_path: Path) -> None:
-    """Receipts had the life as their upper bits; a session that was held over a crash keeps its token."""
+async def test_a_directory_of_a_broker_that_counted_epochs_goes_on_above_them(tmp_path: Path) -> None:
+    """Receipts had the group epoch as their upper bits; a session that was held over a crash keeps its token."""
     async with shell(tmp_path, crash=True) as opened:
         topic = await opened.topic()
         await opened.append((b"a", b"a1"), (b"b", b"b1"))
@@ -300,14 +300,14 @@ async def test_a_directory_of_a_broker_that_counted_lives_goes_on_above_them(tmp
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         held = [ListedSession(b"a", old_token, 1)]
-        link = await group.connect(hello(sessions=held, life=200_000))
+        link = await group.connect(hello(sessions=held, group_epoch=200_000))
         assert link.sessions == held
-        assert group.queue.life >= 200_001 << 44
+        assert group.queue.group_epoch >= 200_001 << 44
         link.renew_session(b"a", old_token)
         [refusal] = await link.settle(Settlement(acks=[((200_000 << 44) + 1, (200_000 << 44) + 1)]))
         assert isinstance(refusal.error, LeaseLostError)
     async with shell(tmp_path) as opened:
-        assert opened.groups.group("g").queue.life > 200_001 << 44
+        assert opened.groups.group("g").queue.group_epoch > 200_001 << 44
 
 
 async def test_after_a_restore_no_sequence_of_a_dead_letter_is_used_again(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from logbroker.queues.model.messages import Nack, Settlement
 from logbroker.queues.model.settings import OnExhausted
 from logbroker.queues.model.starts import StartAt
 from logbroker.queues.operations import LaneName
-from logbroker.queues.scan.scanner import MARK_SECONDS
+from logbroker.queues.scan.scanner import BARRIER_SECONDS
 from logbroker.record.message_headers import NOT_BEFORE
 from logbroker.v1 import queues_pb2 as pb
 from tests.queues.shell import Shell, ack, hello, nack, shell, take, until
@@ -168,7 +168,7 @@ async def check(group: QueueGroup, state: str, attempt: int, waiting: int, *, he
     [record] = [record for record in await group.records.fetch([1]) if not isinstance(record, Exception)]
     assert first.oldest_timestamp_ms == record.timestamp_ms
     assert not has_cause(first)
-    described = await described_queue(group._engine, group, Pace(), MARK_SECONDS)
+    described = await described_queue(group._engine, group, Pace(), BARRIER_SECONDS)
     assert described.counts.lanes == 1
     assert described.counts.open == waiting
     return first

@@ -22,10 +22,10 @@ class DictStore:
         self.chunks: dict[int, array[int]] = {}
         self.puts = 0
 
-    def put(self, places: array[int]) -> int:
-        assert len(places) == CHUNK_RECORDS
+    def put(self, record_ids: array[int]) -> int:
+        assert len(record_ids) == CHUNK_RECORDS
         self.puts += 1
-        self.chunks[self.puts] = places
+        self.chunks[self.puts] = record_ids
         return self.puts
 
     def take(self, number: int) -> array[int]:

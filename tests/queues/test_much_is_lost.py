@@ -11,7 +11,7 @@ from logbroker.errors import LeaseLostError, StaleSessionError
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.messages import Settlement
 from logbroker.queues.model.settings import Ordering
-from tests.queues.groups import ack, at, new_queue, places, receipts
+from tests.queues.groups import ack, at, new_queue, receipts, record_ids
 from tests.queues.losses import goodbye, grace_ends, lease_ends
 from tests.queues.sessions import taken
 
@@ -21,11 +21,11 @@ AT_ONCE = 1_100
 LATER = 10_000.0
 
 
-def another_life(queue: Queue) -> None:
+def another_incarnation(queue: Queue) -> None:
     queue.lifecycle.lost("w", at(0))
 
 
-HAPPENS = [lease_ends, grace_ends, goodbye, another_life]
+HAPPENS = [lease_ends, grace_ends, goodbye, another_incarnation]
 
 
 def now_of(happens: Callable[[Queue], None]) -> float:
@@ -44,7 +44,7 @@ def test_deliveries(happens: Callable[[Queue], None], size: int, ordering: Order
     queue.admit(0, 1, range(COUNT), COUNT, keys, (), at(0))
     held: dict[int, int] = {}
     while granted := queue.take("w", size, at(0)):
-        held.update(zip(receipts(granted), places(granted), strict=True))
+        held.update(zip(receipts(granted), record_ids(granted), strict=True))
     assert len(held) == COUNT
     seconds = now_of(happens)
     happens(queue)
@@ -64,7 +64,7 @@ def test_deliveries(happens: Callable[[Queue], None], size: int, ordering: Order
         in_flight.append(queue.deliveries.in_flight)
         assert before - (in_flight[-1] - len(again)) <= AT_ONCE
         granted = queue.take("w", 10, at(seconds))
-        again.update(zip(receipts(granted), places(granted), strict=True))
+        again.update(zip(receipts(granted), record_ids(granted), strict=True))
         in_flight.append(queue.deliveries.in_flight)
     assert not again.keys() & held.keys()
     assert queue.deliveries.in_flight == len(again)
@@ -72,7 +72,7 @@ def test_deliveries(happens: Callable[[Queue], None], size: int, ordering: Order
     rest: list[int] = []
     for _ in range(COUNT):
         granted = queue.take("v", COUNT, at(LATER))
-        rest += places(granted)
+        rest += record_ids(granted)
         ack(queue, granted, LATER, "v")
         if len(rest) + len(again) == COUNT:
             break
@@ -111,7 +111,7 @@ def test_sessions(happens: Callable[[Queue], None]) -> None:
     found: list[int] = []
     for _ in range(count):
         granted = queue.take("v", count, at(LATER))
-        found += places(granted)
+        found += record_ids(granted)
         ack(queue, granted, LATER, "v")
         if len(found) == count:
             break

@@ -8,10 +8,10 @@ from logbroker.errors import LaneNotHeldError, OverloadedError, RecordTooLargeEr
 from logbroker.queues.machine.ages import MAX_SAMPLES, Ages
 from logbroker.queues.machine.inspect import AlarmKind, Inspector
 from logbroker.queues.machine.queue import Queue
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnExhausted, Ordering
 from logbroker.record.codec import LogRecord
-from tests.queues.groups import ack, admit, at, commit, keep, nack, new_queue, places, restart
+from tests.queues.groups import ack, admit, at, commit, keep, nack, new_queue, record_ids, restart
 
 
 def test_explain_says_why_a_key_stands_still() -> None:
@@ -71,7 +71,7 @@ def test_resume_skip_and_drop(policy: OnExhausted, restarted: bool) -> None:
         seen = []
         while granted := queue.take("w", 1, at(1)):
             assert granted[0].attempts in ([], [1])
-            seen += places(granted)
+            seen += record_ids(granted)
             ack(queue, granted, 1)
         assert seen == left
         commit(queue, rows)
@@ -79,18 +79,18 @@ def test_resume_skip_and_drop(policy: OnExhausted, restarted: bool) -> None:
         assert not [key for key in rows if key[:1] in b"ak"]
 
 
-def test_a_record_without_a_key_is_found_by_its_place() -> None:
+def test_a_record_without_a_key_is_found_by_its_record_id() -> None:
     queue = new_queue(max_attempts=1, ordering=Ordering.NONE, on_exhausted=OnExhausted.PARK)
     inspector = Inspector(queue)
     queue.admit(0, 1, range(3), 3, (), (), at(0))
     nack(queue, queue.take("w", 1, at(0)))
     assert inspector.counts().parked == 1
     inspector.resume(inspector.lane_of_record(0))
-    assert sorted(places(queue.take("w", 5, at(0)))) == [0, 1, 2]
+    assert sorted(record_ids(queue.take("w", 5, at(0)))) == [0, 1, 2]
 
 
-def replacement(place: int, value: bytes = b"mended") -> LogRecord:
-    return LogRecord(place, 1000, b"k", value, (("header", b"x"), ("none", None)))
+def replacement(record_id: int, value: bytes = b"mended") -> LogRecord:
+    return LogRecord(record_id, 1000, b"k", value, (("header", b"x"), ("none", None)))
 
 
 @pytest.mark.parametrize("policy", list(OnExhausted))
@@ -110,19 +110,19 @@ def test_a_head_is_replaced_until_it_is_done(policy: OnExhausted, restarted: boo
     assert queue.replacements.get(0) == replacement(0)
     for _ in range(2):
         (granted,) = queue.take("w", 9, at(100))
-        assert (granted.places, granted.redelivered) == ([0], [True])
+        assert (granted.record_ids, granted.redelivered) == ([0], [True])
         nack(queue, [granted], 0, 0.0)
     if policy is OnExhausted.DEAD_LETTER:
         outputs = queue.take_outputs()
         keep(outputs, rows)
         (letter,) = outputs.dead_letters
         assert letter.attempts == 2
-        assert queue.replacements.get(letter.place) == replacement(0)
-        queue.dead_lettered(letter.place, at(0))
+        assert queue.replacements.get(letter.record_id) == replacement(0)
+        queue.dead_lettered(letter.record_id, at(0))
     else:
         inspector = Inspector(queue)
         inspector.skip(inspector.lane(b"k"), at(0))
-    assert places(queue.take("w", 9, at(0))) == [1]
+    assert record_ids(queue.take("w", 9, at(0))) == [1]
     assert not queue.replacements.records
     assert not [key for key in commit(queue, rows) if key.startswith(b"r")]
 
@@ -135,7 +135,7 @@ def test_without_an_order_a_replaced_record_leaves_its_run() -> None:
     inspector.replace_head(inspector.lane_of_record(0), replacement(0))
     queue = restart(commit(queue, {}), 3)
     queue.admit(0, 1, range(3), 3, (), (), at(0))
-    assert [piece.places for piece in queue.take("w", 9, at(0))] == [[0], range(1, 3)]
+    assert [piece.record_ids for piece in queue.take("w", 9, at(0))] == [[0], range(1, 3)]
 
 
 def test_replacements_are_bounded_and_of_what_the_log_has() -> None:
@@ -148,8 +148,8 @@ def test_replacements_are_bounded_and_of_what_the_log_has() -> None:
     inspector.replace_head(inspector.lane(b"k"), replacement(0))
     with pytest.raises(LaneNotHeldError):
         inspector.replace_head(inspector.lane(b"k"), replacement(0))
-    for place in range(1, 65):
-        queue.replacements.put(place, replacement(place, bytes((1 << 20) - 100)))
+    for record_id in range(1, 65):
+        queue.replacements.put(record_id, replacement(record_id, bytes((1 << 20) - 100)))
     nack(queue, queue.take("w", 1, at(0)))
     with pytest.raises(OverloadedError):
         inspector.replace_head(inspector.lane(b"k"), replacement(0, bytes((1 << 20) - 100)))
@@ -204,7 +204,7 @@ def test_a_record_that_waits_for_too_long_raises_an_alarm() -> None:
     queue.admit(0, 1, range(1000, 1010), 1010, [b"other"] * 10, (), at(0), 20_000)
     queue.admit(1, 1, range(1), 1, [b"delayed"], [(0, 200_000)], at(0), 10_000)
     assert inspector.alarms(at(70)) == []
-    causes = [(alarm.kind, alarm.key, alarm.place) for alarm in inspector.alarms(at(71))]
+    causes = [(alarm.kind, alarm.key, alarm.record_id) for alarm in inspector.alarms(at(71))]
     assert causes == [(AlarmKind.AGE, b"slow", -1), (AlarmKind.AGE, None, 0)]
     for _ in range(1000):
         ack(queue, queue.take("w", 1, at(71)), 71)
@@ -213,12 +213,12 @@ def test_a_record_that_waits_for_too_long_raises_an_alarm() -> None:
 
 def test_ages_take_little_memory_and_stay_about_right() -> None:
     ages = Ages()
-    assert ages.timestamp_ms(place_of(0, 5)) is None
+    assert ages.timestamp_ms(record_id_of(0, 5)) is None
     for number in range(100_000):
-        ages.admit(place_of(1, 10 * number), 5000 * number)
-    assert len(ages._samples[1].places) <= MAX_SAMPLES
+        ages.admit(record_id_of(1, 10 * number), 5000 * number)
+    assert len(ages._samples[1].record_ids) <= MAX_SAMPLES
     for offset in (0, 5, 123_456, 999_999):
-        timestamp_ms = ages.timestamp_ms(place_of(1, offset))
+        timestamp_ms = ages.timestamp_ms(record_id_of(1, offset))
         assert timestamp_ms is not None
         assert 0 <= offset * 500 - timestamp_ms <= 500_000
 
@@ -232,4 +232,4 @@ def test_a_dropped_lane_leaves_nothing_of_the_times_that_its_records_waited_for(
     assert inspector.drop(inspector.lane(b"k")) == 3
     pauses.append(not queue.wants_more)
     assert pauses == [True, False], "the scan waits for records that are done"
-    assert not queue.held.attention
+    assert not queue.stalled.attention

@@ -12,7 +12,7 @@ from logbroker.config import MIB
 from logbroker.errors import CorruptBatchError, OffsetOutOfRangeError
 from logbroker.queues.delivery.packing import MAX_BATCHES_BYTES, Packed, pack
 from logbroker.queues.model.messages import Delivered, Granted
-from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.fetch import LATER, MAX_READ_BYTES, Records
 from logbroker.record.codec import LogRecord, NewRecord, decode_batch, split_batches
@@ -51,12 +51,12 @@ def check(packed: Packed, granted: Granted, known: dict[int, LogRecord]) -> None
                 receipt = next(receipts)
             assert receipt == delivered.first_receipt + index
             at = receipt - granted.first_receipt
-            place = granted.places[at]
-            assert record == known[place]
+            record_id = granted.record_ids[at]
+            assert record == known[record_id]
             if not as_in_log:
-                assert place == place_of(delivered.partitions[index], delivered.offsets[index])
+                assert record_id == record_id_of(delivered.partitions[index], delivered.offsets[index])
             elif not index:
-                assert (delivered.partitions, delivered.offsets) == ([partition_of(place)], [offset_of(place)])
+                assert (delivered.partitions, delivered.offsets) == ([partition_of(record_id)], [offset_of(record_id)])
             for column, whole in (
                 (delivered.attempts, granted.attempts),
                 (delivered.redelivered, granted.redelivered),
@@ -65,21 +65,23 @@ def check(packed: Packed, granted: Granted, known: dict[int, LogRecord]) -> None
     for receipt in receipts:
         assert receipt in unreadable
     for each in packed.unreadable:
-        assert granted.places[each.receipt - granted.first_receipt] == each.place
-        assert each.place not in known
+        assert granted.record_ids[each.receipt - granted.first_receipt] == each.record_id
+        assert each.record_id not in known
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(0, 1 << 32), st.data())
-def test_lanes_of_any_places(sizes: list[int], seed: int, data: st.DataObject) -> None:
+def test_lanes_of_any_record_ids(sizes: list[int], seed: int, data: st.DataObject) -> None:
     log = filled_log(sizes, seed)
     known = all_records(log)
     ends = [partition.end for partition in log.partitions]
-    gone = st.integers(0, 1).map(lambda partition: place_of(partition, ends[partition] + 1))
-    places = data.draw(st.lists(st.one_of(st.sampled_from(sorted(known)), gone), min_size=1, max_size=60, unique=True))
+    gone = st.integers(0, 1).map(lambda partition: record_id_of(partition, ends[partition] + 1))
+    record_ids = data.draw(
+        st.lists(st.one_of(st.sampled_from(sorted(known)), gone), min_size=1, max_size=60, unique=True)
+    )
     draw = random.Random(seed)
-    attempts = [draw.randint(1, 5) for _ in places] if draw.randrange(2) else []
-    redelivered = [draw.random() < 0.5 for _ in places] if draw.randrange(2) else []
-    granted = Granted(FIRST, places, attempts, redelivered)
+    attempts = [draw.randint(1, 5) for _ in record_ids] if draw.randrange(2) else []
+    redelivered = [draw.random() < 0.5 for _ in record_ids] if draw.randrange(2) else []
+    granted = Granted(FIRST, record_ids, attempts, redelivered)
     check(asyncio.run(pack(records_of(log), granted)), granted, known)
 
 
@@ -115,13 +117,13 @@ async def test_messages_are_bounded_and_a_larger_record_goes_alone() -> None:
     large = MAX_BATCHES_BYTES + 500
     sizes = [100, 600_000, 600_000, large, large, 100, 100]
     log.append(*(NewRecord(bytes(size)) for size in sizes))
-    for places in (list(range(7)), range(7)):
-        packed = await pack(records_of(log), Granted(FIRST, places, [], []))
-        if isinstance(places, list):
+    for record_ids in (list(range(7)), range(7)):
+        packed = await pack(records_of(log), Granted(FIRST, record_ids, [], []))
+        if isinstance(record_ids, list):
             assert [each.count for each in packed.delivered] == [2, 1, 1, 1, 2]
         else:
             assert [each.count for each in packed.delivered] == [7], "one batch of the log is not cut"
-        check(packed, Granted(FIRST, places, [], []), all_records(log))
+        check(packed, Granted(FIRST, record_ids, [], []), all_records(log))
     for _ in range(8):
         log.append(NewRecord(bytes(300_000)))
     packed = await pack(records_of(log), Granted(FIRST, range(7, 15), [], []))
@@ -138,8 +140,8 @@ async def test_times_are_kept_also_where_a_record_has_none() -> None:
         batch[27:43] = stamp.to_bytes(8, "big", signed=True) * 2
         log.partitions[0].end -= 1
         log.append_batch(with_crc(batch))
-    places = list(range(len(stamps)))
-    packed = await pack(records_of(log), Granted(FIRST, places, [], []))
+    record_ids = list(range(len(stamps)))
+    packed = await pack(records_of(log), Granted(FIRST, record_ids, [], []))
     assert [record.timestamp_ms for each in packed.delivered for record in received(each)] == stamps
 
 
@@ -159,7 +161,7 @@ async def test_what_cannot_be_read_is_told_by_receipt() -> None:
     log.append_batch(undecodable_batch(b"x"))
     log.append_values(b"c")
     packed = await pack(records_of(log), Granted(FIRST, [0, 2, 9, 3], [1, 2, 3, 4], []))
-    assert [(each.receipt - FIRST, each.place, type(each.error)) for each in packed.unreadable] == [
+    assert [(each.receipt - FIRST, each.record_id, type(each.error)) for each in packed.unreadable] == [
         (1, 2, CorruptBatchError),
         (2, 9, OffsetOutOfRangeError),
     ]
@@ -182,17 +184,17 @@ async def test_no_more_is_fetched_than_memory_is_given_for() -> None:
     log = FakeLog()
     for number in range(200):
         log.append(NewRecord(bytes(100_000), b"%d" % number))
-    for places in (list(range(200)), range(200)):
+    for record_ids in (list(range(200)), range(200)):
         records = records_of(log, 50_000)
         log.reads.clear()
-        packed = await pack(records, Granted(FIRST, places, [], []), max_bytes=1_000_000)
+        packed = await pack(records, Granted(FIRST, record_ids, [], []), max_bytes=1_000_000)
         assert 10 <= sum(each.count for each in packed.delivered) <= 40
         assert {each.error for each in packed.unreadable} == {LATER}
         left = [each.receipt for each in packed.unreadable]
         assert left == list(range(FIRST + 200 - len(left), FIRST + 200))
         assert len(left) + sum(each.count for each in packed.delivered) == 200
         assert sum(wish.max_bytes for wish in log.reads) < 20_000_000
-        packed = await pack(records, Granted(FIRST, places[:1], [], []), max_bytes=1)
+        packed = await pack(records, Granted(FIRST, record_ids[:1], [], []), max_bytes=1)
         assert [each.count for each in packed.delivered] == [1]
 
 
@@ -223,12 +225,12 @@ async def test_calls_per_record() -> None:
     draw = random.Random(1)
     scattered = sorted(draw.sample(range(100_000), 10_000))
     figures = {}
-    for name, places in (("together", list(range(10_000))), ("scattered", scattered), ("a run", range(10_000))):
+    for name, record_ids in (("together", list(range(10_000))), ("scattered", scattered), ("a run", range(10_000))):
         records = Records(log.engine, TopicId(TOPIC_ID), BatchCache(1 << 25))
-        await records.fetch(places)
+        await records.fetch(record_ids)
         with counted() as calls:
             for start in range(0, 10_000, 500):
-                assert (await pack(records, Granted(FIRST, places[start : start + 500], [], []))).unreadable == []
+                assert (await pack(records, Granted(FIRST, record_ids[start : start + 500], [], []))).unreadable == []
         figures[name] = calls.count / 10_000
     print("packed:", ", ".join(f"{name} {figure:.2f}" for name, figure in figures.items()), "calls/record")  # noqa: T201
     assert max(figures.values()) < 12, "9.4, where each lies alone"

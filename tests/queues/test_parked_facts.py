@@ -20,7 +20,7 @@ from logbroker.queues.model.starts import StartAt
 from logbroker.queues.operations import LaneName
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.v1 import queues_pb2 as pb
-from tests.queues.retained import Life, again
+from tests.queues.retained import GroupRun, again
 from tests.queues.shell import Shell, ack, hello, shell, take, until
 from tests.queues.test_standing import CONFIGS, scan_nothing
 
@@ -52,7 +52,7 @@ class Told:
         )
 
 
-async def lanes_set_aside(opened: Shell, on_exhausted: OnExhausted) -> Life:
+async def lanes_set_aside(opened: Shell, on_exhausted: OnExhausted) -> GroupRun:
     await opened.engine.create_topic("t", 2, CONFIGS)
     group = await opened.group(
         "t",
@@ -63,21 +63,21 @@ async def lanes_set_aside(opened: Shell, on_exhausted: OnExhausted) -> Life:
         priority=Priority.STRICT,
         max_parked_records=1,
     )
-    life = Life(opened, group, await group.connect(hello()), ())
+    run = GroupRun(opened, group, await group.connect(hello()), ())
     await opened.append(*RECORDS)
     for reason in ("first", "second"):
-        for receipt, record in await take(life.link, 4 if reason == "first" else 3):
+        for receipt, record in await take(run.link, 4 if reason == "first" else 3):
             if record.key == b"free":
-                await ack(life.link, receipt)
+                await ack(run.link, receipt)
             else:
-                assert await life.link.settle(Settlement(nacks=[Nack(receipt, receipt, reason)])) == []
+                assert await run.link.settle(Settlement(nacks=[Nack(receipt, receipt, reason)])) == []
     await until(lambda: len(group.inspector.held()) == 3)
-    return life
+    return run
 
 
-async def scanned(life: Life) -> None:
-    queue = life.group.queue
-    await until(lambda: queue.admission.generation and queue.position(0) == life.facts().high_watermark)
+async def scanned(run: GroupRun) -> None:
+    queue = run.group.queue
+    await until(lambda: queue.admission.generation and queue.position(0) == run.facts().high_watermark)
 
 
 HAPPENS = ["stop", "kill", "rewind here", "rewind elsewhere", "alter", "retention"]
@@ -89,8 +89,8 @@ async def test_all_that_is_known_comes_back(tmp_path: Path, on_exhausted: OnExha
     if (on_exhausted, what) == (OnExhausted.BLOCK, "rewind here"):
         pytest.skip("a rewind lets blocked lanes above its place go on")
     async with shell(tmp_path, crash=what == "kill") as opened:
-        life = await lanes_set_aside(opened, on_exhausted)
-        group = life.group
+        run = await lanes_set_aside(opened, on_exhausted)
+        group = run.group
         at_ms = group.moment().wall_ms + 7_200_000
         before = await Told.by(group, at_ms)
         assert [lane.attempt for lane in before.explained.lanes] == [3, 3]
@@ -101,10 +101,10 @@ async def test_all_that_is_known_comes_back(tmp_path: Path, on_exhausted: OnExha
         }
         if what == "rewind here":
             await group.operations.rewind(StartAt(offset=0), [0])
-            await scanned(life)
-            for receipt, record in await take(life.link, 1):
+            await scanned(run)
+            for receipt, record in await take(run.link, 1):
                 assert record.key == b"free"
-                await ack(life.link, receipt)
+                await ack(run.link, receipt)
         elif what == "rewind elsewhere":
             await group.operations.rewind(StartAt(offset=0), [1])
         elif what == "alter":
@@ -112,20 +112,20 @@ async def test_all_that_is_known_comes_back(tmp_path: Path, on_exhausted: OnExha
         elif what == "retention":
             for _ in range(80):
                 await opened.append((b"free", bytes(100)))
-                [(receipt, _)] = await take(life.link, 1)
-                await ack(life.link, receipt)
-            await life.retain()
-            assert life.facts().log_start_offset > len(RECORDS)
+                [(receipt, _)] = await take(run.link, 1)
+                await ack(run.link, receipt)
+            await run.retain()
+            assert run.facts().log_start_offset > len(RECORDS)
         if what not in ("stop", "kill", "retention"):
-            await scanned(life)
+            await scanned(run)
             await compare(group, before, at_ms)
-            await act(life, on_exhausted)
+            await act(run, on_exhausted)
     if what in ("stop", "kill", "retention"):
         async with shell(tmp_path) as opened:
-            life = await again(opened)
-            await scanned(life)
-            await compare(life.group, before, at_ms)
-            await act(life, on_exhausted)
+            run = await again(opened)
+            await scanned(run)
+            await compare(run.group, before, at_ms)
+            await act(run, on_exhausted)
 
 
 async def compare(group: QueueGroup, before: Told, at_ms: int) -> None:
@@ -139,29 +139,29 @@ async def compare(group: QueueGroup, before: Told, at_ms: int) -> None:
     assert after.counts == before.counts
 
 
-async def act(life: Life, on_exhausted: OnExhausted) -> None:
+async def act(run: GroupRun, on_exhausted: OnExhausted) -> None:
     """Another record takes the place of the first of one lane, and the first of the other is skipped."""
-    operations = life.group.operations
+    operations = run.group.operations
     await (await operations.replace_head(LaneName(key=b"a"), b"new", ()))
     await operations.skip(LaneName(key=b"b"))
-    await (await operations.drop(LaneName(place=1), Pace()))
+    await (await operations.drop(LaneName(record_id=1), Pace()))
     found: list[tuple[bytes | None, bytes | None]] = []
     for _ in range(4):
-        [(receipt, record)] = await take(life.link, 1)
+        [(receipt, record)] = await take(run.link, 1)
         found.append((record.key, record.value))
-        await ack(life.link, receipt)
+        await ack(run.link, receipt)
     assert [value for key, value in found if key == b"a"] == [b"new", b"a1", b"a2"]
     assert [value for key, value in found if key == b"b"] == [b"b1"]
-    assert life.group.inspector.held() == []
+    assert run.group.inspector.held() == []
 
 
 async def test_before_the_scan_has_met_a_parked_lane_its_facts_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with shell(tmp_path, crash=True) as opened:
-        life = await lanes_set_aside(opened, OnExhausted.PARK)
-        at_ms = life.group.moment().wall_ms + 7_200_000
-        before = await Told.by(life.group, at_ms)
+        run = await lanes_set_aside(opened, OnExhausted.PARK)
+        at_ms = run.group.moment().wall_ms + 7_200_000
+        before = await Told.by(run.group, at_ms)
     monkeypatch.setattr(Scanner, "_scan_some", scan_nothing)
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
@@ -176,4 +176,4 @@ async def test_before_the_scan_has_met_a_parked_lane_its_facts_are_told(
         with pytest.raises(UnknownLaneError, match="try again later"):
             await group.operations.drop(LaneName(key=b"a"), Pace())
         await asyncio.sleep(0)
-        assert group.queue.held.parked.keys() == {b"a", b"b"}, "nothing was decided"
+        assert group.queue.stalled.parked.keys() == {b"a", b"b"}, "nothing was decided"

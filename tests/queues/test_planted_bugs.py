@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from logbroker.errors import LogbrokerError
-from logbroker.queues.machine import admission as intake
+from logbroker.queues.machine import admission
 from logbroker.queues.machine.alteration import Alteration
 from logbroker.queues.machine.delay_queue import DelayQueue
 from logbroker.queues.machine.fifo import FifoLine
@@ -155,10 +155,10 @@ def done_records_admitted_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def growth_order_ignored(patch: pytest.MonkeyPatch) -> None:
-    def bug(self: intake.Admission, generation: int, start_offsets: Sequence[int]) -> None:
+    def bug(self: admission.Admission, generation: int, start_offsets: Sequence[int]) -> None:
         self.generation = generation
 
-    patch.setattr(intake.Admission, "begin_generation", bug)
+    patch.setattr(admission.Admission, "begin_generation", bug)
 
 
 def repeats_unmarked_after_a_crash(patch: pytest.MonkeyPatch) -> None:
@@ -178,12 +178,12 @@ def repeats_unmarked_after_a_release(patch: pytest.MonkeyPatch) -> None:
 
 def receipts_used_again(patch: pytest.MonkeyPatch) -> None:
     init = Deliveries.__init__
-    patch.setattr(Deliveries, "__init__", lambda self, life: init(self, 1))
+    patch.setattr(Deliveries, "__init__", lambda self, group_epoch: init(self, 1))
 
 
 def not_before_ignored(patch: pytest.MonkeyPatch) -> None:
-    admit: Callable[..., int] = intake.Admission.admit
-    patch.setattr(intake.Admission, "admit", lambda self, *given: admit(self, *given[:6], (), *given[7:]))
+    admit: Callable[..., int] = admission.Admission.admit
+    patch.setattr(admission.Admission, "admit", lambda self, *given: admit(self, *given[:6], (), *given[7:]))
 
 
 def dead_letters_forgotten_at_restart(patch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def the_producer_of_a_letter_set_apart_is_forgotten(patch: pytest.MonkeyPatch) -
 
     def bug(self: DeadLetters, letter: DeadLetter, producer: LetterProducer) -> None:
         set_apart(self, letter, producer)
-        self._rows._changed.pop(letter.place, None)
+        self._rows._changed.pop(letter.record_id, None)
 
     patch.setattr(DeadLetters, "set_apart", bug)
 
@@ -240,14 +240,14 @@ def a_changed_ordering_does_not_drain(patch: pytest.MonkeyPatch) -> None:
 
 
 def done_records_forgotten_by_a_changed_ordering(patch: pytest.MonkeyPatch) -> None:
-    rewind = intake.Admission.rewind
+    rewind = admission.Admission.rewind
 
-    def bug(self: intake.Admission) -> None:
+    def bug(self: admission.Admission) -> None:
         if self._positions:
             self._scanned_to.clear()
         rewind(self)
 
-    patch.setattr(intake.Admission, "rewind", bug)
+    patch.setattr(admission.Admission, "rewind", bug)
 
 
 def hunt(machine: type[RuleBasedStateMachine]) -> None:
@@ -272,10 +272,10 @@ def without(*rules: str) -> dict[str, Any]:
 
 
 CALM = without("grow", "alter", "operate", "append_delayed", "break_stream", "say_goodbye")
-ONE_LIFE = {**CALM, **without("restart", "reclaim")}
+ONE_EPOCH = {**CALM, **without("restart", "reclaim")}
 _KEY = {"orderings": (Ordering.KEY,)}
-_ALTERED = {name: pin for name, pin in ONE_LIFE.items() if name != "alter"}
-_GROWN = {name: pin for name, pin in ONE_LIFE.items() if name != "grow"}
+_ALTERED = {name: pin for name, pin in ONE_EPOCH.items() if name != "alter"}
+_GROWN = {name: pin for name, pin in ONE_EPOCH.items() if name != "grow"}
 _OPERATED = {name: pin for name, pin in CALM.items() if name != "operate"}
 _PLAIN = without("settle")
 """Work comes in rounds: in single steps a bug that takes many of them seldom shows."""
@@ -287,15 +287,15 @@ _DEAD = {"policies": (OnExhausted.DEAD_LETTER,), "attempts": (1,)}
     ("plant", "pins"),
     [
         (two_in_flight_in_a_lane, {}),
-        (ack_after_lease_loss_accepted, ONE_LIFE),
+        (ack_after_lease_loss_accepted, ONE_EPOCH),
         (ack_by_another_worker_accepted, {}),
         (attempts_forgotten_at_restart, {}),
         (attempts_never_written, {**_KEY, **CALM}),
         (backoff_not_holding_the_lane, {}),
         (backoff_forgotten_at_restart, CALM),
-        (one_of_many_waits_forgotten, ONE_LIFE),
-        (parked_lane_leaks_what_arrives, {**_PARK, **ONE_LIFE, **_PLAIN}),
-        (parked_lane_leaks_a_successor, {**_PARK, **ONE_LIFE, **_PLAIN}),
+        (one_of_many_waits_forgotten, ONE_EPOCH),
+        (parked_lane_leaks_what_arrives, {**_PARK, **ONE_EPOCH, **_PLAIN}),
+        (parked_lane_leaks_a_successor, {**_PARK, **ONE_EPOCH, **_PLAIN}),
         (parked_lane_forgotten_at_restart, {**_PARK, **CALM}),
         (parked_lane_not_met_again_after_a_restart, {**_PARK, **CALM}),
         (floor_moved_over_an_undone_record, {}),
@@ -303,12 +303,12 @@ _DEAD = {"policies": (OnExhausted.DEAD_LETTER,), "attempts": (1,)}
         (done_records_admitted_again, {**_KEY, **CALM}),
         (growth_order_ignored, {**_KEY, **_GROWN, **without("settle", "wait", "dead_letters", "work", "scan_all")}),
         (repeats_unmarked_after_a_crash, {}),
-        (repeats_unmarked_after_a_release, ONE_LIFE),
+        (repeats_unmarked_after_a_release, ONE_EPOCH),
         (receipts_used_again, {}),
         (not_before_ignored, {}),
         (dead_letters_forgotten_at_restart, {**_DEAD, **CALM}),
         (dead_letters_of_a_new_sequence_after_a_crash, {**_DEAD, **CALM}),
-        (too_many_dead_letters_at_once, {**_DEAD, **ONE_LIFE, **_PLAIN, "orderings": (Ordering.NONE,)}),
+        (too_many_dead_letters_at_once, {**_DEAD, **ONE_EPOCH, **_PLAIN, "orderings": (Ordering.NONE,)}),
         (the_producer_of_a_letter_set_apart_is_forgotten, {**_DEAD, **CALM}),
         (what_may_be_a_dead_letter_is_resumed, {**_DEAD, **_KEY, **_OPERATED}),
         (a_goodbye_drops_what_was_held, {}),

@@ -22,7 +22,7 @@ from logbroker.queues.state.completion import DoneRecords
 from logbroker.queues.state.redelivery import Redelivery
 from logbroker.queues.state.session_store import SessionStates
 from tests.queues.session_stateful import SessionMachine
-from tests.queues.test_planted_bugs import CALM, ONE_LIFE, Plant, hunt, without
+from tests.queues.test_planted_bugs import CALM, ONE_EPOCH, Plant, hunt, without
 
 
 def a_held_session_is_opened_again(patch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,9 @@ def a_stale_token_is_accepted(patch: pytest.MonkeyPatch) -> None:
 
 def tokens_begin_anew_at_a_start(patch: pytest.MonkeyPatch) -> None:
     init: Callable[..., None] = SessionTable.__init__
-    patch.setattr(SessionTable, "__init__", lambda self, life, sessions, changes: init(self, 1, sessions, changes))
+    patch.setattr(
+        SessionTable, "__init__", lambda self, group_epoch, sessions, changes: init(self, 1, sessions, changes)
+    )
 
 
 def sessions_forgotten_at_a_start(patch: pytest.MonkeyPatch) -> None:
@@ -76,11 +78,11 @@ def all_in_flight_has_failed_when_a_lock_ends(patch: pytest.MonkeyPatch) -> None
     def bug(
         self: Sessions, key: bytes, records: list[Lane], reason: str | None, delay_seconds: float | None, now: Moment
     ) -> None:
-        places = [record.head for record in records]
+        record_ids = [record.head for record in records]
         put_back(self, key, records, reason, delay_seconds, now)
-        for place in places[1:]:
+        for record_id in record_ids[1:]:
             if reason is not None:
-                self._held.note(key, place, reason, delay_seconds, now)
+                self._stalled.note(key, record_id, reason, delay_seconds, now)
 
     patch.setattr(Sessions, "_put_back", bug)
 
@@ -102,7 +104,7 @@ def a_failing_head_is_handed_out_at_once(patch: pytest.MonkeyPatch) -> None:
     def bug(self: Sessions, session: WorkerSession, now: Moment) -> None:
         lane = self._lanes.get(session.key)
         if lane is not None:
-            self._held.attention.discard(lane.head)
+            self._stalled.attention.discard(lane.head)
             self._lanes.offered[session.key] = None
 
     patch.setattr(Sessions, "_go_on", bug)
@@ -169,32 +171,32 @@ def what_a_rewind_brings_back_is_not_marked(patch: pytest.MonkeyPatch) -> None:
 
 
 _KEY = {"orderings": (Ordering.KEY,), "policies": (OnExhausted.BLOCK,)}
-_ONE_LIFE = {**_KEY, **ONE_LIFE, **without("rewind", "reclaim_session", "end_reclaiming")}
+_ONE_EPOCH = {**_KEY, **ONE_EPOCH, **without("rewind", "reclaim_session", "end_reclaiming")}
 
 
 @pytest.mark.parametrize(
     ("plant", "pins"),
     [
-        (a_held_session_is_opened_again, _ONE_LIFE),
+        (a_held_session_is_opened_again, _ONE_EPOCH),
         (a_lane_in_session_stays_in_the_line, _KEY),
         (what_arrives_for_a_session_goes_to_the_line, _KEY),
-        (a_stale_token_is_accepted, {**_ONE_LIFE, **without("settle", "work", "rewind")}),
+        (a_stale_token_is_accepted, {**_ONE_EPOCH, **without("settle", "work", "rewind")}),
         (tokens_begin_anew_at_a_start, _KEY),
         (sessions_forgotten_at_a_start, {**_KEY, **CALM, **without("rewind", "settle")}),
-        (a_failure_returns_only_itself, {**_KEY, **ONE_LIFE, **without("rewind")}),
-        (all_in_flight_has_failed_when_a_lock_ends, _ONE_LIFE),
+        (a_failure_returns_only_itself, {**_KEY, **ONE_EPOCH, **without("rewind")}),
+        (all_in_flight_has_failed_when_a_lock_ends, _ONE_EPOCH),
         (what_comes_back_is_in_another_order, _KEY),
         (a_session_ends_with_what_it_had_in_flight, _KEY),
-        (a_failing_head_is_handed_out_at_once, _ONE_LIFE),
+        (a_failing_head_is_handed_out_at_once, _ONE_EPOCH),
         (prefetch_is_not_a_bound, _KEY),
         (an_acknowledgement_makes_no_room, _KEY),
         (a_state_is_written_without_its_acks, _KEY),
         (states_are_never_written, _KEY),
-        (locks_never_end, _ONE_LIFE),
+        (locks_never_end, _ONE_EPOCH),
         (a_goodbye_leaves_sessions_open, _KEY),
-        (a_rewind_forgets_nothing_that_is_done, {**_KEY, **ONE_LIFE}),
-        (a_rewind_drops_what_stands, {**_KEY, **ONE_LIFE, "attempts": (1,)}),
-        (a_rewind_leaves_receipts_good, {**_KEY, **ONE_LIFE}),
+        (a_rewind_forgets_nothing_that_is_done, {**_KEY, **ONE_EPOCH}),
+        (a_rewind_drops_what_stands, {**_KEY, **ONE_EPOCH, "attempts": (1,)}),
+        (a_rewind_leaves_receipts_good, {**_KEY, **ONE_EPOCH}),
         (what_a_rewind_brings_back_is_not_marked, _KEY),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

@@ -9,10 +9,10 @@ import pytest
 
 from logbroker.errors import InvalidRequestError
 from logbroker.queues.machine.queue import Queue
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnExhausted, Ordering, Priority, PriorityRank
 from logbroker.record.bands import DEFAULT_BANDS, parse_bands
-from tests.queues.groups import ack, at, commit, nack, new_queue, places, receipts, restart
+from tests.queues.groups import ack, at, commit, nack, new_queue, receipts, record_ids, restart
 from tests.queues.sessions import opened
 
 Record = tuple[bytes | None, int, int]
@@ -46,7 +46,7 @@ def admit(queue: Queue, records: Sequence[Record], *, start: int = 0, partition:
 def one_by_one(queue: Queue) -> list[int]:
     order: list[int] = []
     while granted := queue.take("w", 1, at(0)):
-        order += places(granted)
+        order += record_ids(granted)
         ack(queue, granted)
     return order
 
@@ -65,7 +65,7 @@ def test_an_urgent_record_goes_before_all_that_wait_wherever_it_lies() -> None:
     admit(queue, [(None, 0, 1)] * 1_000)
     granted = queue.take("w", 3, at(0))
     admit(queue, [(None, 9, 500)], partition=1)
-    assert places(queue.take("w", 2, at(0))) == [place_of(1, 0), 3]
+    assert record_ids(queue.take("w", 2, at(0))) == [record_id_of(1, 0), 3]
     ack(queue, granted)
 
 
@@ -73,40 +73,40 @@ def test_a_hot_record_raises_its_key_while_that_waits_and_when_it_comes_back() -
     queue = ranked_queue()
     admit(queue, [(b"a", 1, 1), (b"b", 5, 2), (b"c", 6, 3)])
     granted = queue.take("w", 1, at(0))
-    assert places(granted) == [2]
+    assert record_ids(granted) == [2]
     admit(queue, [(b"a", 9, 4), (b"c", 8, 5)], start=3)
-    assert places(queue.take("w", 1, at(0))) == [0], "it waits: at once"
+    assert record_ids(queue.take("w", 1, at(0))) == [0], "it waits: at once"
     nack(queue, granted, delay_seconds=0)
     queue.tick(at(1))
-    assert places(queue.take("w", 2, at(1))) == [2, 1], "it was in flight: when it comes back"
+    assert record_ids(queue.take("w", 2, at(1))) == [2, 1], "it was in flight: when it comes back"
 
 
 def test_what_comes_back_takes_the_place_of_its_rank() -> None:
     queue = ranked_queue(ordering=Ordering.NONE)
     admit(queue, [(None, 5, 1), (None, 5, 2), (None, 7, 3)])
     granted = queue.take("w", 2, at(0))
-    assert places(granted) == [2, 0]
+    assert record_ids(granted) == [2, 0]
     queue.lifecycle.goodbye("w", at(0))
     admit(queue, [(None, 9, 4), (None, 5, 0)], start=3)
-    assert places(queue.take("w", 5, at(0))) == [3, 2, 4, 0, 1]
+    assert record_ids(queue.take("w", 5, at(0))) == [3, 2, 4, 0, 1]
 
 
 def test_bands_are_served_apart_and_counted_apart() -> None:
     queue = ranked_queue(ordering=Ordering.NONE)
     admit(queue, [(None, priority, 1) for priority in range(10)])
     assert [queue.ready_records(band) for band in (HOT, WARM, COLD, None)] == [3, 3, 4, 10]
-    assert places(queue.take("w", 2, at(0), WARM)) == [6, 5]
-    assert places(queue.take("w", 10, at(0), WARM)) == [4]
+    assert record_ids(queue.take("w", 2, at(0), WARM)) == [6, 5]
+    assert record_ids(queue.take("w", 10, at(0), WARM)) == [4]
     assert queue.take("w", 10, at(0), WARM) == []
-    assert places(queue.take("w", 10, at(0), COLD)) == [3, 2, 1, 0]
-    assert places(queue.take("w", 10, at(0))) == [9, 8, 7]
+    assert record_ids(queue.take("w", 10, at(0), COLD)) == [3, 2, 1, 0]
+    assert record_ids(queue.take("w", 10, at(0))) == [9, 8, 7]
 
 
 def test_bands_of_the_topic_decide_over_shares() -> None:
     queue = ranked_queue(Priority.WEIGHTED, ordering=Ordering.NONE, weights={"top": 3, "rest": 1}, max_in_flight=100)
     queue.alteration.bands = parse_bands("top=9:1,rest=0-8:1")
     admit(queue, [(None, 9, 1), (None, 8, 1)] * 40)
-    assert sum(place % 2 for place in places(queue.take("w", 40, at(0)))) == 10
+    assert sum(record_id % 2 for record_id in record_ids(queue.take("w", 40, at(0)))) == 10
 
 
 def test_sessions_open_the_most_urgent_key_and_keep_it() -> None:
@@ -116,9 +116,9 @@ def test_sessions_open_the_most_urgent_key_and_keep_it() -> None:
     assert session.key == b"b"
     admit(queue, [(b"c", 9, 5), (b"b", 0, 6)], start=4)
     granted = queue.sessions.take(session, at(0))
-    assert places(granted) == [2]
+    assert record_ids(granted) == [2]
     ack(queue, granted)
-    assert places(queue.sessions.take(session, at(0))) == [5], "what is more urgent takes no session away"
+    assert record_ids(queue.sessions.take(session, at(0))) == [5], "what is more urgent takes no session away"
     assert opened(queue, None, prefetch=1, worker="v").key == b"c"
 
 
@@ -129,7 +129,7 @@ def test_what_a_session_gives_back_has_its_rank_again() -> None:
     granted = queue.sessions.take(session, at(0))
     first = granted[0].first_receipt
     assert queue.deliveries.in_flight == 3
-    ack(queue, [msgspec.structs.replace(granted[0], places=[0])])
+    ack(queue, [msgspec.structs.replace(granted[0], record_ids=[0])])
     queue.sessions.close("w", b"a", session.token, at(0))
     assert first in receipts(granted)
     assert one_by_one(queue) == [1, 2, 3], "as urgent as offset 2, which waits in it"
@@ -139,7 +139,7 @@ def test_priorities_begin_while_records_wait() -> None:
     queue = new_queue(ordering=Ordering.NONE)
     admit(queue, [(None, 1, 1), (None, 9, 2), (None, 5, 3)])
     granted = queue.take("w", 1, at(0))
-    assert places(granted) == [0]
+    assert record_ids(granted) == [0]
     queue.alter(msgspec.structs.replace(queue.settings, priority=Priority.STRICT))
     assert queue.take("w", 9, at(0)) == [], "the line is made anew: what is in flight is settled first"
     nack(queue, granted, delay_seconds=0)
@@ -154,10 +154,10 @@ def test_what_is_chosen_between_levels_changes_at_once() -> None:
     queue = ranked_queue(ordering=Ordering.NONE)
     admit(queue, [(None, 1, 1), (None, 9, 100_000), (None, 9, 100_001)])
     granted = queue.take("w", 1, at(0))
-    assert places(granted) == [1]
+    assert record_ids(granted) == [1]
     queue.alter(msgspec.structs.replace(queue.settings, priority=Priority.AGEING, age_seconds=1.0))
     assert not queue.draining
-    assert places(queue.take("w", 1, at(0))) == [0]
+    assert record_ids(queue.take("w", 1, at(0))) == [0]
 
 
 def test_parked_lanes_stay_when_ranks_change_and_refuse_another_ordering() -> None:
@@ -171,7 +171,7 @@ def test_parked_lanes_stay_when_ranks_change_and_refuse_another_ordering() -> No
     queue.begin_generation(1, ())
     admit(queue, [(b"a", 5, 1), (b"a", 9, 2), (b"b", 3, 3)])
     assert one_by_one(queue) == [2]
-    assert set(queue.held.parked) == {b"a"}
+    assert set(queue.stalled.parked) == {b"a"}
 
 
 def test_after_a_restart_the_order_is_the_same() -> None:
@@ -181,10 +181,10 @@ def test_after_a_restart_the_order_is_the_same() -> None:
     admit(queue, records)
     handed = queue.take("w", 15, at(0))
     ack(queue, handed)
-    left = places(queue.take("w", 40, at(0)))
+    left = record_ids(queue.take("w", 40, at(0)))
     after = restart(commit(queue, rows), 40)
     admit(after, records)
-    assert places(after.take("w", 40, at(0))) == left
+    assert record_ids(after.take("w", 40, at(0))) == left
 
 
 def test_a_rewind_keeps_the_order() -> None:

@@ -11,26 +11,26 @@ from logbroker.errors import CorruptLogError, InvalidRequestError
 from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.messages import Extension, Nack, NoticeKind, Settlement
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnExhausted, Ordering, QueueGroupSettings
 from logbroker.queues.state.rows import HEADER_ROW
-from tests.queues.groups import TOPIC_ID, ack, admit, at, commit, keep, nack, new_queue, places, receipts, restart
+from tests.queues.groups import TOPIC_ID, ack, admit, at, commit, keep, nack, new_queue, receipts, record_ids, restart
 
 
 def test_a_failing_key_holds_only_itself() -> None:
     queue = new_queue(backoff_initial_seconds=5.0)
     admit(queue, [b"bad", b"good", b"bad", b"good"])
     first = queue.take("w", 10, at(0))
-    assert places(first) == [0, 1]
+    assert record_ids(first) == [0, 1]
     bad, good = receipts(first)
     queue.settle("w", Settlement(acks=[(good, good)], nacks=[Nack(bad, bad, "no")]), at(0))
-    assert places(queue.take("w", 10, at(1))) == [3]
+    assert record_ids(queue.take("w", 10, at(1))) == [3]
     assert queue.deadline() == 5.0
     again = queue.take("w", 10, at(5))
-    assert places(again) == [0]
+    assert record_ids(again) == [0]
     assert (again[0].attempts, again[0].redelivered) == ([2], [True])
     ack(queue, again, 5)
-    assert places(queue.take("w", 10, at(5))) == [2]
+    assert record_ids(queue.take("w", 10, at(5))) == [2]
 
 
 def test_a_nack_may_name_its_delay_and_a_century_is_refused() -> None:
@@ -43,7 +43,7 @@ def test_a_nack_may_name_its_delay_and_a_century_is_refused() -> None:
     assert [type(refusal.error) for refusal in refusals] == [InvalidRequestError]
     assert queue.settle("w", Settlement(nacks=[Nack(receipt, receipt, "", 60.0)]), at(0)) == []
     assert queue.take("w", 1, at(59)) == []
-    assert places(queue.take("w", 1, at(60))) == [0]
+    assert record_ids(queue.take("w", 1, at(60))) == [0]
 
 
 @pytest.mark.parametrize("credit", [0, -1])
@@ -56,9 +56,9 @@ def test_without_credit_there_is_nothing(credit: int) -> None:
 def test_a_worker_that_never_answers_holds_no_more_than_it_may() -> None:
     queue = new_queue(max_in_flight=3)
     admit(queue, [b"%d" % number for number in range(10)])
-    assert len(places(queue.take("w", 1 << 31, at(0)))) == 3
+    assert len(record_ids(queue.take("w", 1 << 31, at(0)))) == 3
     assert queue.take("w", 1 << 31, at(0)) == []
-    assert len(places(queue.take("v", 1 << 31, at(0)))) == 3
+    assert len(record_ids(queue.take("v", 1 << 31, at(0)))) == 3
 
 
 def test_a_broken_stream_keeps_its_deliveries_for_the_grace_and_a_goodbye_does_not() -> None:
@@ -66,12 +66,12 @@ def test_a_broken_stream_keeps_its_deliveries_for_the_grace_and_a_goodbye_does_n
     admit(queue, [b"a", b"b"])
     held = queue.take("w", 1, at(0))
     queue.lifecycle.gone("w", at(1))
-    assert places(queue.take("v", 5, at(2))) == [1]
+    assert record_ids(queue.take("v", 5, at(2))) == [1]
     assert queue.lifecycle.back("w", at(2.5))
     ack(queue, held, 2.5)
     queue.lifecycle.goodbye("v", at(3))
     again = queue.take("w", 5, at(3))
-    assert places(again) == [1]
+    assert record_ids(again) == [1]
     assert (again[0].attempts, again[0].redelivered) == ([], [True])
     queue.lifecycle.gone("w", at(3))
     queue.tick(at(5))
@@ -84,7 +84,7 @@ def test_without_a_grace_takeover_is_instant() -> None:
     admit(queue, [b"a"])
     queue.take("w", 1, at(0))
     queue.lifecycle.gone("w", at(0))
-    assert places(queue.take("v", 1, at(0))) == [0]
+    assert record_ids(queue.take("v", 1, at(0))) == [0]
 
 
 def test_a_lane_parks_with_what_is_still_to_arrive_also_after_a_start() -> None:
@@ -100,7 +100,7 @@ def test_a_lane_parks_with_what_is_still_to_arrive_also_after_a_start() -> None:
     commit(queue, rows)
     queue = restart(rows, 4)
     admit(queue, [b"k", b"k", b"other", b"k"])
-    assert places(queue.take("w", 10, at(0))) == [2]
+    assert record_ids(queue.take("w", 10, at(0))) == [2]
 
 
 def test_dead_letters_keep_attempts_reasons_and_times() -> None:
@@ -109,18 +109,18 @@ def test_dead_letters_keep_attempts_reasons_and_times() -> None:
     nack(queue, queue.take("w", 1, at(1)), 1, 0.0)
     nack(queue, queue.take("w", 1, at(2)), 2)
     (letter,) = queue.take_outputs().dead_letters
-    assert (letter.place, letter.sequence, letter.attempts) == (0, 0, 2)
+    assert (letter.record_id, letter.sequence, letter.attempts) == (0, 0, 2)
     assert (letter.first_ms, letter.last_ms, letter.reasons) == (1000, 2000, ("broken", "broken"))
     assert queue.take("w", 1, at(3)) == []
     queue.dead_lettered(0, at(3))
-    assert places(queue.take("w", 1, at(3))) == [1]
+    assert record_ids(queue.take("w", 1, at(3))) == [1]
 
 
 def test_an_ordering_changes_when_what_is_in_flight_is_settled() -> None:
     queue = new_queue(ordering=Ordering.SINGLE)
     admit(queue, [b"a", b"a", b"b"])
     held = queue.take("w", 10, at(0))
-    assert places(held) == [0]
+    assert record_ids(held) == [0]
     assert queue.wants_more
     queue.alter(QueueGroupSettings(ordering=Ordering.KEY))
     assert queue.take("w", 10, at(0)) == []
@@ -131,7 +131,7 @@ def test_an_ordering_changes_when_what_is_in_flight_is_settled() -> None:
     assert queue.position(0) == 1
     queue.begin_generation(1, ())
     queue.admit(0, 1, range(3), 3, [b"a", b"a", b"b"], (), at(0))
-    assert places(queue.take("w", 10, at(0))) == [1, 2]
+    assert record_ids(queue.take("w", 10, at(0))) == [1, 2]
 
 
 def test_the_scan_goes_forward_only() -> None:
@@ -174,15 +174,15 @@ def test_none_hands_out_runs_and_takes_them_back() -> None:
     queue = new_queue(ordering=Ordering.NONE)
     queue.admit(0, 1, range(1000), 1000, (), (), at(0))
     (run,) = queue.take("w", 400, at(0))
-    assert run.places == range(400)
+    assert run.record_ids == range(400)
     first = run.first_receipt
     queue.settle("w", Settlement(acks=[(first + 100, first + 199)], releases=[(first, first + 99)]), at(0))
     again = queue.take("v", 150, at(0))
-    assert [piece.places for piece in again] == [range(100), range(400, 450)]
+    assert [piece.record_ids for piece in again] == [range(100), range(400, 450)]
     assert again[0].redelivered == [True] * 100
     assert again[1].redelivered == []
     queue.lifecycle.goodbye("w", at(0))
-    assert queue.take("v", 10, at(0))[0].places == range(200, 210)
+    assert queue.take("v", 10, at(0))[0].record_ids == range(200, 210)
 
 
 def test_what_the_log_lost_is_not_done_any_more_and_has_no_failures() -> None:
@@ -199,7 +199,7 @@ def test_what_the_log_lost_is_not_done_any_more_and_has_no_failures() -> None:
     queue = restart(rows, 4)
     assert queue.position(0) == 1
     queue.admit(0, 1, range(1, 4), 4, [b"x", b"y", b"z"], (), at(0))
-    assert places(queue.take("w", 10, at(0))) == [1, 2, 3]
+    assert record_ids(queue.take("w", 10, at(0))) == [1, 2, 3]
 
 
 def test_a_lane_whose_failed_record_the_log_lost_is_parked_no_more() -> None:
@@ -212,7 +212,7 @@ def test_a_lane_whose_failed_record_the_log_lost_is_parked_no_more() -> None:
     commit(queue, rows)
     assert not [key for key in rows if key[:1] in b"ak"]
     admit(queue, [b"k"])
-    assert places(queue.take("w", 1, at(0))) == [0]
+    assert record_ids(queue.take("w", 1, at(0))) == [0]
 
 
 def test_a_parked_lane_can_be_resumed_before_the_scan_has_met_it() -> None:
@@ -224,7 +224,7 @@ def test_a_parked_lane_can_be_resumed_before_the_scan_has_met_it() -> None:
     inspector.resume(inspector.lane(b"k"))
     admit(queue, [b"k"])
     (granted,) = queue.take("w", 1, at(0))
-    assert (granted.places, granted.attempts, granted.redelivered) == ([0], [], [True])
+    assert (granted.record_ids, granted.attempts, granted.redelivered) == ([0], [], [True])
 
 
 def test_what_a_worker_held_before_a_crash_it_can_have_again() -> None:
@@ -234,10 +234,10 @@ def test_what_a_worker_held_before_a_crash_it_can_have_again() -> None:
     held = queue.take("w", 2, at(0))
     queue = restart(commit(queue, rows), 3)
     admit(queue, [b"a", b"b", b"c"])
-    again = queue.reclaim("w", [*places(held), 77], at(1))
-    assert places(again) == [0, 1]
+    again = queue.reclaim("w", [*record_ids(held), 77], at(1))
+    assert record_ids(again) == [0, 1]
     assert set(receipts(again)).isdisjoint(receipts(held))
-    assert places(queue.take("v", 9, at(1))) == [2]
+    assert record_ids(queue.take("v", 9, at(1))) == [2]
 
 
 def test_after_a_clean_stop_only_what_was_handed_out_is_marked() -> None:
@@ -248,7 +248,7 @@ def test_after_a_clean_stop_only_what_was_handed_out_is_marked() -> None:
     for event in queue.stop_events():
         assert event.value is not None
         rows[event.key] = event.value
-    # The second start is a crash: the first began a life, and did not end it cleanly.
+    # The second start is a crash: the first began a group epoch, and did not end it cleanly.
     for after_crash, marked in ((False, 2), (True, 6)):
         queue = restart(rows, 6)
         commit(queue, rows)
@@ -272,8 +272,8 @@ def test_delays_hold_the_lane_or_only_the_record() -> None:
         queue = new_queue(ordering=ordering)
         keys = [b"a", b"b", b"a"] if ordering is Ordering.KEY else []
         queue.admit(0, 1, range(3), 3, keys, [(0, 5_000)], at(0))
-        assert places(queue.take("w", 10, at(4))) == expected
-        assert 0 in places(queue.take("w", 10, at(5)))
+        assert record_ids(queue.take("w", 10, at(4))) == expected
+        assert 0 in record_ids(queue.take("w", 10, at(5)))
 
 
 @pytest.mark.parametrize(
@@ -302,7 +302,7 @@ def test_two_partitions_do_not_share_a_floor() -> None:
     assert granted[0].offsets() == [0, 1, 0]
     queue.settle("w", Settlement(acks=[(granted[0].first_receipt + 2, granted[0].first_receipt + 2)]), at(0))
     assert (queue.done.floor(0), queue.done.floor(1)) == (0, 1)
-    assert place_of(1, 0) in queue.done
+    assert record_id_of(1, 0) in queue.done
 
 
 def test_any_number_of_records_that_are_done_behind_a_head_is_passed_over() -> None:
@@ -321,7 +321,7 @@ def test_any_number_of_records_that_are_done_behind_a_head_is_passed_over() -> N
     queue.alter(msgspec.structs.replace(settings, ordering=Ordering.KEY))
     queue.begin_generation(1, ())
     admit(queue, [b"k"] * (count + 1))
-    for place in reversed(range(count)):
-        queue.dead_lettered(place, at(0))
+    for record_id in reversed(range(count)):
+        queue.dead_lettered(record_id, at(0))
     assert queue.open_records == 1
-    assert places(queue.take("w", 10, at(0))) == [count]
+    assert record_ids(queue.take("w", 10, at(0))) == [count]

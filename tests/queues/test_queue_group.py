@@ -132,7 +132,7 @@ async def test_a_worker_that_does_not_ask_is_handed_nothing(tmp_path: Path) -> N
         idle.add_credit(1000)
         await opened.append(*[(b"%d" % number, b"x") for number in range(40)])
         assert len(await take(busy, 40)) == 40
-        assert idle.seat.credit == 1000
+        assert idle.pull.credit == 1000
 
 
 async def test_programs_without_a_stream_receive_and_settle(tmp_path: Path) -> None:
@@ -332,10 +332,10 @@ async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path, mon
         await nack(link, (await take(link, 1))[0][0])
         fetch, is_asked, may_answer = group.records.fetch, asyncio.Event(), asyncio.Event()
 
-        async def fetch_slowly(places: list[int]) -> Any:
+        async def fetch_slowly(record_ids: list[int]) -> Any:
             is_asked.set()
             await may_answer.wait()
-            return await fetch(places)
+            return await fetch(record_ids)
 
         monkeypatch.setattr(group.records, "fetch", fetch_slowly)
         replacing = asyncio.ensure_future(group.operations.replace_head(LaneName(key=b"a"), b"good", []))

@@ -11,7 +11,7 @@ from logbroker.queues.machine.lane_index import LaneIndex
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.settings import Ordering, Priority
 from logbroker.queues.state.change_set import ChangeSet
-from tests.queues.groups import ack, at, new_queue, places
+from tests.queues.groups import ack, at, new_queue, record_ids
 
 COUNT = 400
 
@@ -32,16 +32,16 @@ def test_it_gets_what_it_would_get_at_once(
     chance = random.Random(seed)
     keys = [None if chance.random() < share_without_key else b"%d" % chance.randrange(300) for _ in range(COUNT)]
     held = sorted(chance.sample(range(COUNT), 60))
-    expected = places(filled(ordering, priority, keys).reclaim("w", held, at(0)))
+    expected = record_ids(filled(ordering, priority, keys).reclaim("w", held, at(0)))
     queue = filled(ordering, priority, keys)
     granted = queue.reclaim("w", held, at(0), at_once(queue.lanes.find_heads(held)))
-    assert sorted(places(granted)) == sorted(expected)
+    assert sorted(record_ids(granted)) == sorted(expected)
     assert expected
     assert queue.deliveries.in_flight == len(expected)
-    done = places(granted)
+    done = record_ids(granted)
     ack(queue, granted)
     while granted := queue.take("v", COUNT, at(0)):
-        done += places(granted)
+        done += record_ids(granted)
         ack(queue, granted, worker_id="v")
     assert sorted(done) == list(range(COUNT)), "each once"
 
@@ -52,10 +52,10 @@ def test_what_went_on_meanwhile_is_left_out(priority: Priority) -> None:
     queue = filled(Ordering.KEY, priority, [b"%d" % (number % 200) for number in range(COUNT)])
     found = at_once(queue.lanes.find_heads([0, 1, 2, 3]))
     assert [lane.head for lane in found] == [0, 1, 2, 3]
-    assert places(queue.reclaim("other", [1], at(0))) == [1]
+    assert record_ids(queue.reclaim("other", [1], at(0))) == [1]
     assert queue.sessions.open("s", b"2", 1, at(0)) is not None
     ready = queue.lanes.ready_records
-    assert places(queue.reclaim("w", [0, 1, 2, 3], at(0), found)) == [0, 3]
+    assert record_ids(queue.reclaim("w", [0, 1, 2, 3], at(0), found)) == [0, 3]
     assert queue.lanes.ready_records == ready - 2
     queue.rewind({0: 0}, at(0))
     assert queue.reclaim("w", [0, 1, 2, 3], at(0), found) == []

@@ -1,4 +1,4 @@
-"""Fetching records by their places: whatever is asked, in whatever order, with a cache that is large or hardly one."""
+"""Fetching records by their ids: whatever is asked, in whatever order, with a cache that is large or hardly one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logbroker.errors import (
     OverloadedError,
     PartitionOfflineError,
 )
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.fetch import MAX_READ_BYTES, Records
 from logbroker.record import stored_batch
@@ -32,9 +32,9 @@ def records_of(log: FakeLog, cache_bytes: int = 1 << 20) -> Records:
 
 
 def all_records(log: FakeLog) -> dict[int, LogRecord]:
-    """By place, decoded batch by batch."""
+    """By record id, decoded batch by batch."""
     return {
-        place_of(number, record.offset): record
+        record_id_of(number, record.offset): record
         for number, partition in enumerate(log.partitions)
         for batch in partition.batches
         for header, raw in split_batches(batch)
@@ -80,34 +80,34 @@ def test_every_record_is_found_in_any_order_and_nothing_else(
     known = all_records(log)
     ends = [partition.end for partition in log.partitions]
     control = {
-        place_of(number, header.base_offset)
+        record_id_of(number, header.base_offset)
         for number, partition in enumerate(log.partitions)
         for batch in partition.batches
         for header, _ in split_batches(batch)
         if header.is_control
     }
-    some_place = (
+    some_record_id = (
         st.integers(0, 1)
-        .flatmap(lambda p: st.integers(0, ends[p] + 3).map(lambda offset: place_of(p, offset)))
-        .filter(lambda place: place not in control)
+        .flatmap(lambda p: st.integers(0, ends[p] + 3).map(lambda offset: record_id_of(p, offset)))
+        .filter(lambda record_id: record_id not in control)
     )
     wanted = data.draw(
-        st.lists(st.lists(st.one_of(st.sampled_from(sorted(known)), some_place), max_size=40), max_size=4)
+        st.lists(st.lists(st.one_of(st.sampled_from(sorted(known)), some_record_id), max_size=40), max_size=4)
     )
 
     async def fetch() -> None:
         records = records_of(log, cache_bytes)
         log.before_read = lambda: asyncio.sleep(0)
-        for places, found in zip(wanted, await asyncio.gather(*map(records.fetch, wanted)), strict=True):
-            assert len(places) == len(found)
-            for place, record in zip(places, found, strict=True):
-                if place in known:
-                    assert record == known[place]
+        for record_ids, found in zip(wanted, await asyncio.gather(*map(records.fetch, wanted)), strict=True):
+            assert len(record_ids) == len(found)
+            for record_id, record in zip(record_ids, found, strict=True):
+                if record_id in known:
+                    assert record == known[record_id]
                 else:
                     assert isinstance(record, OffsetOutOfRangeError)
-        shelf, cache = records.shelf, records.shelf.cache
+        batches, cache = records.batches, records.batches.cache
         assert cache.used_bytes == sum(cache._sizes.values()) <= cache_bytes
-        assert sorted(shelf._kept) == shelf._starts == sorted(start for _, start in cache._sizes)
+        assert sorted(batches._kept) == batches._starts == sorted(start for _, start in cache._sizes)
 
     asyncio.run(fetch())
 
@@ -133,10 +133,10 @@ async def test_places_far_from_each_other_are_read_alone() -> None:
     for number in range(100):
         log.append(*(NewRecord(b"%d" % (number * 1000 + index)) for index in range(1000)))
     records = records_of(log)
-    places = list(range(500, 100_000, 2000))
-    fetched = await records.fetch(places)
-    assert [r.value for r in fetched if isinstance(r, LogRecord)] == [b"%d" % place for place in places]
-    assert len(log.reads) == len(places)
+    record_ids = list(range(500, 100_000, 2000))
+    fetched = await records.fetch(record_ids)
+    assert [r.value for r in fetched if isinstance(r, LogRecord)] == [b"%d" % record_id for record_id in record_ids]
+    assert len(log.reads) == len(record_ids)
     assert sum(wish.max_bytes for wish in log.reads) < MAX_READ_BYTES
 
 
@@ -156,7 +156,7 @@ async def test_an_error_of_one_partition_spares_the_others(error: Exception) -> 
     log.append_values(b"b", partition=1)
     log.partitions[0].error = error  # type: ignore[assignment]
     records = records_of(log)
-    broken, sound = await records.fetch([0, place_of(1, 0)])
+    broken, sound = await records.fetch([0, record_id_of(1, 0)])
     assert broken is error
     assert isinstance(sound, LogRecord)
     log.partitions[0].error = None
@@ -189,5 +189,5 @@ async def test_the_cache_counts_what_decompressing_brings() -> None:
     records = records_of(log, 250_000)
     for start in range(0, 2000, 100):
         await records.fetch(range(start, start + 100))
-        assert records.shelf.cache.used_bytes <= 250_000
-    assert len(records.shelf) == 2
+        assert records.batches.cache.used_bytes <= 250_000
+    assert len(records.batches) == 2

@@ -13,7 +13,7 @@ from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.messages import Nack, Settlement
 from logbroker.queues.model.settings import OnExhausted, Ordering, Priority, QueueGroupSettings
 from logbroker.queues.state.completion import PAGE_RECORDS
-from tests.queues.groups import ack, admit, at, commit, keep, nack, new_queue, places, receipts
+from tests.queues.groups import ack, admit, at, commit, keep, nack, new_queue, receipts, record_ids
 
 
 def start(rows: dict[bytes, bytes], ends: dict[int, int]) -> Queue:
@@ -37,7 +37,7 @@ def test_what_was_handed_out_before_a_crash_is_marked_also_where_its_log_comes_b
     rows: dict[bytes, bytes] = {}
     queue = new_queue(2)
     admit(queue, [b"a", b"b"], partition=0)
-    assert len(places(queue.take("w", 2, at(0)))) == 2
+    assert len(record_ids(queue.take("w", 2, at(0)))) == 2
     commit(queue, rows)
     for _ in range(crashes):
         queue = start(rows, {1: 0})
@@ -77,11 +77,11 @@ def test_what_came_back_is_not_known_one_by_one_once_all_before_it_is_marked() -
     queue.admit(0, 1, range(100), 100, (), (), at(0))
     granted = queue.take("w", 100, at(0))
     flags = {
-        place: flag
+        record_id: flag
         for piece in granted
-        for place, flag in zip(piece.places, piece.redelivered or [False] * len(piece), strict=True)
+        for record_id, flag in zip(piece.record_ids, piece.redelivered or [False] * len(piece), strict=True)
     }
-    assert all(flags[place] for place in range(5, 10))
+    assert all(flags[record_id] for record_id in range(5, 10))
     ack(queue, granted)
     assert queue.redelivery.returned == set()
 
@@ -96,11 +96,11 @@ def read(queue: Queue, count: int, keys: Sequence[bytes] = ()) -> None:
 
 
 def flags(queue: Queue, count: int, worker_id: str = "v") -> dict[int, bool]:
-    """Whether what is handed out now is marked, by place."""
+    """Whether what is handed out now is marked, by record id."""
     return {
-        place: flag
+        record_id: flag
         for piece in queue.take(worker_id, count, at(0))
-        for place, flag in zip(piece.places, piece.redelivered or [False] * len(piece), strict=True)
+        for record_id, flag in zip(piece.record_ids, piece.redelivered or [False] * len(piece), strict=True)
     }
 
 
@@ -136,13 +136,13 @@ def test_when_the_index_is_made_anew_only_what_was_handed_out_is_marked(
     seen: set[int] = set()
     for _ in range(2):
         granted = queue.take("w", chance.randrange(10, 25), at(0))
-        seen.update(places(granted))
-        pairs = list(zip(receipts(granted), places(granted), strict=True))
+        seen.update(record_ids(granted))
+        pairs = list(zip(receipts(granted), record_ids(granted), strict=True))
         chance.shuffle(pairs)
-        acked = {place: receipt for receipt, place in pairs[: len(pairs) // 3]}
+        acked = {record_id: receipt for receipt, record_id in pairs[: len(pairs) // 3]}
         # A rewind says of all below the floor that it was handed out: the first record is not among it.
         acked.pop(0, None)
-        others = [receipt for receipt, place in pairs if place not in acked]
+        others = [receipt for receipt, record_id in pairs if record_id not in acked]
         failed, released = others[::2], others[1::2]
         held = released if happens in (rewind_elsewhere, rewind_here) and chance.random() < 0.5 else []
         settlement = Settlement(
@@ -156,10 +156,10 @@ def test_when_the_index_is_made_anew_only_what_was_handed_out_is_marked(
     told: dict[int, bool] = {}
     while granted := queue.take("v", 1_000, at(0)):
         for piece in granted:
-            told.update(zip(piece.places, piece.redelivered or [False] * len(piece), strict=True))
+            told.update(zip(piece.record_ids, piece.redelivered or [False] * len(piece), strict=True))
         ack(queue, granted, worker_id="v")
     assert told.keys() >= set(range(count)) - seen
-    assert {place for place, flag in told.items() if flag} == seen & told.keys()
+    assert {record_id for record_id, flag in told.items() if flag} == seen & told.keys()
     assert len(seen) < count
 
 
@@ -167,7 +167,7 @@ def test_what_was_noted_is_forgotten_below_the_floor() -> None:
     queue = new_queue(ordering=Ordering.NONE, max_in_flight=1_000_000)
     count = 3 * PAGE_RECORDS
     queue.admit(0, 1, range(count), count, (), (), at(0))
-    assert len(places(queue.take("w", count, at(0)))) == count
+    assert len(record_ids(queue.take("w", count, at(0)))) == count
     queue.rewind({0: 0}, at(0))
     read(queue, count)
     assert len(queue.redelivery.noted.pages) == 3

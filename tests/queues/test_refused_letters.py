@@ -28,7 +28,7 @@ from logbroker.queues.dead_letters.redrive import RedriveOutcome
 from logbroker.queues.dead_letters.sender import DeadLetterSender
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.machine.inspect import AlarmKind
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnExhausted, Ordering
 from logbroker.queues.operations import LaneName
 from logbroker.queues.records.fetch import Records
@@ -179,7 +179,7 @@ async def test_operators_decide_about_a_lane_whose_letter_is_refused(tmp_path: P
         await fail(group, 3)
         await until(lambda: len(alarms(group)) == 2)
         for key in (b"large", None):
-            name = LaneName(place=place_of(0, 2)) if key is None else LaneName(key=key)
+            name = LaneName(record_id=record_id_of(0, 2)) if key is None else LaneName(key=key)
             if how == "replace":
                 await (await group.operations.replace_head(name, b"small", []))
             elif how == "drop":
@@ -203,16 +203,16 @@ async def test_a_record_that_cannot_be_read_holds_back_its_lane(
 ) -> None:
     fetch = Records.fetch
 
-    async def damaged(self: Records, places: Sequence[int], *bound: int) -> Any:
-        found = await fetch(self, places, *bound)
-        if is_damaged and place_of(0, 3) in places and len(places) == 1:
+    async def damaged(self: Records, record_ids: Sequence[int], *bound: int) -> Any:
+        found = await fetch(self, record_ids, *bound)
+        if is_damaged and record_id_of(0, 3) in record_ids and len(record_ids) == 1:
             return [CorruptLogError("damaged")]
         return found
 
-    async def not_found(self: Records, places: Sequence[int], *bound: int) -> Any:
-        if places == [place_of(0, 3)]:
+    async def not_found(self: Records, record_ids: Sequence[int], *bound: int) -> Any:
+        if record_ids == [record_id_of(0, 3)]:
             raise CorruptLogError("damaged")
-        return await find(self, places, *bound)
+        return await find(self, record_ids, *bound)
 
     find = Records.find
     is_damaged = True
@@ -248,7 +248,7 @@ async def test_whatever_a_letter_is_refused_for_the_others_go_on(
         refuse = True
 
         async def refused(self: DeadLetterSender, topic: Any, origin: str, letter: Any) -> bytes:
-            if refuse and letter.place == place_of(0, 3) and not isinstance(error, LogbrokerError):
+            if refuse and letter.record_id == record_id_of(0, 3) and not isinstance(error, LogbrokerError):
                 raise error
             return await batch_of(self, topic, origin, letter)
 
@@ -468,7 +468,7 @@ KILLS = [
 ]
 
 
-def life_that_ends(path: Path, owner: type, name: str, call: int, after: bool) -> None:
+def run_that_ends(path: Path, owner: type, name: str, call: int, after: bool) -> None:
     """Runs in a process of its own."""
     killed_in(owner, name, call=call, after=after)()
     asyncio.run(live(path))
@@ -493,7 +493,7 @@ async def live(path: Path) -> None:
 async def test_a_kill_at_any_step_loses_no_letter_and_doubles_none(
     tmp_path: Path, owner: type, name: str, call: int, after: bool
 ) -> None:
-    process = processes.Process(target=life_that_ends, args=(tmp_path, owner, name, call, after))
+    process = processes.Process(target=run_that_ends, args=(tmp_path, owner, name, call, after))
     process.start()
     await asyncio.to_thread(process.join, 60)
     assert process.exitcode in (-signal.SIGKILL, 0)
@@ -507,7 +507,7 @@ async def test_a_kill_at_any_step_loses_no_letter_and_doubles_none(
             COUNT
             + 1
             - len(group.queue.failures)
-            - sum(1 for n in range(COUNT + 1) if place_of(0, n) in group.queue.done)
+            - sum(1 for n in range(COUNT + 1) if record_id_of(0, n) in group.queue.done)
         )
         await limit(opened, 3000)
         await fail(group, left)

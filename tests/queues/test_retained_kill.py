@@ -33,18 +33,18 @@ MOMENTS = {
 }
 
 
-def life_that_ends(path: Path, moment: str) -> None:
+def run_that_ends(path: Path, moment: str) -> None:
     """Runs in a process of its own."""
     retention_hold.BATCH_BYTES = 3_000  # type: ignore[misc]
     MOMENTS[moment]()
 
     async def live() -> None:
         async with shell(path) as opened:
-            life = await begin(opened, [b"blocked", b"also blocked"])
-            await life.write(KEYS, range(COUNT))
-            await life.work(4 * COUNT)
+            run = await begin(opened, [b"blocked", b"also blocked"])
+            await run.write(KEYS, range(COUNT))
+            await run.work(4 * COUNT)
             for _ in range(3):
-                await life.look()
+                await run.look()
 
     asyncio.run(live())
 
@@ -52,22 +52,22 @@ def life_that_ends(path: Path, moment: str) -> None:
 @pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_kill_at_any_moment_loses_nothing(tmp_path: Path, moment: str) -> None:
-    process = processes.Process(target=life_that_ends, args=(tmp_path, moment))
+    process = processes.Process(target=run_that_ends, args=(tmp_path, moment))
     process.start()
     await asyncio.to_thread(process.join, 60)
     assert process.exitcode == -signal.SIGKILL
     for turn in (1, 2):
         async with shell(tmp_path, crash=True) as opened:
-            life = await again(opened, [b"blocked", b"also blocked"])
-            await life.write(KEYS, range(COUNT * turn, COUNT * (turn + 1)))
-            await life.work(4 * COUNT)
-            await life.retain()
-            assert life.facts().log_start_offset > len(KEYS) * COUNT * (turn - 0.5)
-            assert life.copied() == sorted(set(life.copied()))
+            run = await again(opened, [b"blocked", b"also blocked"])
+            await run.write(KEYS, range(COUNT * turn, COUNT * (turn + 1)))
+            await run.work(4 * COUNT)
+            await run.retain()
+            assert run.facts().log_start_offset > len(KEYS) * COUNT * (turn - 0.5)
+            assert run.copied() == sorted(set(run.copied()))
     async with shell(tmp_path) as opened:
-        life = await again(opened)
-        await until(lambda: sum(map(len, life.group.inspector.held())) == 2 * 3 * COUNT)
-        await life.resume()
-        await life.work(2 * 3 * COUNT)
-        assert life.done == {b"blocked": list(range(3 * COUNT)), b"also blocked": list(range(3 * COUNT))}
+        run = await again(opened)
+        await until(lambda: sum(map(len, run.group.inspector.held())) == 2 * 3 * COUNT)
+        await run.resume()
+        await run.work(2 * 3 * COUNT)
+        assert run.done == {b"blocked": list(range(3 * COUNT)), b"also blocked": list(range(3 * COUNT))}
         assert {topic.name for topic in opened.engine.topics()} == {"t", COPIES}

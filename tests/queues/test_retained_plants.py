@@ -27,24 +27,24 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 async def story(path: Path) -> None:
     """Retention takes what stands, twice; after a crash all of it comes back, in order."""
     async with shell(path, crash=True) as opened:
-        life = await begin(opened, [b"blocked"])
+        run = await begin(opened, [b"blocked"])
         for start in (0, COUNT):
-            await life.write([b"blocked", *[b"free"] * 6], range(start, start + COUNT))
-            await life.work(6 * COUNT)
-            await life.retain()
-        assert life.facts().log_start_offset > 6 * COUNT
-        assert life.facts().size_bytes < 32_000, "the disk fills"
+            await run.write([b"blocked", *[b"free"] * 6], range(start, start + COUNT))
+            await run.work(6 * COUNT)
+            await run.retain()
+        assert run.facts().log_start_offset > 6 * COUNT
+        assert run.facts().size_bytes < 32_000, "the disk fills"
     async with shell(path) as opened:
-        life = await again(opened)
-        group = life.group
-        await until(lambda: group.scanner.stopped or group.queue.position(0) == life.facts().high_watermark)
+        run = await again(opened)
+        group = run.group
+        await until(lambda: group.scanner.stopped or group.queue.position(0) == run.facts().high_watermark)
         assert not group.scanner.stopped, "what was kept cannot be read"
-        await life.resume()
+        await run.resume()
         while group.inspector.counts().ready:
-            await life.work_once()
-        assert life.done.keys() <= {b"blocked"}, "what is done came again"
-        assert life.done.get(b"blocked") == list(range(2 * COUNT)), "records are lost, or out of order"
-        assert group.queue.done.floor(0) == life.facts().high_watermark
+            await run.work_once()
+        assert run.done.keys() <= {b"blocked"}, "what is done came again"
+        assert run.done.get(b"blocked") == list(range(2 * COUNT)), "records are lost, or out of order"
+        assert group.queue.done.floor(0) == run.facts().high_watermark
         await opened.groups.delete("g")
         assert [topic.name for topic in opened.engine.topics()] == ["t"], f"{COPIES} stays"
 

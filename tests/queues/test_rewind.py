@@ -11,11 +11,11 @@ from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.lost_receipts import Loss
 from logbroker.queues.model.messages import Nack, SessionWrite, Settlement
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnExhausted
 from logbroker.queues.state.change_set import ChangeSet
-from logbroker.queues.state.completion import PAGE_RECORDS, DoneRecords, Places
-from tests.queues.groups import ack, admit, at, commit, nack, new_queue, places, receipts, restart
+from logbroker.queues.state.completion import PAGE_RECORDS, DoneRecords, RecordIds
+from tests.queues.groups import ack, admit, at, commit, nack, new_queue, receipts, record_ids, restart
 
 
 def scan_again(queue: Queue, keys: list[bytes | None]) -> None:
@@ -67,7 +67,7 @@ def test_a_target_above_the_floor_skips_what_lies_below() -> None:
     commit_rescan(queue, rows)
     assert not [key for key in rows if key[:1] == b"a"]
     admit(queue, keys[2:], start=2)
-    assert places(queue.take("w", 9, at(0))) == [2, 3]
+    assert record_ids(queue.take("w", 9, at(0))) == [2, 3]
     queue = restart(rows, 4)
     assert queue.position(0) == 2
 
@@ -92,7 +92,7 @@ def test_parked_lanes_stay_so_unless_told_otherwise(include_parked: bool) -> Non
             inspector = Inspector(queue)
             inspector.resume(inspector.lane(b"k"))
             inspector.resume(inspector.lane_of_record(3))
-        assert sorted(places(queue.take("w", 9, at(0)))) == [0, 3]
+        assert sorted(record_ids(queue.take("w", 9, at(0)))) == [0, 3]
         queue = restart(rows, 4)
 
 
@@ -117,7 +117,7 @@ def test_sessions_end_and_their_states_stay() -> None:
     assert again is not None
     assert again.token > session.token
     assert queue.sessions.state(b"k") == b"state"
-    assert places(queue.sessions.take(again, at(0))) == [0, 1]
+    assert record_ids(queue.sessions.take(again, at(0))) == [0, 1]
 
 
 @pytest.mark.parametrize("target", [0, 1])
@@ -130,9 +130,9 @@ def test_what_is_on_its_way_to_the_dead_letter_topic_goes_there(target: int) -> 
     queue.rewind({0: target}, at(0))
     commit_rescan(queue, rows)
     admit(queue, [b"k", b"k"][target:], start=target)
-    assert places(queue.take("w", 9, at(0))) == [1][1 - target :]
+    assert record_ids(queue.take("w", 9, at(0))) == [1][1 - target :]
     queue.dead_lettered(0, at(0))
-    assert places(queue.take("w", 9, at(0))) == [1][target:]
+    assert record_ids(queue.take("w", 9, at(0))) == [1][target:]
     assert queue.open_records == 1
     assert not [key for key in commit(queue, rows) if key[:1] in b"ad"]
 
@@ -151,7 +151,7 @@ def test_pages_of_what_is_done_follow(target: int) -> None:
 
     for partition in (0, 1):
         done.open(partition, 0)
-        start = place_of(partition, 0)
+        start = record_id_of(partition, 0)
         done.mark_range(start, start + PAGE_RECORDS + 10)
         done.mark_range(start + 2 * PAGE_RECORDS, start + 3 * PAGE_RECORDS)
         done.mark_range(start + 5 * PAGE_RECORDS + 7, start + 5 * PAGE_RECORDS + 70)
@@ -188,7 +188,7 @@ OFFSETS = st.one_of(
 def test_what_is_kept_stays_what_it_was(
     done_ranges: list[tuple[int, int]], kept: set[int], target: int, partition: int
 ) -> None:
-    base = place_of(partition, 0)
+    base = record_id_of(partition, 0)
     done, rows = DoneRecords(ChangeSet()), dict[bytes, bytes]()
     done.open(partition, 0)
     was_done = bytearray(5 * PAGE_RECORDS)
@@ -197,11 +197,11 @@ def test_what_is_kept_stays_what_it_was(
         was_done[start : max(start, end)] = b"\1" * max(0, end - start)
     rows.update({event.key: event.value for event in done.take_rows() if event.value is not None})
     below = {offset for offset in kept if offset < target}
-    places = Places()
-    places.add(base | offset for offset in below)
+    record_ids = RecordIds()
+    record_ids.add(base | offset for offset in below)
     undone = {offset for offset in below if not was_done[offset]}
-    assert done.count_undone(places) == len(undone)
-    done.rewind({partition: target}, {partition: places})
+    assert done.count_undone(record_ids) == len(undone)
+    done.rewind({partition: target}, {partition: record_ids})
     for event in done.take_rows():
         if event.value is None:
             del rows[event.key]
@@ -212,7 +212,7 @@ def test_what_is_kept_stays_what_it_was(
     for each in (done, again):
         assert each.floor(partition) == min(undone, default=target)
         ranges = list(each.undone(base, base | target + 5))
-        found = {place - base for low, high in ranges for place in range(low, high)}
+        found = {record_id - base for low, high in ranges for record_id in range(low, high)}
         assert found == undone | set(range(target, target + 5))
 
 

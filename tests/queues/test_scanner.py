@@ -14,7 +14,7 @@ from logbroker.record.compression import Codec
 from logbroker.record.message_headers import NOT_BEFORE
 from tests.calls import counted
 from tests.queues.fake_log import FakeLog, unopened_queue
-from tests.queues.groups import ack, places
+from tests.queues.groups import ack, record_ids
 from tests.queues.scans import NOW, Scan, ready, scanning, some_turns
 
 # --- what is admitted ------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ async def test_control_batches_and_gaps_do_not_hold_back_the_floor() -> None:
     async with scanning(log) as scan:
         await scan.until(lambda: scan.position(0) == log.partitions[0].end)
         granted = scan.queue.take("w", 10, NOW)
-        assert places(granted) == [1, 2, 11]
+        assert record_ids(granted) == [1, 2, 11]
         ack(scan.queue, granted)
         scan.queue.take_outputs()
         assert scan.queue.done.floor(0) == log.partitions[0].end
@@ -152,7 +152,7 @@ async def test_the_scan_pauses_where_enough_is_ready_and_goes_on_when_woken() ->
         taken = 0
         async with asyncio.timeout(25):
             while taken < 100_001:
-                taken += len(places(scan.queue.take(f"w{taken}", 10_000, NOW)))
+                taken += len(record_ids(scan.queue.take(f"w{taken}", 10_000, NOW)))
                 scan.scanner.wake()
                 await asyncio.sleep(0)
                 assert ready(scan) < 100 + MAX_RECORDS

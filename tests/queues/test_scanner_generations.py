@@ -10,13 +10,13 @@ from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.engine import Append, Appended
 from logbroker.errors import PartitionOfflineError
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.fetch import Records
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import LogRecord, NewRecord, encode_batch
 from tests.queues.fake_log import FakeLog, unopened_queue
-from tests.queues.groups import places
+from tests.queues.groups import record_ids
 from tests.queues.scans import NOW, ready, scanning, some_turns
 
 
@@ -47,7 +47,7 @@ async def test_a_generation_is_admitted_only_after_all_of_the_one_before() -> No
         while lane.head >= 0:
             order.append(lane.head)
             scan.queue.lanes.pop_head(lane)
-        assert order == [*range(1, 100, 2), place_of(2, 0), place_of(4, 0)]
+        assert order == [*range(1, 100, 2), record_id_of(2, 0), record_id_of(4, 0)]
 
 
 async def test_growth_is_noticed_when_woken() -> None:
@@ -147,7 +147,7 @@ async def test_a_real_log_that_grows_and_is_deleted_under_the_scan(tmp_path: Pat
                 done.clear()
                 await done.wait()
         granted = queue.take("w", count, NOW)
-        keys = {record.key for record in await records.fetch(places(granted)) if isinstance(record, LogRecord)}
+        keys = {record.key for record in await records.fetch(record_ids(granted)) if isinstance(record, LogRecord)}
         assert len(keys) == count
         await engine.delete_topic(topic.id)
         scanner.wake()

@@ -156,7 +156,7 @@ async def test_nothing_done_comes_again_where_the_floor_passes_the_scan_after_a_
 
     async def synced() -> None:
         log.before_read = None
-        again.queue.dead_lettered(letter.place, NOW)
+        again.queue.dead_lettered(letter.record_id, NOW)
         again.queue.take_outputs()
 
     log.before_read = synced

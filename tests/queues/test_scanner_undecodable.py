@@ -10,7 +10,7 @@ import pytest
 
 from logbroker.errors import CorruptBatchError
 from logbroker.queues.machine.load import load_queue
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnUndecodable, Ordering, QueueGroupSettings
 from logbroker.queues.records.columns import MAX_BATCHES, Columns, columns_of
 from logbroker.queues.state.completion import PAGE_RECORDS
@@ -67,7 +67,7 @@ async def test_such_a_batch_becomes_one_dead_letter_where_the_group_says_so(orde
             assert scan.queue.take_outputs().dead_letters == [], "in its turn"
         ack(scan.queue, scan.queue.take("w", 1, NOW))
         [letter] = scan.queue.take_outputs().dead_letters
-        assert letter.place == 1
+        assert letter.record_id == 1
         assert "cannot be decoded" in letter.reasons[0]
         assert isinstance((await scan.records.fetch([1]))[0], CorruptBatchError)
         scan.queue.dead_lettered(1, NOW)
@@ -88,7 +88,7 @@ async def test_an_error_that_is_kept_keeps_nothing_of_what_was_expanded(codec: C
         tracemalloc.start()
         try:
             await scan.until(lambda: len(scan.scanner.stopped) == 3)
-            errors = await scan.records.fetch([place_of(partition, 0) for partition in range(3)])
+            errors = await scan.records.fetch([record_id_of(partition, 0) for partition in range(3)])
             kept_bytes, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -110,7 +110,7 @@ async def test_such_a_batch_is_one_dead_letter_also_from_its_middle_and_after_a_
         task.cancel()
         assert scan.queue.open_records == 2
         outputs = queue.take_outputs()
-        assert [(letter.place, letter.attempts) for letter in outputs.dead_letters] == [(1, 1)]
+        assert [(letter.record_id, letter.attempts) for letter in outputs.dead_letters] == [(1, 1)]
         keep(outputs, rows)
         queue = load_queue(rows, {0: 4}, random=lambda: 0.0, route=lambda key: 0)
 
@@ -133,8 +133,8 @@ async def test_such_a_batch_is_one_dead_letter_where_a_start_passes_over_the_pag
         outputs = queue.take_outputs()
         keep(outputs, rows)
         for letter in outputs.dead_letters:
-            letters.append(letter.place)
-            queue.dead_lettered(letter.place, NOW)
+            letters.append(letter.record_id)
+            queue.dead_lettered(letter.record_id, NOW)
         assert scan.queue.open_records == 2, "both others"
         keep(queue.take_outputs(), rows)
         queue = load_queue(rows, {0: log.partitions[0].end}, random=lambda: 0.0, route=lambda key: 0)

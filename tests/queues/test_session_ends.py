@@ -10,7 +10,7 @@ from logbroker.errors import (
 from logbroker.queues.model.lost_receipts import Loss
 from logbroker.queues.model.messages import Extension, SessionWrite, Settlement
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
-from tests.queues.groups import ack, admit, at, commit, new_queue, places, receipts, restart
+from tests.queues.groups import ack, admit, at, commit, new_queue, receipts, record_ids, restart
 from tests.queues.sessions import opened, settled, taken
 
 
@@ -32,7 +32,7 @@ def test_a_lock_that_ends_frees_the_session_and_only_the_first_in_flight_has_fai
     again = opened(queue, seconds=16, worker="v")
     assert again.token > session.token
     (granted,) = taken(queue, 16)
-    assert (granted.places, granted.attempts, granted.redelivered) == ([0, 1], [2, 1], [True, True])
+    assert (granted.record_ids, granted.attempts, granted.redelivered) == ([0, 1], [2, 1], [True, True])
     assert settled(queue, Settlement(acks=[(first, second)]), 16) == [StaleSessionError]
     assert queue.sessions.state(b"k") == b""
 
@@ -66,7 +66,7 @@ def test_a_worker_that_goes_frees_its_sessions(how: str) -> None:
             queue.lifecycle.lost("w", at(1))
         queue.tick(at(3))
     (granted,) = queue.take("v", 10, at(3))
-    assert granted.places == ([0] if how == "goodbye" else [1])
+    assert granted.record_ids == ([0] if how == "goodbye" else [1])
     assert granted.attempts == ([] if how == "goodbye" else [2])
 
 
@@ -77,7 +77,7 @@ def test_a_worker_that_comes_back_gets_what_arrived_meanwhile() -> None:
     admit(queue, [b"k"])
     assert taken(queue, 1) == []
     assert queue.lifecycle.back("w", at(1))
-    assert places(taken(queue, 1)) == [0]
+    assert record_ids(taken(queue, 1)) == [0]
 
 
 def test_after_a_crash_the_last_holder_may_have_its_session_again() -> None:
@@ -87,7 +87,7 @@ def test_after_a_crash_the_last_holder_may_have_its_session_again() -> None:
     stale = opened(queue)
     queue.tick(at(10))
     session = opened(queue, seconds=10)
-    assert places(taken(queue, 10)) == [0, 1]
+    assert record_ids(taken(queue, 10)) == [0, 1]
     queue = restart(commit(queue, rows), 3)
     admit(queue, [b"k"] * 3)
     with pytest.raises(StaleSessionError):
@@ -97,7 +97,7 @@ def test_after_a_crash_the_last_holder_may_have_its_session_again() -> None:
     with pytest.raises(StaleSessionError):
         queue.sessions.reclaim("v", b"k", session.token, 2, at(0))
     (granted,) = taken(queue)
-    assert (granted.places, granted.redelivered) == ([0, 1], [True, True])
+    assert (granted.record_ids, granted.redelivered) == ([0, 1], [True, True])
     queue.sessions.close("w", b"k", session.token, at(0))
     assert opened(queue).token > session.token
 

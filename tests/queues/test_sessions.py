@@ -17,7 +17,7 @@ from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.model.messages import Nack, SessionWrite, Settlement
 from logbroker.queues.model.settings import OnExhausted, Ordering
 from logbroker.queues.state import session_store as session_states
-from tests.queues.groups import ack, admit, at, commit, new_queue, places, receipts, restart
+from tests.queues.groups import ack, admit, at, commit, new_queue, receipts, record_ids, restart
 from tests.queues.sessions import opened, settled, taken
 
 
@@ -25,12 +25,12 @@ def test_a_session_has_its_lane_alone_and_in_order() -> None:
     queue = new_queue()
     admit(queue, [b"k", b"other", b"k", b"k"])
     session = opened(queue)
-    assert places(queue.take("v", 10, at(0))) == [1]
+    assert record_ids(queue.take("v", 10, at(0))) == [1]
     first = taken(queue)
-    assert places(first) == [0, 2]
+    assert record_ids(first) == [0, 2]
     assert taken(queue) == []
     ack(queue, first)
-    assert places(taken(queue)) == [3]
+    assert record_ids(taken(queue)) == [3]
     assert queue.sessions.take(session, at(0)) == []
 
 
@@ -40,9 +40,9 @@ def test_acks_come_in_any_order_and_make_room() -> None:
     opened(queue)
     first, second = receipts(taken(queue))
     assert settled(queue, Settlement(acks=[(second, second)])) == []
-    assert places(taken(queue)) == [2]
+    assert record_ids(taken(queue)) == [2]
     assert settled(queue, Settlement(acks=[(first, first)])) == []
-    assert places(taken(queue)) == [3]
+    assert record_ids(taken(queue)) == [3]
     assert queue.done.floor(0) == 2
 
 
@@ -59,7 +59,7 @@ def test_a_nack_returns_all_later_ones_and_takes_effect_when_those_before_are_se
     assert taken(queue, 4) == []
     assert queue.take("v", 10, at(5)) == []
     (again,) = taken(queue, 5)
-    assert (again.places, again.attempts, again.redelivered) == ([1, 3, 4], [2, 1, 1], [True, True, False])
+    assert (again.record_ids, again.attempts, again.redelivered) == ([1, 3, 4], [2, 1, 1], [True, True, False])
 
 
 def test_a_nack_of_a_range_over_several_grants_fails_its_first_only() -> None:
@@ -70,7 +70,7 @@ def test_a_nack_of_a_range_over_several_grants_fails_its_first_only() -> None:
     admit(queue, [b"k"] * 2, start=1)
     (last,) = receipts(taken(queue))[-1:]
     assert settled(queue, Settlement(nacks=[Nack(last - 2, last, "no")])) == []
-    assert [(piece.places, piece.attempts) for piece in taken(queue)] == [([0, 1, 2], [2, 1, 1])]
+    assert [(piece.record_ids, piece.attempts) for piece in taken(queue)] == [([0, 1, 2], [2, 1, 1])]
 
 
 def test_a_record_that_failed_and_arrives_behind_what_is_in_flight_holds_nothing_yet() -> None:
@@ -85,13 +85,13 @@ def test_a_record_that_failed_and_arrives_behind_what_is_in_flight_holds_nothing
     opened(queue)
     (first,) = receipts(taken(queue))
     admit(queue, [b"k"], start=1)
-    assert queue.held.count == 0
+    assert queue.stalled.count == 0
     assert settled(queue, Settlement(nacks=[Nack(first, first, "no")])) == []
     assert taken(queue, 4) == []
     again = taken(queue, 5)
-    assert places(again) == [0]
+    assert record_ids(again) == [0]
     ack(queue, again, 5)
-    assert places(taken(queue, 5)) == [1]
+    assert record_ids(taken(queue, 5)) == [1]
 
 
 def test_a_release_counts_no_attempt() -> None:
@@ -101,7 +101,7 @@ def test_a_release_counts_no_attempt() -> None:
     first, _ = receipts(taken(queue))
     assert settled(queue, Settlement(releases=[(first, first)])) == []
     (again,) = taken(queue)
-    assert (again.places, again.attempts, again.redelivered) == ([0, 1], [], [True, True])
+    assert (again.record_ids, again.attempts, again.redelivered) == ([0, 1], [], [True, True])
 
 
 def test_what_arrives_for_an_idle_session_is_its_holders() -> None:
@@ -110,7 +110,7 @@ def test_what_arrives_for_an_idle_session_is_its_holders() -> None:
     assert queue.sessions.ready() == []
     admit(queue, [b"k", b"k"])
     assert queue.take("v", 10, at(0)) == []
-    assert places(taken(queue)) == [0, 1]
+    assert record_ids(taken(queue)) == [0, 1]
 
 
 def test_the_next_free_session_is_that_of_the_first_lane_in_the_line() -> None:
@@ -119,18 +119,18 @@ def test_the_next_free_session_is_that_of_the_first_lane_in_the_line() -> None:
     assert opened(queue, None).key == b"a"
     assert opened(queue, None).key == b"b"
     assert queue.sessions.open("w", None, 1, at(0)) is None
-    assert places(queue.take("v", 10, at(0))) == [0]
+    assert record_ids(queue.take("v", 10, at(0))) == [0]
 
 
 def test_a_freed_session_goes_to_the_end_of_the_line() -> None:
     queue = new_queue()
     admit(queue, [b"a", b"a", b"b"])
     session = opened(queue, None)
-    assert places(taken(queue)) == [0, 1]
+    assert record_ids(taken(queue)) == [0, 1]
     queue.sessions.close("w", session.key, session.token, at(0))
     assert [opened(queue, None).key for _ in range(2)] == [b"b", b"a"]
     (b, a) = taken(queue)
-    assert (b.places, a.places, a.attempts, a.redelivered) == ([2], [0, 1], [], [True, True])
+    assert (b.record_ids, a.record_ids, a.attempts, a.redelivered) == ([2], [0, 1], [], [True, True])
 
 
 def test_who_holds_a_key_is_refused_to_all_others() -> None:
@@ -167,11 +167,11 @@ def test_a_head_that_is_exhausted_stands_and_the_session_stays(policy: OnExhaust
     assert (facts.worker_id, facts.session_token, facts.waiting) == ("w", session.token, 2)
     if policy is OnExhausted.DEAD_LETTER:
         (letter,) = queue.take_outputs().dead_letters
-        queue.dead_lettered(letter.place, at(0))
+        queue.dead_lettered(letter.record_id, at(0))
     else:
         assert facts.state == ("blocked" if policy is OnExhausted.BLOCK else "parked")
         inspector.skip(inspector.lane(b"k"), at(0))
-    assert places(taken(queue)) == [2]
+    assert record_ids(taken(queue)) == [2]
 
 
 def test_an_operator_drops_a_lane_and_its_session_waits_for_more() -> None:
@@ -187,7 +187,7 @@ def test_an_operator_drops_a_lane_and_its_session_waits_for_more() -> None:
     facts = inspector.explain(inspector.lane(b"k"), at(10))
     assert (facts.state, facts.waiting, facts.due_in_seconds) == ("in session", 0, 20.0)
     admit(queue, [b"k"], start=3)
-    assert places(taken(queue)) == [3]
+    assert record_ids(taken(queue)) == [3]
     assert inspector.counts().sessions == 1
 
 
@@ -209,7 +209,7 @@ def test_a_state_moves_with_its_acks_or_not_at_all() -> None:
     queue = restart(commit(queue, rows), 2)
     assert queue.sessions.state(b"k") == b"one"
     admit(queue, [b"k"] * 2)
-    assert places(queue.take("v", 10, at(0))) == [1]
+    assert record_ids(queue.take("v", 10, at(0))) == [1]
 
 
 def test_states_have_a_bound_and_are_deleted_by_empty_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,12 +250,12 @@ def test_a_long_lane_takes_back_what_a_session_had() -> None:
     for start in range(0, 3000, 500):
         admit(queue, [b"k"] * 500, start=start)
     session = opened(queue, prefetch=1000)
-    assert places(taken(queue)) == list(range(1000))
+    assert record_ids(taken(queue)) == list(range(1000))
     queue.sessions.close("w", b"k", session.token, at(0))
     admit(queue, [b"k"] * 500, start=3000)
     seen = []
     opened(queue, prefetch=700)
     while granted := taken(queue):
-        seen += places(granted)
+        seen += record_ids(granted)
         ack(queue, granted)
     assert seen == list(range(3500))

@@ -17,7 +17,7 @@ from logbroker.queues.model.lane import CHUNK_RECORDS
 from logbroker.queues.model.messages import Settlement
 from logbroker.queues.model.settings import OnExhausted, Priority
 from logbroker.queues.scan.spill import SLOT_BYTES, SpillFile
-from tests.queues.groups import ack, admit, at, nack, new_queue, places, receipts
+from tests.queues.groups import ack, admit, at, nack, new_queue, receipts, record_ids
 
 
 def chunk(number: int) -> array[int]:
@@ -132,10 +132,10 @@ def test_where_a_chunk_cannot_be_read_all_is_scanned_anew_and_comes_in_order(
     keys = [*[b"long"] * count, b"short", b"short"]
     admit(queue, keys)
     long, short = receipts(queue.take("w", 2, at(0)))
-    for place in range(1, in_memory + 1):
+    for record_id in range(1, in_memory + 1):
         assert queue.settle("w", Settlement(acks=[(long, long)]), at(0)) == []
         granted = queue.take("w", 1, at(0))
-        assert places(granted) == [place]
+        assert record_ids(granted) == [record_id]
         [long] = receipts(granted)
     with monkeypatch.context() as patched:
         patched.setattr(os, "pread", unreadable)
@@ -149,10 +149,10 @@ def test_where_a_chunk_cannot_be_read_all_is_scanned_anew_and_comes_in_order(
     admit(queue, keys[start:], start=start)
     left: list[int] = []
     while granted := queue.take("w", 1000, at(0)):
-        left += places(granted)
+        left += record_ids(granted)
         ack(queue, granted)
-    assert [place for place in left if place < count] == list(range(in_memory + 1, count))
-    assert [place for place in left if place >= count] == [count + 1]
+    assert [record_id for record_id in left if record_id < count] == list(range(in_memory + 1, count))
+    assert [record_id for record_id in left if record_id >= count] == [count + 1]
     assert queue.open_records == 0
 
 
@@ -186,6 +186,6 @@ def test_a_long_lane_goes_through_the_file_in_order(tmp_path: Path) -> None:
     assert (size_bytes(spill) or 0) >= 40 * SLOT_BYTES
     for number in range(count):
         granted = queue.take("w", 1, at(0))
-        assert places(granted) == [number]
+        assert record_ids(granted) == [number]
         ack(queue, granted)
     assert size_bytes(spill) is None

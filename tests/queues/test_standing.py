@@ -23,7 +23,7 @@ from logbroker.queues.operations import LaneName
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import NOT_BEFORE
-from tests.queues.retained import Life, again
+from tests.queues.retained import GroupRun, again
 from tests.queues.shell import DEADLINE_SECONDS, Shell, hello, records, shell, take, until
 
 KEY = b"stands"
@@ -56,7 +56,7 @@ async def append(
     assert isinstance(result, Appended), result
 
 
-async def life_with_a_head_that_stands(opened: Shell, stands_by: str) -> Life:
+async def run_with_a_head_that_stands(opened: Shell, stands_by: str) -> GroupRun:
     await opened.engine.create_topic("t", 2, CONFIGS)
     by_cause: dict[str, dict[str, Any]] = {
         "session": {"backoff_initial_seconds": 0.0},
@@ -66,8 +66,8 @@ async def life_with_a_head_that_stands(opened: Shell, stands_by: str) -> Life:
         "blocked": {"max_attempts": 1, "on_exhausted": OnExhausted.BLOCK},
     }
     group = await opened.group("t", None, **by_cause[stands_by])
-    group.records.shelf.cache.max_bytes = 0  # Else what was read shortly before is still served.
-    life = Life(opened, group, await group.connect(hello()), ())
+    group.records.batches.cache.max_bytes = 0  # Else what was read shortly before is still served.
+    run = GroupRun(opened, group, await group.connect(hello()), ())
     await append(
         opened, [KEY], 0, [(NOT_BEFORE, b"%d" % (int(time.time() * 1000) + HOUR_MS))] if stands_by == "delay" else ()
     )
@@ -83,24 +83,24 @@ async def life_with_a_head_that_stands(opened: Shell, stands_by: str) -> Life:
                 group.queue.tick(group.moment())
         await group._commits.synced(None)
     elif stands_by != "delay":
-        [(receipt, _)] = await take(life.link, 1)
-        assert await life.link.settle(Settlement(nacks=[Nack(receipt, receipt)])) == []
-    return life
+        [(receipt, _)] = await take(run.link, 1)
+        assert await run.link.settle(Settlement(nacks=[Nack(receipt, receipt)])) == []
+    return run
 
 
-async def happen(life: Life, what: str) -> None:
-    """What empties the index in the same life of the broker."""
-    group = life.group
+async def happen(run: GroupRun, what: str) -> None:
+    """What empties the index in the same run of the broker."""
+    group = run.group
     if what == "rewind":
         await group.operations.rewind(StartAt(offset=0), [1])
     elif what == "alter":
-        await life.opened.groups.alter("g", {"priority": Priority.STRICT})
+        await run.opened.groups.alter("g", {"priority": Priority.STRICT})
 
 
-async def let_go_on(life: Life) -> None:
-    await until(lambda: life.group.queue.position(0) == life.facts().high_watermark)
-    if life.group.inspector.lane(KEY).state in HELD:
-        await life.group.operations.resume(LaneName(key=KEY))
+async def let_go_on(run: GroupRun) -> None:
+    await until(lambda: run.group.queue.position(0) == run.facts().high_watermark)
+    if run.group.inspector.lane(KEY).state in HELD:
+        await run.group.operations.resume(LaneName(key=KEY))
 
 
 @pytest.mark.prove(keep=1)
@@ -111,36 +111,36 @@ async def test_nothing_of_a_lane_that_stands_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stands_by: str, what: str, scanned: bool
 ) -> None:
     async with shell(tmp_path, crash=what == "kill") as opened:
-        life = await life_with_a_head_that_stands(opened, stands_by)
+        run = await run_with_a_head_that_stands(opened, stands_by)
         if not scanned:
             monkeypatch.setattr(Scanner, "_scan_some", scan_nothing)
         for number in range(1, COUNT):
             await append(opened, [KEY, b"a", b"b", b"c"], number)
-        await happen(life, what)
+        await happen(run, what)
         if what in ("nothing", "rewind", "alter"):
-            await retention_takes_its_part(life, scanned)
+            await retention_takes_its_part(run, scanned)
     if what in ("start", "kill"):
         async with shell(tmp_path) as opened:
             await retention_takes_its_part(await again(opened), scanned)
     monkeypatch.undo()
     async with shell(tmp_path) as opened:
-        life = await again(opened)
-        await let_go_on(life)
+        run = await again(opened)
+        await let_go_on(run)
         found: list[int] = []
-        life.link.add_credit(1000)
+        run.link.add_credit(1000)
         async with asyncio.timeout(DEADLINE_SECONDS):
             while len(found) < COUNT:
-                delivered = await life.link.next_deliveries()
+                delivered = await run.link.next_deliveries()
                 found += [int(record.value or b"") for record in records(delivered) if record.key == KEY]
                 first = delivered.first_receipt
-                assert await life.link.settle(Settlement(acks=[(first, first + delivered.count - 1)])) == []
+                assert await run.link.settle(Settlement(acks=[(first, first + delivered.count - 1)])) == []
         assert found == list(range(COUNT))
 
 
-async def retention_takes_its_part(life: Life, scanned: bool) -> None:
-    queue = life.group.queue
+async def retention_takes_its_part(run: GroupRun, scanned: bool) -> None:
+    queue = run.group.queue
     if scanned and not queue.draining:
-        await until(lambda: queue.admission.generation and queue.position(0) == life.facts().high_watermark)
-    await life.retain()
-    assert life.facts().log_start_offset > 20, "retention waits"
-    assert life.facts().size_bytes <= MOST_BYTES, "the log grows"
+        await until(lambda: queue.admission.generation and queue.position(0) == run.facts().high_watermark)
+    await run.retain()
+    assert run.facts().log_start_offset > 20, "retention waits"
+    assert run.facts().size_bytes <= MOST_BYTES, "the log grows"

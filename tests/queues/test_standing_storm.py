@@ -19,7 +19,7 @@ from logbroker.queues.operations import LaneName
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import NOT_BEFORE
-from tests.queues.retained import Life
+from tests.queues.retained import GroupRun
 from tests.queues.shell import Shell, hello, records, shell, until
 from tests.queues.test_standing import CONFIGS, HOUR_MS
 
@@ -44,7 +44,7 @@ class Storm:
         """That may be so: they did not stand when retention came."""
         self.in_flight: dict[int, int] = {}
         """Receipts, by offset."""
-        self.life: Life
+        self.run: GroupRun
         self.incarnation = 0
         scan_some = Scanner._scan_some
 
@@ -59,9 +59,9 @@ class Storm:
     async def begin(self, opened: Shell) -> None:
         self.incarnation += 1
         group = opened.groups.group("g")
-        group.records.shelf.cache.max_bytes = 0  # Else what was read shortly before is still served.
+        group.records.batches.cache.max_bytes = 0  # Else what was read shortly before is still served.
         self.in_flight.clear()
-        self.life = Life(opened, group, await group.connect(hello(incarnation=self.incarnation)), ())
+        self.run = GroupRun(opened, group, await group.connect(hello(incarnation=self.incarnation)), ())
 
     async def write(self) -> None:
         for _ in range(self.rng.randint(1, 6)):
@@ -71,7 +71,7 @@ class Storm:
             for record, is_due in zip(batch, due, strict=True):
                 if is_due:
                     record.headers = [(NOT_BEFORE, b"%d" % (int(time.time() * 1000) + HOUR_MS))]
-            engine = self.life.opened.engine
+            engine = self.run.opened.engine
             [result] = await engine.append([Append(engine.topic("t").id, 0, encode_batch(batch))])
             assert isinstance(result, Appended), result
             assert result.base_offset == numbers[0]
@@ -80,7 +80,7 @@ class Storm:
 
     async def take(self) -> None:
         """Take some, and settle all but some of what is in flight."""
-        delivered = await self.life.group.receive("w", self.rng.randint(1, 5), 0.0)
+        delivered = await self.run.group.receive("w", self.rng.randint(1, 5), 0.0)
         for each in delivered:
             for receipt, record in enumerate(records(each), each.first_receipt):
                 self.in_flight[int(record.value or b"")] = receipt
@@ -97,7 +97,7 @@ class Storm:
             else Settlement(nacks=[Nack(receipt, receipt, "bad", delay)])
         )
         del self.in_flight[offset]
-        if await self.life.link.settle(settlement) == []:
+        if await self.run.link.settle(settlement) == []:
             (self.done if how == "ack" else self.failed).add(offset)
             self.failed -= self.done
             if self.is_copying:
@@ -105,18 +105,18 @@ class Storm:
 
     async def hold_a_session(self) -> None:
         """Its first record fails, and is in flight again."""
-        group, key = self.life.group, self.rng.choice(KEYS)
+        group, key = self.run.group, self.rng.choice(KEYS)
         try:
             session = group.queue.sessions.open("w", key, 2, group.moment())
         except LogbrokerError:
             return
         for _ in range(2):
             for granted in group.queue.sessions.take(session, group.moment()) if session is not None else ():
-                for receipt, place in zip(granted.receipts(), granted.places, strict=True):
-                    self.in_flight[place] = receipt
-                await self.settle(granted.places[0], granted.first_receipt, "fail")
-                for place in list(granted.places)[1:]:
-                    del self.in_flight[place]
+                for receipt, record_id in zip(granted.receipts(), granted.record_ids, strict=True):
+                    self.in_flight[record_id] = receipt
+                await self.settle(granted.record_ids[0], granted.first_receipt, "fail")
+                for record_id in list(granted.record_ids)[1:]:
+                    del self.in_flight[record_id]
             group.queue.tick(group.moment())
             await group.settle("w", Settlement())
 
@@ -127,10 +127,10 @@ class Storm:
         """Retention looks; what the group does then, it does beside what follows, or not."""
         self.note_lost()
         if self.rng.random() < 0.5:
-            await self.life.opened.engine._upkeep.apply_retention()
+            await self.run.opened.engine._upkeep.apply_retention()
             self.note_lost()
         else:
-            await self.life.look()
+            await self.run.look()
 
     def note_lost(self) -> None:
         """What does not stand may go."""
@@ -147,26 +147,26 @@ class Storm:
 
     @property
     def is_copying(self) -> bool:
-        task = self.life.group.hold._task
+        task = self.run.group.hold._task
         return task is not None and not task.done()
 
     async def look_elsewhere(self) -> None:
-        await self.life.group.operations.rewind(StartAt(offset=0), [1])
+        await self.run.group.operations.rewind(StartAt(offset=0), [1])
         self.in_flight.clear()
 
     async def alter(self) -> None:
         rank = self.rng.choice(list(PriorityRank))
-        await self.life.opened.groups.alter("g", {"priority_rank": rank})
+        await self.run.opened.groups.alter("g", {"priority_rank": rank})
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def finish(self) -> None:
         """All that is left comes, each lane in its order."""
         self.scans = True
-        group = self.life.group
+        group = self.run.group
         await group.operations.rewind(StartAt(offset=0), [1])
         queue = group.queue
-        await until(lambda: queue.admission.generation and queue.position(0) == self.life.facts().high_watermark)
+        await until(lambda: queue.admission.generation and queue.position(0) == self.run.facts().high_watermark)
         found: list[int] = []
 
         while queue.open_records:
@@ -176,7 +176,7 @@ class Storm:
             for delivered in await group.receive("w", 100, 1.0):
                 found += [int(record.value or b"") for record in records(delivered)]
                 first = delivered.first_receipt
-                await self.life.link.settle(Settlement(acks=[(first, first + delivered.count - 1)]))
+                await self.run.link.settle(Settlement(acks=[(first, first + delivered.count - 1)]))
         missing = set(self.keys) - self.done - self.lost - set(found)
         assert not missing, "lost"
         for key in KEYS:

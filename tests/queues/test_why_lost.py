@@ -107,12 +107,12 @@ def test_a_session_that_another_ordering_ended_is_told_so() -> None:
 
 
 def test_of_a_receipt_that_nobody_was_given_nothing_is_said_that_was_not() -> None:
-    """It may be of a life before, or of none at all: only that it is of none since is known."""
+    """It may be of an earlier group epoch, or of none at all: only that it is of none since is known."""
     queue = new_queue()
     admit(queue, [b"k"])
     rows = {event.key: event.value for event in queue.take_outputs().events if event.value is not None}
     queue = restart(rows, 1)
-    for receipt in (0, 5, queue.life - 1):
+    for receipt in (0, 5, queue.group_epoch - 1):
         message = refused(queue, receipt, LeaseLostError)
         assert f"receipt {receipt} is of no delivery since" in message
         assert "the delivery was made" not in message

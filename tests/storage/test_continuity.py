@@ -40,7 +40,7 @@ HEADER_FIELDS = {
 DELTA_BITS = range(23 * 8, 27 * 8)
 
 
-class Place(NamedTuple):
+class BatchPlace(NamedTuple):
     """Where a batch lies."""
 
     path: Path
@@ -64,7 +64,7 @@ class Filled:
         self._fill(20)
         partition.stop()
         self.places = [
-            Place(path, position, header.base_offset)
+            BatchPlace(path, position, header.base_offset)
             for path in partition.logs()
             for position, header in _headers(path.read_bytes())
         ]
@@ -80,7 +80,7 @@ class Filled:
             )
             self.written += 3
 
-    def sampled(self) -> list[Place]:
+    def sampled(self) -> list[BatchPlace]:
         """The first, a middle and the last batch of the first, a middle and the last segment."""
         chosen = [self.segments[0], self.segments[len(self.segments) // 2], self.segments[-2], self.segments[-1]]
         return [places[at] for places in chosen for at in (0, len(places) // 2, -1)]
@@ -122,7 +122,7 @@ class Reading:
             position = chunk.next_offset
 
 
-def check_damaged(filled: Filled, place: Place, max_bytes: int, starts: list[int]) -> None:
+def check_damaged(filled: Filled, place: BatchPlace, max_bytes: int, starts: list[int]) -> None:
     """Read from several offsets: all before the batch at `place` is read, and nothing from there on."""
     reading = filled.opened(max_bytes)
     try:

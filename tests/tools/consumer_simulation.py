@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from logbroker.record.partitioner import partition_for_key
 from logbroker.tools.experiments import capacity
 from logbroker.tools.experiments.capacity import QUEUE, Service
-from logbroker.tools.experiments.figures import Finish
 from logbroker.tools.experiments.keys import draw_keys, key_name, key_shares
+from logbroker.tools.experiments.metrics import Finish
 from logbroker.tools.experiments.scaling import LOAD_SHARE
 from logbroker.tools.experiments.scaling_run import KEYS, Cell, Observed, ScalingRun, evaluated
 
@@ -21,7 +21,7 @@ _JITTER = 0.1
 
 
 def simulated(cell: Cell, service: Service, records: int, seed: int, placement: str = "") -> ScalingRun:
-    """Return the figures of a run: a backlog of `records`, then as many under the steady load of an experiment."""
+    """Return the metrics of a run: a backlog of `records`, then as many under the steady load of an experiment."""
     keys = draw_keys(key_shares(cell.skew, KEYS), records, seed)
     backlog = worked_off(cell, service, keys, [0.0] * records, seed, placement)
     ended = max(finish.finished for finish in backlog)

@@ -14,9 +14,9 @@ from logbroker.cli.experiment.view import strips_text
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import LogbrokerError
 from logbroker.tools.experiments.crew import Crew
-from logbroker.tools.experiments.figures import Finish
 from logbroker.tools.experiments.lane_strip import Strip
 from logbroker.tools.experiments.lanes import strip_plans
+from logbroker.tools.experiments.metrics import Finish
 from logbroker.tools.experiments.worker_process import Job
 from tests.cli.command import logbroker
 
@@ -26,7 +26,7 @@ WORKERS = 4
 
 @pytest.fixture(scope="module")
 def lanes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, str]:
-    """What a small experiment said: its figures, its lines, its page."""
+    """What a small experiment said: its metrics, its lines, its page."""
     html = tmp_path_factory.mktemp("lanes") / "lanes.html"
     sizes = ("--records", RECORDS, "--workers", WORKERS, "--work-ms", 5)
     result = logbroker("experiment", "lanes", *map(str, sizes), "--json", "--html", html)

@@ -174,7 +174,7 @@ def test_the_choice_is_what_every_skew_can_live_with() -> None:
     assert "More were not tried" in advice(Scaling(seed=1, keys=KEYS, runs=with_predictions(uniform[:2])))[0]
 
 
-def test_figures_and_report_have_every_run() -> None:
+def test_metrics_and_report_have_every_run() -> None:
     found = Scaling(seed=5, keys=KEYS, runs=with_predictions([a_run(1, 95), a_run(1, 300, mode=QUEUE)]))
     head, *rows = scaling_csv(found).splitlines()
     assert head.startswith("mode,partitions,consumers,skew,work_ms,records,")

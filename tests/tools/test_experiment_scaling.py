@@ -60,7 +60,7 @@ def test_pictures_are_drawn(found: Scaling) -> None:
 
 @pytest.mark.prove
 @pytest.mark.parametrize("draws", [True, False])
-def test_the_command_writes_figures_and_a_report(
+def test_the_command_writes_metrics_and_a_report(
     draws: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     grid = [Cell(mode=mode, partitions=1, consumers=2, skew="uniform", work_ms=5.0) for mode in (GROUP, QUEUE)]

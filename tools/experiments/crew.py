@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from logbroker.client.admin.queue_admin import QueueAdmin
 from logbroker.errors import LogbrokerError, RequestTimeoutError
 from logbroker.tools.experiments import worker_process
-from logbroker.tools.experiments.figures import Finish
+from logbroker.tools.experiments.metrics import Finish
 from logbroker.tools.experiments.worker_process import Failed, Holds, Job
 
 T = TypeVar("T")

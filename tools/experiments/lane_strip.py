@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from logbroker.tools.experiments import figures
-from logbroker.tools.experiments.figures import Finish, busy_shares, percentile
+from logbroker.tools.experiments import metrics
+from logbroker.tools.experiments.metrics import Finish, busy_shares, percentile
 
 RECENT: Final = 512
 """Finishes that the tracer can show."""
@@ -32,7 +32,7 @@ class StripPlan(msgspec.Struct, frozen=True, kw_only=True):
     key_count: int
 
 
-class StripFigures(msgspec.Struct, frozen=True, kw_only=True):
+class StripMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """What came out of one strip. Times in ms count from the moment at which its records were sent, all at once."""
 
     name: str
@@ -156,14 +156,14 @@ class Strip:
             first -= 1
         return self.finishes[first:]
 
-    def settle(self) -> StripFigures:
-        """Return the figures, now that all is finished."""
+    def settle(self) -> StripMetrics:
+        """Return the metrics, now that all is finished."""
         ended, seconds = self.finishes[-1].finished, self.seconds
-        violated = figures.violations((finish.offset for finish in self.finishes), self.plan.keys)
+        violated = metrics.violations((finish.offset for finish in self.finishes), self.plan.keys)
         busy = busy_shares(self.finishes, self.plan.workers, self.begun, ended)
         waits = [1e3 * (finish.begun - self.begun) for finish in self.finishes]
         ends = [1e3 * (finish.finished - self.begun) for finish in self.finishes]
-        return StripFigures(
+        return StripMetrics(
             name=self.plan.name,
             ordering=self.plan.ordering,
             keys=self.plan.key_count,
@@ -173,9 +173,9 @@ class Strip:
             records_per_second=self.total / seconds,
             violations=sum(violated.values()),
             violated_keys=len(violated),
-            idle_share=1 - figures.mean(busy),
+            idle_share=1 - metrics.mean(busy),
             mean_busy_workers=sum(busy),
-            work_ms_mean=1e3 * figures.mean([finish.finished - finish.begun for finish in self.finishes]),
+            work_ms_mean=1e3 * metrics.mean([finish.finished - finish.begun for finish in self.finishes]),
             wait_ms_p50=percentile(waits, 0.5),
             wait_ms_p99=percentile(waits, 0.99),
             finish_ms_p50=percentile(ends, 0.5),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logbroker.tools.experiments.lane_strip import StripFigures
+from logbroker.tools.experiments.lane_strip import StripMetrics
 
 
-def conclusions(figures: Sequence[StripFigures]) -> list[str]:
+def conclusions(metrics: Sequence[StripMetrics]) -> list[str]:
     """Return a sentence for each strip: what it gained and what it cost."""
-    return [_sentence(each, figures) for each in figures]
+    return [_sentence(each, metrics) for each in metrics]
 
 
-def _sentence(strip: StripFigures, all_of_them: Sequence[StripFigures]) -> str:
+def _sentence(strip: StripMetrics, all_of_them: Sequence[StripMetrics]) -> str:
     single = next((each for each in all_of_them if each.ordering == "single"), strip)
     times = strip.records_per_second / single.records_per_second
     at_work = f"{strip.mean_busy_workers:.1f} of {strip.workers} workers at work on average"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from logbroker.tools.experiments import page
-from logbroker.tools.experiments.lane_strip import Strip, StripFigures
+from logbroker.tools.experiments.lane_strip import Strip, StripMetrics
 from logbroker.tools.experiments.lane_words import conclusions
 from logbroker.tools.experiments.palette import key_colour
 
@@ -60,32 +60,32 @@ _AXIS: Final = "#b6c0ca"
 _WRONG: Final = "#e0262c"
 
 
-def lanes_page(strips: Sequence[Strip], figures: Sequence[StripFigures], work_ms: float) -> str:
-    """Return the page. The strips are drained, the figures are theirs."""
+def lanes_page(strips: Sequence[Strip], metrics: Sequence[StripMetrics], work_ms: float) -> str:
+    """Return the page. The strips are drained, the metrics are theirs."""
     parts = [
-        page.paragraph(_INTRODUCTION.format(one=figures[0], work_ms=work_ms)),
+        page.paragraph(_INTRODUCTION.format(one=metrics[0], work_ms=work_ms)),
         page.bullets(_RULES),
         "<h2>What came out</h2>",
-        page.bullets(conclusions(figures)),
-        _table(figures),
+        page.bullets(conclusions(metrics)),
+        _table(metrics),
         page.paragraph(_COLUMNS, "note"),
         "<h2>How fast the queues were drained</h2>",
-        _progress(strips, figures),
+        _progress(strips, metrics),
         page.paragraph(_SHARED, "note"),
         "<h2>In which order: a few records, looked at closely</h2>",
         page.paragraph(_CLOSELY),
-        '<div class="pair">' + "".join(_order(*each) for each in zip(strips, figures, strict=True)) + "</div>",
+        '<div class="pair">' + "".join(_order(*each) for each in zip(strips, metrics, strict=True)) + "</div>",
         "<h2>Who works: a moment in the middle</h2>",
         page.paragraph(_MOMENT),
-        '<div class="pair">' + "".join(_work(*each, work_ms) for each in zip(strips, figures, strict=True)) + "</div>",
+        '<div class="pair">' + "".join(_work(*each, work_ms) for each in zip(strips, metrics, strict=True)) + "</div>",
         "<h2>How this was measured</h2>",
-        page.paragraph(_MEASURED.format(one=figures[0], work_ms=work_ms)),
-        page.command(_COMMAND.format(one=figures[0], work_ms=work_ms)),
+        page.paragraph(_MEASURED.format(one=metrics[0], work_ms=work_ms)),
+        page.command(_COMMAND.format(one=metrics[0], work_ms=work_ms)),
     ]
     return page.page("What order costs: one queue, four rules", parts)
 
 
-def _table(figures: Sequence[StripFigures]) -> str:
+def _table(metrics: Sequence[StripMetrics]) -> str:
     head = ("rule", "records/s", "out of order", "workers idle", "waiting p50", "p99", "finished p50", "p99")
     return page.table(
         head,
@@ -100,15 +100,15 @@ def _table(figures: Sequence[StripFigures]) -> str:
                     for ms in (each.wait_ms_p50, each.wait_ms_p99, each.finish_ms_p50, each.finish_ms_p99)
                 ),
             )
-            for each in figures
+            for each in metrics
         ],
     )
 
 
-def _progress(strips: Sequence[Strip], figures: Sequence[StripFigures]) -> str:
+def _progress(strips: Sequence[Strip], metrics: Sequence[StripMetrics]) -> str:
     width, height, left, top = 860.0, 300.0, 60.0, 20.0
     wide, high = width - left - 110, height - top - 40
-    longest = max(each.seconds for each in figures)
+    longest = max(each.seconds for each in metrics)
     shapes = []
     for part in (0.0, 0.5, 1.0):
         y = top + high * (1 - part)
@@ -126,7 +126,7 @@ def _progress(strips: Sequence[Strip], figures: Sequence[StripFigures]) -> str:
             points.append((left + wide * seconds / longest, top + high * (1 - (count + 1) / strip.total)))
         shapes.append(page.path(points, colour))
     labels = [
-        (f"{name.name}, {name.seconds:.1f} s", colour) for name, colour in zip(figures, _STRIP_COLOURS, strict=True)
+        (f"{name.name}, {name.seconds:.1f} s", colour) for name, colour in zip(metrics, _STRIP_COLOURS, strict=True)
     ]
     for number, (label, colour) in enumerate(labels):
         y = top + high - 14 - 18 * (len(labels) - number)
@@ -140,7 +140,7 @@ def _round_step(length: float) -> float:
     return max(power * factor for factor in (1, 2, 5) if power * factor <= length / 4)
 
 
-def _order(strip: Strip, figures: StripFigures) -> str:
+def _order(strip: Strip, metrics: StripMetrics) -> str:
     """What was finished in the middle of the drain, and in which order it had been sent."""
     middle = max(0, (strip.total - _CLOSE_RECORDS) // 2)
     positions = [finish.offset for finish in strip.finishes[middle : middle + _CLOSE_RECORDS]]
@@ -158,11 +158,11 @@ def _order(strip: Strip, figures: StripFigures) -> str:
             latest[key] = position
             lines.append(page.line(*ends, key_colour(key, strip.plan.key_count), 1.5))
     shapes = [page.words(60, 12, "sent", "middle"), page.words(width - 60, 12, "finished", "middle"), *lines, *wrong]
-    title = f"{figures.name}: {len(wrong)} of these {len(positions)} out of order in their key"
+    title = f"{metrics.name}: {len(wrong)} of these {len(positions)} out of order in their key"
     return f"<div><h3>{title}</h3>" + page.picture(width, height, shapes, title) + "</div>"
 
 
-def _work(strip: Strip, figures: StripFigures, work_ms: float) -> str:
+def _work(strip: Strip, metrics: StripMetrics, work_ms: float) -> str:
     """What the workers did in a moment in the middle of the drain."""
     seconds = max(_CLOSE_WORKS * work_ms / 1000, 0.02)
     begun = strip.finishes[strip.total // 2].begun
@@ -186,5 +186,5 @@ def _work(strip: Strip, figures: StripFigures, work_ms: float) -> str:
         page.words(left, height - 5, "0"),
         page.words(width, height - 5, f"{seconds * 1e3:.0f} ms", "end"),
     ]
-    title = f"{figures.name}: {figures.mean_busy_workers:.1f} of {figures.workers} at work on average"
+    title = f"{metrics.name}: {metrics.mean_busy_workers:.1f} of {metrics.workers} at work on average"
     return f"<div><h3>{title}</h3>" + page.picture(width, height, shapes, title) + "</div>"

@@ -15,8 +15,8 @@ from logbroker.errors import RequestTimeoutError
 from logbroker.record.partitioner import PartitionCache
 from logbroker.tools.experiments.capacity import QUEUE, Service
 from logbroker.tools.experiments.crew import Crew
-from logbroker.tools.experiments.figures import Finish
 from logbroker.tools.experiments.keys import draw_keys, key_name, key_shares
+from logbroker.tools.experiments.metrics import Finish
 from logbroker.tools.experiments.scaling_run import (
     KEYS,
     Cell,

@@ -36,7 +36,7 @@ def draw(found: Scaling) -> dict[str, Picture]:
     """Return the pictures by their names; needs matplotlib."""
     import matplotlib
 
-    # Text stays text, and the same figures make the same file.
+    # Text stays text, and the same metrics make the same file.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "logbroker", "font.size": 9}):
         return {
             "throughput": _by_partitions(found.runs, "records/s", lambda run: run.records_per_second),
@@ -46,7 +46,7 @@ def draw(found: Scaling) -> dict[str, Picture]:
         }
 
 
-def _by_partitions(runs: Sequence[ScalingRun], unit: str, figure_of: Callable[[ScalingRun], float]) -> Picture:
+def _by_partitions(runs: Sequence[ScalingRun], unit: str, metric_of: Callable[[ScalingRun], float]) -> Picture:
     """One row of charts for each work time, one column for each skew; a line for each mode and number of consumers."""
     works = sorted({run.work_ms for run in runs})
     skews = [skew for skew in SKEWS if any(run.skew == skew for run in runs)]
@@ -57,7 +57,7 @@ def _by_partitions(runs: Sequence[ScalingRun], unit: str, figure_of: Callable[[S
     for work, charts in zip(works, rows, strict=True):
         for skew, chart in zip(skews, charts, strict=True):
             of_chart = [run for run in runs if (run.work_ms, run.skew) == (work, skew)]
-            named |= _lines(chart, of_chart, figure_of, colours)
+            named |= _lines(chart, of_chart, metric_of, colours)
             chart.set_title(f"{_TITLES[skew]}, {work:g} ms of work", fontsize=9)
             chart.set_xscale("log", base=2)
             chart.set_xticks(counts, [str(count) for count in counts])
@@ -71,14 +71,14 @@ def _by_partitions(runs: Sequence[ScalingRun], unit: str, figure_of: Callable[[S
 
 
 def _lines(
-    chart: Any, runs: Sequence[ScalingRun], figure_of: Callable[[ScalingRun], float], colours: Mapping[int, str]
+    chart: Any, runs: Sequence[ScalingRun], metric_of: Callable[[ScalingRun], float], colours: Mapping[int, str]
 ) -> dict[str, Any]:
     """Draw the lines; return them by their names."""
     drawn = {}
     for mode in MODES:
         for count, colour in colours.items():
             line = sorted(
-                (run.partitions, figure_of(run)) for run in runs if (run.mode, run.consumers) == (mode, count)
+                (run.partitions, metric_of(run)) for run in runs if (run.mode, run.consumers) == (mode, count)
             )
             if line:
                 style = "-o" if mode == GROUP else "--s"

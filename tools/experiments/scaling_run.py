@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from logbroker.tools.experiments import capacity, figures
+from logbroker.tools.experiments import capacity, metrics
 from logbroker.tools.experiments.capacity import GROUP, MODES, QUEUE, Service
-from logbroker.tools.experiments.figures import Finish
 from logbroker.tools.experiments.keys import SKEWS, key_shares, partition_shares
+from logbroker.tools.experiments.metrics import Finish
 
 KEYS: Final = 100
 ASSUMED: Final = {
@@ -95,7 +95,7 @@ class Observed(NamedTuple):
 
 
 def evaluated(cell: Cell, seen: Observed) -> ScalingRun:
-    """Return the figures of a run, without the prediction."""
+    """Return the metrics of a run, without the prediction."""
     drained = [seen.finishes[record] for record in seen.drained]
     drained_keys = [seen.keys[record] for record in seen.drained]
     counts = [0] * KEYS
@@ -104,12 +104,12 @@ def evaluated(cell: Cell, seen: Observed) -> ScalingRun:
     hottest = max(range(KEYS), key=counts.__getitem__)
     shares = [count / len(drained) for count in counts]
     begun, ended = min(finish.begun for finish in drained), drained[-1].finished
-    busy = figures.busy_shares(drained, cell.consumers, begun, ended)
+    busy = metrics.busy_shares(drained, cell.consumers, begun, ended)
     of_hottest = [0 if key == hottest else -1 for key in drained_keys]
     order = sorted(seen.finishes, key=lambda record: seen.finishes[record].finished)
     load_begun, load_ended = seen.sent_at[seen.loaded[0]], seen.sent_at[seen.loaded[-1]]
     load_finishes = [seen.finishes[record] for record in seen.loaded]
-    load_busy = figures.busy_shares(load_finishes, cell.consumers, load_begun, load_ended)
+    load_busy = metrics.busy_shares(load_finishes, cell.consumers, load_begun, load_ended)
     latencies = [1e3 * (seen.finishes[record].finished - seen.sent_at[record]) for record in seen.loaded]
     return ScalingRun(
         **{name: getattr(cell, name) for name in Cell.__struct_fields__},
@@ -117,15 +117,15 @@ def evaluated(cell: Cell, seen: Observed) -> ScalingRun:
         seconds=ended - begun,
         records_per_second=len(drained) / (ended - begun),
         predicted_records_per_second=0.0,
-        idle_share=1 - figures.mean(busy),
-        violations=sum(figures.violations(order, seen.keys).values()),
-        work_ms_mean=1e3 * figures.mean([finish.finished - finish.begun for finish in drained]),
-        worker_pause_ms=_median_ms(figures.pauses(drained, [each.worker for each in drained])),
-        handover_ms=_median_ms(figures.pauses(drained, of_hottest)),
+        idle_share=1 - metrics.mean(busy),
+        violations=sum(metrics.violations(order, seen.keys).values()),
+        work_ms_mean=1e3 * metrics.mean([finish.finished - finish.begun for finish in drained]),
+        worker_pause_ms=_median_ms(metrics.pauses(drained, [each.worker for each in drained])),
+        handover_ms=_median_ms(metrics.pauses(drained, of_hottest)),
         load_records_per_second=len(seen.loaded) / (load_ended - load_begun),
-        p50_ms=figures.percentile(latencies, 0.5),
-        p99_ms=figures.percentile(latencies, 0.99),
-        utilisation=figures.mean(load_busy),
+        p50_ms=metrics.percentile(latencies, 0.5),
+        p99_ms=metrics.percentile(latencies, 0.99),
+        utilisation=metrics.mean(load_busy),
         busiest_utilisation=max(load_busy),
         rebalance_ms=None if seen.rebalance_seconds is None else 1e3 * seen.rebalance_seconds,
         hottest_key_share=max(shares),

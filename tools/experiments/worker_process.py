@@ -20,7 +20,7 @@ import msgspec
 
 from logbroker.client.consumer.consumer import Consumer
 from logbroker.client.worker.worker import Worker
-from logbroker.tools.experiments.figures import Finish
+from logbroker.tools.experiments.metrics import Finish
 from logbroker.types import TopicPartition
 
 REPORT_SECONDS: Final = 0.05

@@ -73,14 +73,14 @@ def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain
     warn(f"Starting {4 * workers} worker processes...")
     with embedded() as broker, shown(plain=plain) as look:
         strips = _run(drain(broker.address, rows, workers=workers, work_seconds=work_ms / 1000, look=look))
-    figures = [strip.settle() for strip in strips]
+    metrics = [strip.settle() for strip in strips]
     if html is not None:
-        html.write(lanes_page(strips, figures, work_ms))
+        html.write(lanes_page(strips, metrics, work_ms))
     if as_json:
-        terminal.write_json({"work_ms": work_ms, "strips": figures})
+        terminal.write_json({"work_ms": work_ms, "strips": metrics})
         return
-    show_lanes(figures)
-    terminal.say(*conclusions(figures))
+    show_lanes(metrics)
+    terminal.say(*conclusions(metrics))
     write_line("With --html FILE it draws all this." if html is None else f"Pictures: {html.name}")
 
 
@@ -91,7 +91,7 @@ def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain
     type=PathType(file_okay=False),
     default=Path("scaling"),
     show_default=True,
-    help="The directory for figures, pictures and the report.",
+    help="The directory for metrics, pictures and the report.",
 )
 @click.option(
     "--seed", type=Whole(-MAX_INT64, MAX_INT64), default=1, show_default=True, help="For the keys that are drawn."
@@ -127,7 +127,7 @@ def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
         return
     show_scaling(found.runs)
     terminal.say(
-        *advice(found), f"Report: {out / 'report.html'}; figures: {out / 'scaling.json'}; keys by seed {seed}."
+        *advice(found), f"Report: {out / 'report.html'}; metrics: {out / 'scaling.json'}; keys by seed {seed}."
     )
 
 

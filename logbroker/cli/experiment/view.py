@@ -14,7 +14,7 @@ from rich.text import Text
 from logbroker.cli.common import terminal
 from logbroker.cli.common.lines import warn
 from logbroker.tools.experiments.capacity import QUEUE
-from logbroker.tools.experiments.lane_strip import Strip, StripFigures
+from logbroker.tools.experiments.lane_strip import Strip, StripMetrics
 from logbroker.tools.experiments.palette import key_colour
 from logbroker.tools.experiments.scaling_run import ScalingRun
 
@@ -115,11 +115,11 @@ def _colour(strip: Strip, position: int) -> str:
     return key_colour(strip.plan.keys[position], strip.plan.key_count)
 
 
-def show_lanes(figures: Sequence[StripFigures]) -> None:
-    """Write the figures, and what they say, to standard output."""
+def show_lanes(metrics: Sequence[StripMetrics]) -> None:
+    """Write the metrics, and what they say, to standard output."""
     numbers = ("rec/s", "disorder", "idle", "wait p50", "p99", "end p50", "end p99")
     table = terminal.table("ordering", *numbers, numbers=numbers)
-    for each in figures:
+    for each in metrics:
         table.add_row(
             each.name,
             f"{each.records_per_second:,.0f}",

@@ -31,10 +31,10 @@ all_option: Final = click.option(
 base64_option: Final = click.option("--base64", "in_base64", is_flag=True, help="KEY is base64, of any bytes.")
 
 
-class _PlaceType(click.ParamType[tuple[int, int]]):
+class _RecordIdType(click.ParamType[tuple[int, int]]):
     """PARTITION:OFFSET."""
 
-    name = "place"
+    name = "record id"
 
     def convert(
         self, value: str | tuple[int, int], param: click.Parameter | None, ctx: click.Context | None
@@ -58,8 +58,8 @@ def _lane_options(function: F) -> F:
         base64_option,
         click.option(
             "--record",
-            "places",
-            type=_PlaceType(),
+            "record_ids",
+            type=_RecordIdType(),
             multiple=True,
             metavar="PARTITION:OFFSET",
             help="The lane of a record without an ordering key. Repeatable.",
@@ -71,8 +71,8 @@ def _lane_options(function: F) -> F:
     return function
 
 
-def _lanes(keys: Sequence[str], places: Sequence[tuple[int, int]], in_base64: bool) -> list[Lane]:
-    return [*(key_of(key, in_base64=in_base64) for key in keys), *places]
+def _lanes(keys: Sequence[str], record_ids: Sequence[tuple[int, int]], in_base64: bool) -> list[Lane]:
+    return [*(key_of(key, in_base64=in_base64) for key in keys), *record_ids]
 
 
 @click.command()
@@ -83,7 +83,7 @@ def _lanes(keys: Sequence[str], places: Sequence[tuple[int, int]], in_base64: bo
 def resume(
     group: str,
     keys: tuple[str, ...],
-    places: tuple[tuple[int, int], ...],
+    record_ids: tuple[tuple[int, int], ...],
     in_base64: bool,
     of_all: bool,
     broker: str,
@@ -97,7 +97,7 @@ def resume(
       logbroker queue resume billing --record 0:1200
       logbroker queue resume billing --all
     """
-    lanes = _lanes(keys, places, in_base64)
+    lanes = _lanes(keys, record_ids, in_base64)
     _check_named(lanes, of_all)
     with CommandQueueAdmin(broker) as admin:
         if of_all:
@@ -114,7 +114,7 @@ def resume(
 def skip(
     group: str,
     keys: tuple[str, ...],
-    places: tuple[tuple[int, int], ...],
+    record_ids: tuple[tuple[int, int], ...],
     in_base64: bool,
     of_all: bool,
     broker: str,
@@ -127,7 +127,7 @@ def skip(
       logbroker queue skip billing customer-7
       logbroker queue skip billing --all
     """
-    lanes = _lanes(keys, places, in_base64)
+    lanes = _lanes(keys, record_ids, in_base64)
     _check_named(lanes, of_all)
     with CommandQueueAdmin(broker) as admin:
         if of_all:
@@ -145,7 +145,7 @@ def skip(
 def drop(
     group: str,
     keys: tuple[str, ...],
-    places: tuple[tuple[int, int], ...],
+    record_ids: tuple[tuple[int, int], ...],
     in_base64: bool,
     of_all: bool,
     yes: bool,
@@ -159,7 +159,7 @@ def drop(
       logbroker queue drop billing customer-7 --yes
       logbroker queue drop billing --all
     """
-    lanes = _lanes(keys, places, in_base64)
+    lanes = _lanes(keys, record_ids, in_base64)
     _check_named(lanes, of_all)
     if not yes:
         named = ", ".join(map(_lane_text, lanes[:MAX_SHOWN]))
@@ -176,7 +176,7 @@ def drop(
 @click.command()
 @click.argument("group", metavar="GROUP")
 @click.argument("key", metavar="[KEY]", required=False, type=BytesType())
-@click.option("--record", "place", type=_PlaceType(), metavar="PARTITION:OFFSET", help="Instead of a KEY.")
+@click.option("--record", "record_id", type=_RecordIdType(), metavar="PARTITION:OFFSET", help="Instead of a KEY.")
 @base64_option
 @click.option(
     "--value", type=BytesType(), metavar="TEXT", help="The value of the new record.  [default: standard input]"
@@ -189,7 +189,7 @@ def drop(
 def replace(
     group: str,
     key: str | None,
-    place: tuple[int, int] | None,
+    record_id: tuple[int, int] | None,
     in_base64: bool,
     value: str | None,
     headers: tuple[str, ...],
@@ -203,9 +203,9 @@ def replace(
       logbroker queue replace billing customer-7 --value '{"amount": 12}'
       logbroker queue replace billing customer-7 < mended.json
     """
-    if (key is None) == (place is None):
+    if (key is None) == (record_id is None):
         raise click.UsageError("give either KEY or --record")
-    lane: Lane = key_of(key, in_base64=in_base64) if key is not None else place or (0, 0)
+    lane: Lane = key_of(key, in_base64=in_base64) if key is not None else record_id or (0, 0)
     pairs = []
     for header in headers:
         name, separator, text = header.partition("=")

@@ -305,12 +305,12 @@ class _Refusals:
                 except LogbrokerError as error:
                     refusal = str(error)
                 if refusal and not is_told:
-                    self._errors.tell(f"logbroker: what became of {_place(delivery)} was not taken: {refusal}")
+                    self._errors.tell(f"logbroker: what became of {_record_text(delivery)} was not taken: {refusal}")
         finally:
             self._ended.set()
 
 
-def _place(delivery: WorkerDelivery) -> str:
+def _record_text(delivery: WorkerDelivery) -> str:
     return f"{delivery.topic}-{delivery.partition}, offset {delivery.offset}"
 
 
@@ -373,9 +373,9 @@ class _Handler:
             self._nack(delivery, self._commands.timeout_reason)
         elif ended.killed_by == "loss":
             self._release(delivery, is_told=True)
-            place = _place(delivery)
+            record_text = _record_text(delivery)
             self._commands.errors.tell(
-                f"logbroker: the lease of {place} was lost, and its command was killed: the record comes again"
+                f"logbroker: the lease of {record_text} was lost, and its command was killed: the record comes again"
             )
         elif ended.killed_by == "stop":
             self._release(delivery)

@@ -301,10 +301,10 @@ class Consumer(Uncopied):
         return self._records(bounded=True)
 
     def _records(self, *, bounded: bool) -> Iterator[Record]:
-        core, cursor, permit, limited = self._core, self._core.cursor, self._core.permit, self._core.in_group
+        core, cursor, ownership, limited = self._core, self._core.cursor, self._core.ownership, self._core.in_group
         with self._going_back([]):
             with core.use.reading():
-                if not permit.open():
+                if not ownership.lasts():
                     self._turn(None)
                 ends = run(core.ends()) if bounded else None
             while ends is None or ends:
@@ -314,7 +314,7 @@ class Consumer(Uncopied):
                     for record in open_records:
                         cursor.last = record
                         yield record
-                        if cursor.records is not open_records or (limited and monotonic() > permit.until):
+                        if cursor.records is not open_records or (limited and monotonic() > ownership.until):
                             interrupted = True
                             break
                 except LogbrokerError as error:
@@ -324,7 +324,7 @@ class Consumer(Uncopied):
                 with core.use.reading():
                     if interrupted:
                         core.asked()
-                        if not permit.open():
+                        if not ownership.lasts():
                             self._turn(ends)
                     else:
                         self._advance(ends)
@@ -347,7 +347,7 @@ class Consumer(Uncopied):
         records: list[Record] = []
         with self._going_back(records):
             with self._core.use.reading():
-                if not self._core.permit.open():
+                if not self._core.ownership.lasts():
                     self._turn(None)
                 ends = run(self._core.ends()) if until_end else None
             while ends is None or ends:
@@ -362,7 +362,7 @@ class Consumer(Uncopied):
                         self._advance(ends)
                     else:
                         self._core.asked()
-                        if not self._core.permit.open():
+                        if not self._core.ownership.lasts():
                             self._turn(ends)
 
     def poll(
@@ -389,7 +389,7 @@ class Consumer(Uncopied):
         while True:
             if not records and core.must_turn:
                 self._turn(None, deadline)
-                if not core.permit.open():
+                if not core.ownership.lasts():
                     return records
             if not records:
                 core.fetcher.tell_again()
@@ -398,7 +398,7 @@ class Consumer(Uncopied):
                 return records
             if core.open_next(None) is Step.OPENED:
                 continue
-            chunk = run(core.fetcher.ready_chunk() if records else core.fetcher.next_chunk(deadline, core.permit))
+            chunk = run(core.fetcher.ready_chunk() if records else core.fetcher.next_chunk(deadline, core.ownership))
             if chunk is not None:
                 core.cursor.take(chunk)
             elif records or monotonic() >= deadline:
@@ -408,14 +408,14 @@ class Consumer(Uncopied):
         core = self._core
         core.asked()
         while True:
-            if not core.permit.open() if ends is not None else core.must_turn:
+            if not core.ownership.lasts() if ends is not None else core.must_turn:
                 self._turn(ends)
             if ends is None:
                 core.fetcher.tell_again()
             if core.open_next(ends) is not Step.NEEDS_CHUNK:
                 core.fetcher.just_told = False
                 return
-            chunk = run(core.fetcher.next_chunk(None, core.permit, tell_again=ends is None))
+            chunk = run(core.fetcher.next_chunk(None, core.ownership, tell_again=ends is None))
             if chunk is not None:
                 core.begin_chunk(chunk, ends)
 

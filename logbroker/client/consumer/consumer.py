@@ -152,9 +152,9 @@ class Consumer(ConsumerCore):
         return self._records(bounded=True)
 
     async def _records(self, *, bounded: bool) -> AsyncGenerator[Record, None]:
-        cursor, permit, limited = self.cursor, self.permit, self.in_group
+        cursor, ownership, limited = self.cursor, self.ownership, self.in_group
         with self.use.reading():
-            if not permit.open():
+            if not ownership.lasts():
                 await self._turn(None)
             ends = await self.ends() if bounded else None
         while ends is None or ends:
@@ -165,7 +165,7 @@ class Consumer(ConsumerCore):
                     cursor.last = record
                     yield record
                     # The body may have moved on by itself, with `poll` or `seek`.
-                    if cursor.records is not records or (limited and monotonic() > permit.until):
+                    if cursor.records is not records or (limited and monotonic() > ownership.until):
                         interrupted = True
                         break
             except LogbrokerError as error:
@@ -173,7 +173,7 @@ class Consumer(ConsumerCore):
             with self.use.reading():
                 if interrupted:
                     self.asked()
-                    if not permit.open():
+                    if not ownership.lasts():
                         await self._turn(ends)
                 else:
                     await self._advance(ends)
@@ -194,7 +194,7 @@ class Consumer(ConsumerCore):
         Room(max_records, max_bytes)
         self.begin()
         with self.use.reading():
-            if not self.permit.open():
+            if not self.ownership.lasts():
                 await self._turn(None)
             ends = await self.ends() if until_end else None
         while ends is None or ends:
@@ -209,7 +209,7 @@ class Consumer(ConsumerCore):
                     await self._advance(ends)
                 else:
                     self.asked()
-                    if not self.permit.open():
+                    if not self.ownership.lasts():
                         await self._turn(ends)
 
     async def poll(
@@ -234,7 +234,7 @@ class Consumer(ConsumerCore):
         while True:
             if not records and self.must_turn:
                 await self._turn(None, deadline)
-                if not self.permit.open():
+                if not self.ownership.lasts():
                     return records
             if not records:
                 self.fetcher.tell_again()
@@ -243,7 +243,7 @@ class Consumer(ConsumerCore):
                 return records
             if self.open_next(None) is Step.OPENED:
                 continue
-            chunk = await (self.fetcher.ready_chunk() if records else self.fetcher.next_chunk(deadline, self.permit))
+            chunk = await (self.fetcher.ready_chunk() if records else self.fetcher.next_chunk(deadline, self.ownership))
             if chunk is not None:
                 self.cursor.take(chunk)
             elif records or monotonic() >= deadline:
@@ -253,14 +253,14 @@ class Consumer(ConsumerCore):
         """Open the next batch, waiting for it, unless all `ends` are reached."""
         self.asked()
         while True:
-            if not self.permit.open() if ends is not None else self.must_turn:
+            if not self.ownership.lasts() if ends is not None else self.must_turn:
                 await self._turn(ends)
             if ends is None:
                 self.fetcher.tell_again()
             if self.open_next(ends) is not Step.NEEDS_CHUNK:
                 self.fetcher.just_told = False
                 return
-            chunk = await self.fetcher.next_chunk(None, self.permit, tell_again=ends is None)
+            chunk = await self.fetcher.next_chunk(None, self.ownership, tell_again=ends is None)
             if chunk is not None:
                 self.begin_chunk(chunk, ends)
 

@@ -22,7 +22,7 @@ from logbroker.client.consumer.generations import (
 from logbroker.client.consumer.group_reader import Callback, Calls, GroupReader
 from logbroker.client.consumer.group_settings import GroupSettings, GrowthOrder
 from logbroker.client.consumer.offset_reset import OffsetReset, reset_policy
-from logbroker.client.consumer.permit import Permit
+from logbroker.client.consumer.ownership_deadline import OwnershipDeadline
 from logbroker.client.runtime.arguments import MAX_INT, check_bounds, checks_arguments
 from logbroker.client.runtime.exclusive import BESIDE, Exclusive
 from logbroker.client.runtime.handlers import CALLBACK, check_no_generator
@@ -45,7 +45,7 @@ DEFAULT_POLL_BYTES: Final = 16 * 1024 * 1024
 DEFAULT_POLL_RECORDS: Final = 500
 DEFAULT_LIST_RECORDS: Final = 100_000
 """Of one list of `batches`: a batch of a few compressed bytes may hold millions of records."""
-_UNLIMITED: Final = Permit()
+_UNLIMITED: Final = OwnershipDeadline()
 
 
 class Step(enum.Enum):
@@ -162,17 +162,17 @@ class ConsumerCore(Droppable):
         return self._group is not None
 
     @property
-    def permit(self) -> Permit:
+    def ownership(self) -> OwnershipDeadline:
         """Until when records may be handed out."""
-        return _UNLIMITED if self._group is None else self._group.permit
+        return _UNLIMITED if self._group is None else self._group.ownership
 
     @property
     def must_turn(self) -> bool:
         """Whether the group has to be followed before records are waited for: there are some, or it has changed."""
-        permit = self.permit
-        if permit.open():
+        ownership = self.ownership
+        if ownership.lasts():
             return False
-        return not (permit.lapsed() and self.cursor.assigned is None and self.fetcher.has_nothing)
+        return not (ownership.lapsed() and self.cursor.assigned is None and self.fetcher.has_nothing)
 
     def _open_fetcher(self) -> Fetcher:
         if self.closed:

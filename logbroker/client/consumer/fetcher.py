@@ -25,7 +25,7 @@ import grpc
 import msgspec
 
 from logbroker.client.consumer.offset_reset import Policy, Reset, place_of
-from logbroker.client.consumer.permit import Permit
+from logbroker.client.consumer.ownership_deadline import OwnershipDeadline
 from logbroker.client.runtime.tasks import end_tasks
 from logbroker.client.transport.background import Background
 from logbroker.client.transport.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
@@ -335,9 +335,11 @@ class Fetcher:
 
     # --- what has arrived -------------------------------------------------------------------------------------------
 
-    async def next_chunk(self, deadline: float | None, permit: Permit, *, tell_again: bool = True) -> Chunk | None:
+    async def next_chunk(
+        self, deadline: float | None, ownership: OwnershipDeadline, *, tell_again: bool = True
+    ) -> Chunk | None:
         """Return what comes next, waiting for it; None when the deadline (monotonic seconds) is over, when there is
-        something and the permit is over, or when it is time to look again at what is waited for.
+        something and ownership does not last, or when it is time to look again at what is waited for.
 
         With `tell_again`, raises what ended a partition, after a short wait also where the program has heard that
         before; else that is left to the caller. Raises BrokerUnavailableError once it is closed.
@@ -349,7 +351,7 @@ class Fetcher:
         self.waiting = True
         try:
             async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
-                while not self._closed and (permit.open() or (permit.lapsed() and not self.at_boundary)):
+                while not self._closed and (ownership.lasts() or (ownership.lapsed() and not self.at_boundary)):
                     if (self.at_boundary or self.has_news) and self.boundary():
                         return None
                     if self._drop_old_chunks() or self._refusal is not refusal:
@@ -362,7 +364,7 @@ class Fetcher:
             self.waiting = False
         if self._closed:
             raise BrokerUnavailableError(CLOSED)
-        if not permit.open():
+        if not ownership.lasts():
             return None
         if not self._drop_old_chunks():
             if tell_again:
@@ -409,7 +411,7 @@ class Fetcher:
             raise _error_of(told, first)
 
     def interrupt(self) -> None:
-        """Let one who waits look at the permit."""
+        """Let one who waits look at the ownership deadline."""
         self._arrived.set()
 
     async def ready_chunk(self) -> Chunk | None:

@@ -90,7 +90,7 @@ class GroupReader:
             look_at_program=self._look_at_program,
             on_change=fetcher.interrupt,
         )
-        self.permit = self.member.membership.permit
+        self.ownership = self.member.membership.ownership
         self.asked = False
         """The program has asked for records since the last heartbeat."""
         self._settings = settings
@@ -244,7 +244,7 @@ class GroupReader:
                 is_telling = True
             elif membership.epoch and not membership.placed:
                 membership.place()
-            elif not self.permit.open():
+            elif not self.ownership.lasts():
                 if not await self._wait(deadline):
                     return
             else:

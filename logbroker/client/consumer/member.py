@@ -29,7 +29,7 @@ from logbroker.client.consumer.group_messages import (
     topic_positions,
 )
 from logbroker.client.consumer.membership import AssignedPartitions, Membership, MembershipState, next_heartbeat
-from logbroker.client.consumer.permit import NOT_NOW
+from logbroker.client.consumer.ownership_deadline import NOT_NOW
 from logbroker.client.transport.background import Background
 from logbroker.client.transport.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.transport.status import UNKNOWN_EFFECT, error_of_item
@@ -96,7 +96,7 @@ class Reader(Protocol):
 
 
 class GroupMember:
-    """One life of a member, over as many streams as it takes. Belongs to one event loop."""
+    """One incarnation of a member, over as many streams as it takes. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class GroupMember:
         )
         """Between two heartbeats, while records are delivered, or else."""
         self._is_busy = False
-        """Records are delivered, or are about to be: the permit is kept open."""
+        """Records are delivered, or are about to be: the ownership deadline is kept ahead."""
         self._next_heartbeat_at = 0.0
         self._beat_anew = asyncio.Event()
         """There is another moment to wait for, before the next heartbeat."""
@@ -147,7 +147,7 @@ class GroupMember:
         self._grace_seconds = 0.0
         """The broker's."""
         self._late_answers = 0
-        """Those in a row that came when the permit that they give was over."""
+        """Those in a row that came when the ownership deadline that they give was over."""
         self._may_warn_at = NOT_NOW
         self.is_leaving = False
         """It is being closed, or is."""
@@ -232,7 +232,8 @@ class GroupMember:
             raise error
 
     def go_on(self) -> None:
-        """Raise what keeps the member out of the group, once. Where nothing does: let it join, or renew its permit."""
+        """Raise what keeps the member out of the group, once. Where nothing does: let it join, or move its deadline
+        on."""
         if self.is_leaving:
             raise BrokerUnavailableError(CLOSED)
         error = self.membership.take_error()
@@ -266,11 +267,11 @@ class GroupMember:
         Where the stream breaks it is tried again until the deadline; without one, BrokerUnavailableError is raised.
         Raises what ended the member's hold on everything, where that comes between.
         """
-        life = self.membership.life
+        losses = self.membership.losses
         while True:
             if self._left:
                 raise BrokerUnavailableError(CLOSED)
-            self.membership.check_commit(life)
+            self.membership.check_commit(losses)
             if self.membership.state is MembershipState.MEMBER:
                 try:
                     return failures_of(offsets, await self._commit_once(offsets, deadline))

@@ -12,14 +12,14 @@ Why no record is delivered by a member that does not hold its partition:
 - The broker grants nothing of what this member holds before the member took an assignment without it, or was fenced.
   The program takes an assignment between two records: all it was given is finished then, and nothing more follows.
 - The broker fences a member that it has not heard of for the session timeout. The last thing it surely heard is the
-  last heartbeat that it answered, and it heard that no earlier than it was sent. So the permit ends one session timeout
+  last heartbeat that it answered, and it heard that no earlier than it was sent. So ownership ends one session timeout
   after that sending, by this machine's clock, whether or not anything ran in between. In the same way it ends one poll
   interval after the last heartbeat that told of a poll.
 - The broker keeps what a member holds for the grace after its stream broke, and the stream lived when it got that
   heartbeat. A member may hear of the break late: its program may not let the event loop run, or be frozen, while the
-  broker is killed and started again. So the permit also ends one grace after that sending.
+  broker is killed and started again. So ownership also ends one grace after that sending.
 - The broker fences a member that does not take an assignment within the rebalance timeout. What it pushed before the
-  answer to a heartbeat is here before that, and closes the permit; all else it pushed after that sending. So the permit
+  answer to a heartbeat is here before that, and ends ownership; all else it pushed after that sending. So ownership
   also ends one rebalance timeout after it.
 - After that moment nothing that the broker said before counts, either: a member that slept may find an assignment and,
   after it, that it was fenced. It takes and places nothing before it has heard of the broker again (`is_sure`).
@@ -37,7 +37,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.client.consumer.permit import NOT_NOW, Permit
+from logbroker.client.consumer.ownership_deadline import NOT_NOW, OwnershipDeadline
 from logbroker.errors import LogbrokerError, MemberFencedError, UnknownMemberError
 from logbroker.types import TopicId, TopicPartition
 
@@ -96,11 +96,11 @@ class Membership:
         rebalance_timeout_seconds: float = math.inf,
     ) -> None:
         self.state = MembershipState.OUT
-        self.permit = Permit(NOT_NOW)
+        self.ownership = OwnershipDeadline(NOT_NOW)
         self.session_timeout_seconds = session_timeout_seconds
         """As asked for, then as the broker took it."""
         self.epoch = 0
-        """Of the assignment taken last; 0: none in this life."""
+        """Of the assignment taken last; 0: none since everything was lost."""
         self.owned: Mapping[TopicPartition, GrantedPartitions] = {}
         """What that assignment named."""
         self.outstanding: AssignedPartitions | None = None
@@ -113,7 +113,7 @@ class Membership:
         """Why the broker does not let it in; the program must be told before the member tries again."""
         self.sure_until = NOT_NOW
         """Until when it is surely a member, and what it holds its own. NOT_NOW: something has to be heard first."""
-        self.life = 0
+        self.losses = 0
         """Counts the times that everything was lost."""
         self.lease_seconds = session_timeout_seconds
         """How long the partitions are surely kept after the broker heard of the member."""
@@ -170,7 +170,8 @@ class Membership:
             self._update()
 
     def late_by(self, now: float) -> float:
-        """Return how many seconds ago the permit ended that the answer heard last, just now, gives; 0: it has not."""
+        """Return how many seconds ago the deadline was that the answer heard last, just now, gives; 0: it is to
+        come."""
         return max(0.0, now - self._heard_at - self.lease_seconds)
 
     @property
@@ -253,15 +254,15 @@ class Membership:
         error, self.error = self.error, None
         return error
 
-    def check_commit(self, life: int) -> None:
-        """Raise what stands against a commit of what was read in this life."""
-        if self.lost or life != self.life:
+    def check_commit(self, losses: int) -> None:
+        """Raise what stands against a commit of what was read after so many losses."""
+        if self.lost or losses != self.losses:
             raise UnknownMemberError(LOST) if self.error is None else self.error.anew()
 
     def _lose(self) -> None:
         if self.epoch:
             self.lost = True
-        self.life += 1
+        self.losses += 1
         self.epoch = 0
         self.owned = {}
         self.placed = False
@@ -271,4 +272,4 @@ class Membership:
         polled_until = self._polled_at + self._max_poll_interval_seconds
         is_member = self.state is MembershipState.MEMBER and not self.lost
         self.sure_until = min(heard_until, polled_until) if is_member else NOT_NOW
-        self.permit.until = self.sure_until if self.placed and self.outstanding is None else NOT_NOW
+        self.ownership.until = self.sure_until if self.placed and self.outstanding is None else NOT_NOW

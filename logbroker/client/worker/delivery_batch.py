@@ -11,13 +11,13 @@ from logbroker.record.codec import check_crc, decode_records, split_batches
 from logbroker.v1 import queues_pb2
 
 
-class _Placed(Protocol):
+class _HasOffset(Protocol):
     offset: int
     index: int
 
 
 L = TypeVar("L")
-R = TypeVar("R", bound=_Placed)
+R = TypeVar("R", bound=_HasOffset)
 
 HELD: Final = 0
 """The worker's, and nothing was said of it."""
@@ -41,12 +41,12 @@ class DeliveryBatch(Generic[L]):
         "attempts",
         "batches",
         "extend_until",
-        "ledger",
         "left",
         "lost",
         "offsets",
         "partitions",
         "redelivered",
+        "settlements",
         "size_bytes",
         "states",
         "topic",
@@ -54,7 +54,7 @@ class DeliveryBatch(Generic[L]):
         "until_by_hand",
     )
 
-    def __init__(self, message: queues_pb2.Deliveries, topic: str, ledger: L) -> None:
+    def __init__(self, message: queues_pb2.Deliveries, topic: str, settlements: L) -> None:
         count = message.count
         partitions, offsets = list(message.partitions), list(message.offsets)
         if count < 1 or len(offsets) not in (1, count) or len(partitions) != len(offsets):
@@ -64,7 +64,7 @@ class DeliveryBatch(Generic[L]):
         self._moved: dict[int, int] = {}
         """Receipts that took the place of the first ones, by index."""
         self.topic = topic
-        self.ledger = ledger
+        self.settlements = settlements
         """Where it is settled: that of its session, or the worker's."""
         self.batches = message.batches
         self.size_bytes = len(message.batches)
@@ -96,8 +96,8 @@ class DeliveryBatch(Generic[L]):
     def receipt(self, index: int) -> int:
         return self._moved.get(index, self._first_receipt + index) if self._moved else self._first_receipt + index
 
-    def place(self, index: int) -> tuple[int, int]:
-        """The partition and the offset."""
+    def record_id(self, index: int) -> tuple[int, int]:
+        """The partition and the offset of a record."""
         if len(self.offsets) == self._count:
             return self.partitions[index], self.offsets[index]
         # Only consecutive offsets come this way.

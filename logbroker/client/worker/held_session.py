@@ -19,8 +19,8 @@ from logbroker.client.worker.settlements import (
     RELEASE,
     Settled,
     SettlementBatch,
-    SettlementLedger,
     SettlementOutbox,
+    Settlements,
     Word,
 )
 from logbroker.errors import LeaseLostError, LogbrokerError, StateTooLargeError, quoted
@@ -33,7 +33,7 @@ _FIRST_SECONDS: Final = 5.0
 """For the first record that the broker says is on its way: retention may take it at this very moment."""
 
 
-class HeldSession(SettlementLedger, Generic[D]):
+class HeldSession(Settlements, Generic[D]):
     """One session, from its opening to its end, and the settlements of its deliveries, with which its state moves."""
 
     is_session: ClassVar[bool] = True
@@ -55,7 +55,7 @@ class HeldSession(SettlementLedger, Generic[D]):
         self.state = state
         """As the program sees it."""
         self.buffer = buffer
-        self.batches: dict[DeliveryBatch[SettlementLedger], None] = {}
+        self.batches: dict[DeliveryBatch[Settlements], None] = {}
         self.lock_seconds = 0.0
         self.until = 0.0
         """Monotonic seconds: when the lock ends, unless it is renewed."""
@@ -71,9 +71,9 @@ class HeldSession(SettlementLedger, Generic[D]):
         self.unsaved = False
         """The state was set, and has not been put down yet."""
         self._returned: set[tuple[int, int]] = set()
-        """The places that come again, as long as others may come before them."""
+        """The records that come again, as long as others may come before them."""
         self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
-        """Receipt and place of the first of them."""
+        """Receipt and record id of the first of them."""
         self._returned_by: SettlementBatch | None = None
         self._given_back: tuple[Settled, SettlementBatch] | None = None
         """What was nacked or released, where that has not had its effect on what follows."""
@@ -108,7 +108,7 @@ class HeldSession(SettlementLedger, Generic[D]):
             raise type(error)(error.message)
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """See `SettlementLedger.say`. The state moves with the next ack."""
+        """See `Settlements.say`. The state moves with the next ack."""
         self._mend()
         settlement = self._settlement()
         delivery.word = word
@@ -132,15 +132,15 @@ class HeldSession(SettlementLedger, Generic[D]):
         message.states.add(key=self.key, token=self.token, state=state)
 
     def next_message(self, correlation_id: int) -> queues_pb2.Settle | None:
-        """See `SettlementLedger.next_message`."""
+        """See `Settlements.next_message`."""
         self._mend()
         return super().next_message(correlation_id)
 
-    def lose_delivery(self, batch: DeliveryBatch[SettlementLedger], index: int, error: LogbrokerError) -> None:
+    def lose_delivery(self, batch: DeliveryBatch[Settlements], index: int, error: LogbrokerError) -> None:
         """A delivery is not the worker's any more."""
         batch.lose(index, error)
 
-    def received(self, batch: DeliveryBatch[SettlementLedger]) -> None:
+    def received(self, batch: DeliveryBatch[Settlements]) -> None:
         """Records came: keep them, but for those that come ahead of a record that is to come again."""
         if self._failed is not None:
             return  # They come again when the session is closed.
@@ -149,7 +149,7 @@ class HeldSession(SettlementLedger, Generic[D]):
         for index in range(len(batch)):
             if self._returned_by is None:
                 break
-            if batch.place(index) in self._returned or self._returned_by.answered:
+            if batch.record_id(index) in self._returned or self._returned_by.answered:
                 self._returned.clear()
                 self._returned_by = None
             else:
@@ -167,14 +167,14 @@ class HeldSession(SettlementLedger, Generic[D]):
         batch = delivery.batch
         receipt = batch.receipt(delivery.index)
         if self._returned_by is None or receipt < self._returned_first[0]:
-            self._returned_first = receipt, batch.place(delivery.index)
+            self._returned_first = receipt, batch.record_id(delivery.index)
         self._returned_by = settlement
-        self._returned.add(batch.place(delivery.index))
+        self._returned.add(batch.record_id(delivery.index))
         error = LeaseLostError("a record before it in the session was given back: it comes again after that one")
         for later in self.batches:
             for index in list(later.held()):
                 if later.receipt(index) > receipt:
-                    self._returned.add(later.place(index))
+                    self._returned.add(later.record_id(index))
                     later.lose(index, error)
 
     def broken(self) -> None:

@@ -19,7 +19,7 @@ from logbroker.client.worker.held_sessions import HeldSessions
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.leases import Leases
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
-from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementLedger, SettlementOutbox
+from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementOutbox, Settlements
 from logbroker.errors import LeaseLostError, LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
 
@@ -32,7 +32,7 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the record come
 
 
 class InFlight(Generic[D]):
-    """What one life of a worker holds, over all its streams."""
+    """What one incarnation of a worker holds, over all its streams."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class InFlight(Generic[D]):
         self.buffer = PrefetchBuffer(make, prefetch_bytes)
         """What was received outside of sessions and waits for the program."""
         self.sessions = HeldSessions(self.outbox, make, prefetch_bytes)
-        self.life = 0
+        self.group_epoch = 0
         """The queue group's, as of the last stream."""
         self.wanted = True
         """The program works on deliveries outside of sessions; else none is asked for."""
         self._asked_at = 0.0
-        self._batches: dict[DeliveryBatch[SettlementLedger], None] = {}
+        self._batches: dict[DeliveryBatch[Settlements], None] = {}
         """Those outside of sessions that are not over."""
-        self._ledger = SettlementLedger(self.outbox)
+        self._settlements = Settlements(self.outbox)
         self._correlation_id = 0
 
     @property
@@ -139,7 +139,7 @@ class InFlight(Generic[D]):
     def unfinished(self) -> list[SettlementBatch]:
         """All settlements without an answer."""
         with self.lock.free():
-            return [settlement for ledger in self._ledgers() for settlement in ledger.unfinished()]
+            return [settlement for settlements in self._all_settlements() for settlement in settlements.unfinished()]
 
     # --- what goes out ----------------------------------------------------------------------------------------------
 
@@ -158,8 +158,8 @@ class InFlight(Generic[D]):
             correlation_id = self._correlation_id = self._correlation_id + 1
             if self._leases.asked and (message := self._leases.asked_for(correlation_id, now)) is not None:
                 return message
-            for ledger in (self._ledger, *self.sessions.held.values()):
-                if (message := ledger.next_message(correlation_id)) is not None:
+            for settlements in (self._settlements, *self.sessions.held.values()):
+                if (message := settlements.next_message(correlation_id)) is not None:
                     return message
             return None
 
@@ -188,9 +188,11 @@ class InFlight(Generic[D]):
         """For how many seconds the oldest extension has had no answer."""
         return self._leases.silent_since(now)
 
-    def places(self) -> queues_pb2.Places:
+    def held_records(self) -> queues_pb2.Places:
         """All that the worker holds."""
-        held = [(*batch.place(index), batch.attempt(index)) for batch in self._all_batches() for index in batch.kept()]
+        held = [
+            (*batch.record_id(index), batch.attempt(index)) for batch in self._all_batches() for index in batch.kept()
+        ]
         return queues_pb2.Places(
             partitions=[partition for partition, _, _ in held],
             offsets=[offset for _, offset, _ in held],
@@ -203,7 +205,7 @@ class InFlight(Generic[D]):
         """Deliveries came; return how many of them used up credit."""
         with self.lock.free():
             session = self.sessions.find(message.session_token, message.session_key) if message.session_token else None
-            batch = DeliveryBatch(message, self.outbox.topic, self._ledger if session is None else session)
+            batch = DeliveryBatch(message, self.outbox.topic, self._settlements if session is None else session)
             if session is not None:
                 batch.until = session.until
                 session.sweep()
@@ -221,9 +223,9 @@ class InFlight(Generic[D]):
             self.buffer.put(batch)
             return len(batch)
 
-    def answered(self, answer: queues_pb2.SettleAnswer) -> SettlementLedger | None:
-        """A settlement was answered. Returns its ledger where the broker had no room for it: say `again` a little
-        later."""
+    def answered(self, answer: queues_pb2.SettleAnswer) -> Settlements | None:
+        """Take the answer to one message. Return its settlements where the broker had no room for it: say `again` a
+        little later."""
         lock = self.lock
         if lock.is_mine():
             raise taken_here()
@@ -232,27 +234,27 @@ class InFlight(Generic[D]):
             if lost is not None:
                 for batch, index, error in lost:
                     if batch.states[index] == HELD:
-                        batch.ledger.lose_delivery(batch, index, error)
+                        batch.settlements.lose_delivery(batch, index, error)
                 return None
-            for ledger in self._ledgers():
-                done = ledger.answered(answer)
+            for settlements in self._all_settlements():
+                done = settlements.answered(answer)
                 if done is not None:
                     if not done:
-                        return ledger
+                        return settlements
                     break
             for batch in [batch for batch in self._batches if not batch.left]:
                 del self._batches[batch]
             return None
 
-    def again(self, ledger: SettlementLedger) -> None:
+    def again(self, settlements: Settlements) -> None:
         """Send a settlement again, and what was said since."""
         with self.lock.free():
-            ledger.go_on()
+            settlements.go_on()
         self.outbox.wake()
 
-    def _lose(self, batch: DeliveryBatch[SettlementLedger], error: LogbrokerError) -> None:
+    def _lose(self, batch: DeliveryBatch[Settlements], error: LogbrokerError) -> None:
         for index in list(batch.kept()):
-            batch.ledger.lose_delivery(batch, index, error)
+            batch.settlements.lose_delivery(batch, index, error)
 
     def broken(self) -> None:
         """The stream is over: nothing is handed out until the next one has begun."""
@@ -260,18 +262,18 @@ class InFlight(Generic[D]):
             self._leases.broken()
             self.buffer.set_open(False)
             self.sessions.broken()
-            self._ledger.broken()
+            self._settlements.broken()
 
     def welcomed(self, welcome: queues_pb2.Welcome, now: float) -> int:
         """A stream has begun. Returns how many deliveries, and sessions, were lost meanwhile."""
         with self.lock.free():
-            self.outbox.topic, self.life = welcome.topic, welcome.life
+            self.outbox.topic, self.group_epoch = welcome.topic, welcome.life
             self._leases.lease_seconds = welcome.lease_ms / 1000
             lost = self.sessions.welcomed(welcome.sessions)
             if not welcome.resumed:
                 lost += self._reclaim(welcome.reclaimed, now)
-            for ledger in self._ledgers():
-                ledger.drop_lost()
+            for settlements in self._all_settlements():
+                settlements.drop_lost()
             self._batches = {batch: None for batch in self._batches if batch.left}
             self.buffer.set_open(True)
         self.outbox.wake()
@@ -279,21 +281,21 @@ class InFlight(Generic[D]):
 
     def _reclaim(self, reclaimed: Iterable[queues_pb2.Deliveries], now: float) -> int:
         receipts = {
-            (place, message.attempts[index] if message.attempts else 1): message.first_receipt + index
+            (record_id, message.attempts[index] if message.attempts else 1): message.first_receipt + index
             for message in reclaimed
-            for index, place in enumerate(zip(message.partitions, message.offsets, strict=True))
+            for index, record_id in enumerate(zip(message.partitions, message.offsets, strict=True))
         }
         error = LeaseLostError(_LOST_IN_BREAK)
         lost = 0
         for batch in self._all_batches():
-            if not batch.ledger.is_session:
+            if not batch.settlements.is_session:
                 self._leases.begin(batch, self._leases.lease_seconds, now)
             for index in list(batch.kept()):
-                receipt = receipts.pop((batch.place(index), batch.attempt(index)), None)
+                receipt = receipts.pop((batch.record_id(index), batch.attempt(index)), None)
                 if receipt is not None:
                     batch.reclaim(index, receipt)
                 else:
-                    batch.ledger.lose_delivery(batch, index, error)
+                    batch.settlements.lose_delivery(batch, index, error)
                     lost += 1
         return lost
 
@@ -304,14 +306,14 @@ class InFlight(Generic[D]):
             for batch in self._batches:
                 self._lose(batch, error)
             self._batches.clear()
-            self._ledger.fail(error)
+            self._settlements.fail(error)
             self.buffer.tell_all()
 
-    def _ledgers(self) -> Iterator[SettlementLedger]:
-        yield self._ledger
+    def _all_settlements(self) -> Iterator[Settlements]:
+        yield self._settlements
         yield from self.sessions
 
-    def _all_batches(self) -> Iterator[DeliveryBatch[SettlementLedger]]:
+    def _all_batches(self) -> Iterator[DeliveryBatch[Settlements]]:
         yield from self._batches
         for session in self.sessions:
             yield from session.batches

@@ -21,7 +21,7 @@ from logbroker.client.worker.settlements import (
     RELEASE,
     NackWord,
     SettlementBatch,
-    SettlementLedger,
+    Settlements,
     Word,
 )
 from logbroker.config import MAX_DELAY_SECONDS, MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
@@ -45,7 +45,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     value that does not decode raises DeserializationError: where nothing catches it, the delivery is nacked with that.
     """
 
-    batch: DeliveryBatch[SettlementLedger]
+    batch: DeliveryBatch[Settlements]
     offset: int
     timestamp_ms: int
     key: bytes | None
@@ -102,19 +102,19 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
 
     def ack(self) -> Self:
         """It is done."""
-        self.batch.ledger.outbox.say(self, ACK)
+        self.batch.settlements.outbox.say(self, ACK)
         return self
 
     def nack(self, *, delay_seconds: float | None = None, reason: str = "") -> Self:
         """It failed: it comes again after the delay or, without one, after the group's backoff, unless its attempts are
         used up. Of the reason 256 characters are kept.
         """
-        self.batch.ledger.outbox.say(self, _nack_word(delay_seconds, reason))
+        self.batch.settlements.outbox.say(self, _nack_word(delay_seconds, reason))
         return self
 
     def release(self) -> Self:
         """Give it back unworked: it comes again at once, and no attempt is counted."""
-        self.batch.ledger.outbox.say(self, RELEASE)
+        self.batch.settlements.outbox.say(self, RELEASE)
         return self
 
     def extend(self, lease_seconds: float | None = None) -> None:
@@ -124,7 +124,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         _check_seconds("extend()", "lease_seconds", lease_seconds)
         if lease_seconds is not None and not MIN_LEASE_SECONDS <= lease_seconds <= MAX_LEASE_SECONDS:
             raise InvalidRequestError(f"a lease of {lease_seconds} s cannot be had: ask for 0.1 s to 12 hours")
-        self.batch.ledger.outbox.extend(self, lease_seconds)
+        self.batch.settlements.outbox.extend(self, lease_seconds)
 
     def _end(self, error: BaseException | None, *, is_failure: bool) -> None:
         """The program has left the block of the delivery; not `is_failure`: cancelled or interrupted, by no fault of
@@ -139,8 +139,8 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
                 self.release()
 
     def __repr__(self) -> str:
-        place = f"topic={self.topic!r}, partition={self.partition}, offset={self.offset}"
-        return f"{type(self).__name__}({place}, key={self.key!r}, value={self.value!r}, attempt={self.attempt})"
+        record_id = f"topic={self.topic!r}, partition={self.partition}, offset={self.offset}"
+        return f"{type(self).__name__}({record_id}, key={self.key!r}, value={self.value!r}, attempt={self.attempt})"
 
 
 class WorkerDelivery(LeasedRecord, eq=False):
@@ -200,7 +200,7 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
     def __del__(self) -> None:
         # A signal handler raised before `__exit__` had begun, and the program has let go of the delivery.
         if self.is_entered and self.settlement is None:
-            self.batch.ledger.outbox.dropped.append((self.batch, self.index))
+            self.batch.settlements.outbox.dropped.append((self.batch, self.index))
 
 
 class DeliveryList(list[D]):
@@ -226,7 +226,7 @@ class DeliveryList(list[D]):
 
     def _say(self, word: Word) -> Self:
         if self:
-            self[0].batch.ledger.outbox.say_all(self, word)
+            self[0].batch.settlements.outbox.say_all(self, word)
         return self
 
 
@@ -261,7 +261,7 @@ class SyncWorkerDeliveries(DeliveryList[SyncWorkerDelivery]):
 async def _answered(deliveries: Sequence[LeasedRecord]) -> None:
     """Wait until the broker has synced how these were settled; raises the first refusal."""
     for settlement in _settlements(deliveries):
-        deliveries[0].batch.ledger.outbox.check_loop()
+        deliveries[0].batch.settlements.outbox.check_loop()
         while not settlement.answered:
             told, tell = waiter()
             settlement.waiters.append(tell)
@@ -297,7 +297,7 @@ def _check_outcomes(deliveries: Iterable[LeasedRecord]) -> None:
         settlement = delivery.settlement
         error = None if settlement is None else settlement.failures.get(delivery)
         if settlement is not None and error is not None:
-            delivery.batch.ledger.outbox.told(settlement)
+            delivery.batch.settlements.outbox.told(settlement)
             raise type(error)(error.message)
 
 

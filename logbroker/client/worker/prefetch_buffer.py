@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch
 from logbroker.client.worker.leased_record import LeasedRecord, reason_of
-from logbroker.client.worker.settlements import REASON_CHARACTERS, RELEASE, NackWord, SettlementLedger, Word
+from logbroker.client.worker.settlements import REASON_CHARACTERS, RELEASE, NackWord, Settlements, Word
 from logbroker.errors import LeaseLostError, LogbrokerError
 
 _log = logging.getLogger(__name__)
@@ -31,8 +31,8 @@ class PrefetchBuffer(Generic[D]):
         self.waiters: deque[Callable[[], None]] = deque()
         """Told, each once, when there may be something to take."""
         self._make = make
-        self._batches: deque[DeliveryBatch[SettlementLedger]] = deque()
-        self._batch: DeliveryBatch[SettlementLedger] | None = None
+        self._batches: deque[DeliveryBatch[Settlements]] = deque()
+        self._batch: DeliveryBatch[Settlements] | None = None
         """The one that is open: its records are decoded as they are taken."""
         self._records: Iterator[D] = iter(())
         self._index = 0
@@ -44,7 +44,7 @@ class PrefetchBuffer(Generic[D]):
         self.on_the_way: list[D] = []
         """Taken in the program's main thread, and not in its hands yet: what a signal handler raises may come between.
         Who takes empties it in the step that hands them on."""
-        self.spoilt: DeliveryBatch[SettlementLedger] | None = None
+        self.spoilt: DeliveryBatch[Settlements] | None = None
         """What a signal handler raised, as that of Ctrl-C does, has ended the decoder of this one in the middle, or
         taken a record that it had decoded: what is left of it is given back where no signal comes in between."""
         self._max_bytes = max_bytes
@@ -55,7 +55,7 @@ class PrefetchBuffer(Generic[D]):
         self.grant_due = False
         """So much was taken that the broker is to be granted more."""
 
-    def put(self, batch: DeliveryBatch[SettlementLedger]) -> None:
+    def put(self, batch: DeliveryBatch[Settlements]) -> None:
         self._batches.append(batch)
         self._unread_bytes += batch.size_bytes
         self._granted_bytes -= batch.size_bytes
@@ -75,7 +75,7 @@ class PrefetchBuffer(Generic[D]):
         return missing
 
     def _look_at_room(self) -> None:
-        """Lots may be gone of which nothing was left to be taken."""
+        """Batches may be gone of which nothing was left to be taken."""
         missing = self._max_bytes - self._unread_bytes - self._granted_bytes
         self.grant_due = missing > 0 and missing * _GRANT_SHARE >= self._max_bytes
 
@@ -112,12 +112,12 @@ class PrefetchBuffer(Generic[D]):
                 continue
             if now <= (batch.ends_at(index) if batch.until_by_hand else batch.until):
                 return delivery
-            if batch.ledger.is_session:
+            if batch.settlements.is_session:
                 # Nothing is left out of a session, and only the broker knows whether it is over: it is asked.
                 self._kept.appendleft(delivery)
                 self.open = False
                 return None
-            batch.ledger.lose_delivery(batch, index, LeaseLostError(_TOO_LATE))
+            batch.settlements.lose_delivery(batch, index, LeaseLostError(_TOO_LATE))
         self._look_at_room()
         return None
 
@@ -165,7 +165,7 @@ class PrefetchBuffer(Generic[D]):
             return record
         return None
 
-    def _open_batch(self) -> DeliveryBatch[SettlementLedger] | None:
+    def _open_batch(self) -> DeliveryBatch[Settlements] | None:
         # What moves is moved without a call in between: there a signal handler may raise, see `take_back`.
         while self._batches:
             batch = self._batches[0]
@@ -178,15 +178,17 @@ class PrefetchBuffer(Generic[D]):
             self._batches.popleft()
         return None
 
-    def _close_batch(self, batch: DeliveryBatch[SettlementLedger]) -> None:
+    def _close_batch(self, batch: DeliveryBatch[Settlements]) -> None:
         none: Iterator[D] = iter(())
         self._unread_bytes -= batch.size_bytes
         self._batch, self._records = None, none
         self._look_at_room()
 
-    def _refuse(self, batch: DeliveryBatch[SettlementLedger], error: LogbrokerError) -> None:
+    def _refuse(self, batch: DeliveryBatch[Settlements], error: LogbrokerError) -> None:
         """Nack what cannot be decoded of a batch."""
-        _log.error("deliveries of %s from %s on cannot be decoded: %s", batch.topic, batch.place(self._index), error)
+        _log.error(
+            "deliveries of %s from %s on cannot be decoded: %s", batch.topic, batch.record_id(self._index), error
+        )
         self._put_down(batch, NackWord(reason_of(error)[:REASON_CHARACTERS], None))
 
     def mend(self) -> None:
@@ -197,16 +199,16 @@ class PrefetchBuffer(Generic[D]):
             self._close_batch(batch)
             self.tell_all()
 
-    def _put_down(self, batch: DeliveryBatch[SettlementLedger], word: Word) -> None:
+    def _put_down(self, batch: DeliveryBatch[Settlements], word: Word) -> None:
         for unread in range(self._index, len(batch)):
             if batch.states[unread] == HELD:
-                batch.ledger.outbox.put_down(self.bare_record(batch, unread), word)
+                batch.settlements.outbox.put_down(self.bare_record(batch, unread), word)
 
-    def bare_record(self, batch: DeliveryBatch[SettlementLedger], index: int) -> D:
+    def bare_record(self, batch: DeliveryBatch[Settlements], index: int) -> D:
         """Return a delivery without its record."""
-        return self._make(batch, batch.place(index)[1], -1, None, None, (), index)
+        return self._make(batch, batch.record_id(index)[1], -1, None, None, (), index)
 
-    def take_unread(self, now: float) -> Iterator[tuple[DeliveryBatch[SettlementLedger], int]]:
+    def take_unread(self, now: float) -> Iterator[tuple[DeliveryBatch[Settlements], int]]:
         """Yield what waits, without its record, and leave nothing; nothing at all where nothing may be handed out."""
         if not self.open:
             return
@@ -228,4 +230,4 @@ class PrefetchBuffer(Generic[D]):
                 if now <= batch.ends_at(index):
                     yield batch, index
                 else:
-                    batch.ledger.lose_delivery(batch, index, LeaseLostError(_TOO_LATE))
+                    batch.settlements.lose_delivery(batch, index, LeaseLostError(_TOO_LATE))

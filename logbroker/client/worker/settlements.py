@@ -53,7 +53,7 @@ Word = NackWord | str | None
 class Settled(Protocol):
     """What is settled: a delivery, with a record or without."""
 
-    batch: DeliveryBatch[SettlementLedger]
+    batch: DeliveryBatch[Settlements]
     index: int
     settlement: SettlementBatch | None
     word: Word
@@ -176,7 +176,7 @@ class SettlementBatch:
         return self.error or next(seen, None)
 
 
-class SettlementLedger:
+class Settlements:
     """Settlements that are carried out one after the other: of all that is outside of sessions or, in a subclass, of
     one session."""
 
@@ -212,7 +212,7 @@ class SettlementLedger:
             self._open = settlement
         return self._open
 
-    def lose_delivery(self, batch: DeliveryBatch[SettlementLedger], index: int, error: LogbrokerError) -> None:
+    def lose_delivery(self, batch: DeliveryBatch[Settlements], index: int, error: LogbrokerError) -> None:
         """A delivery is not the worker's any more."""
         if batch.states[index] == HELD:
             self.outbox.in_hand -= 1
@@ -311,7 +311,7 @@ class SettlementOutbox:
         self.topic = ""
         self.in_hand = 0
         """Deliveries outside of sessions of which the program has said nothing."""
-        self.dropped: deque[tuple[DeliveryBatch[SettlementLedger], int]] = deque()
+        self.dropped: deque[tuple[DeliveryBatch[Settlements], int]] = deque()
         """Deliveries that the program let go of in the midst of their blocks. They are added without the lock: nobody
         knows what a thread is doing when it does."""
         self._leases = leases
@@ -330,7 +330,7 @@ class SettlementOutbox:
             with lock.lock:
                 if batch.states[delivery.index] != HELD:
                     batch.check_held(delivery.index)
-                batch.ledger.say(delivery, word)
+                batch.settlements.say(delivery, word)
         finally:  # A signal handler may have raised when all was said.
             if not self.awake:
                 self.wake()
@@ -343,7 +343,7 @@ class SettlementOutbox:
                 for delivery in deliveries:
                     batch = delivery.batch
                     if batch.states[delivery.index] == HELD:
-                        batch.ledger.say(delivery, word)
+                        batch.settlements.say(delivery, word)
         finally:  # A signal handler may have raised when some was said.
             self.wake()
         for delivery in deliveries:
@@ -353,7 +353,7 @@ class SettlementOutbox:
     def put_down(self, delivery: Settled, word: Word) -> None:
         """Settle a delivery that the program never saw."""
         if delivery.batch.states[delivery.index] == HELD:
-            delivery.batch.ledger.say(delivery, word)
+            delivery.batch.settlements.say(delivery, word)
             delivery.settlement = None  # Nobody wants to hear of its outcome.
             self.wake()
 

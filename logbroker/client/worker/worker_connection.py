@@ -51,7 +51,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerConnection(Generic[D]):
-    """One life of a worker, over as many streams as it takes. Belongs to one event loop."""
+    """One incarnation of a worker, over as many streams as it takes. Belongs to one event loop."""
 
     def __init__(self, connection: Connection, options: WorkerOptions, in_flight: InFlight[D]) -> None:
         self.connection = connection
@@ -228,7 +228,7 @@ class WorkerConnection(Generic[D]):
             worker_id=self._worker_id,
             incarnation=self._incarnation,
             client_name=self._options.client_name,
-            held=self.in_flight.places(),
+            held=self.in_flight.held_records(),
             sessions=[
                 queues_pb2.SessionRef(
                     key=session.key,
@@ -238,7 +238,7 @@ class WorkerConnection(Generic[D]):
                 )
                 for session in self.in_flight.sessions
             ],
-            life=self.in_flight.life,
+            life=self.in_flight.group_epoch,
             band=self._options.band,
             credit_bytes=self.in_flight.buffer.begin_stream(),
         )

@@ -28,8 +28,9 @@ from logbroker.v1 import groups_pb2 as pb
 MAX_ANSWERS_DUE: Final = 64
 """Heartbeats and commits of one stream that are not answered yet. Past it the broker stops reading: a client that reads
 nothing is held by flow control, its heartbeats too, until its session times out."""
-STOP_ANSWERS_SECONDS: Final = 5.0
-"""How long answers may take that are due when the broker stops: a client may not read."""
+LAST_ANSWERS_SECONDS: Final = 5.0
+"""Time limit for the answers that are due when the client half-closes the stream or the broker stops: a client may not
+read."""
 JOIN_SECONDS: Final = 10.0
 """How long a stream may stay without a Join."""
 
@@ -45,6 +46,7 @@ class MemberStream:
         self._context = context
         self._stopping = stopping
         self._answers_due = asyncio.Semaphore(MAX_ANSWERS_DUE)
+        self._waiting_for_all = asyncio.Lock()
         self._outbox: deque[MemberMessage | None] = deque()  # None: the answer to a heartbeat
         self._wake = asyncio.Event()
         self._writing = False
@@ -71,8 +73,11 @@ class MemberStream:
         stopping = asyncio.create_task(self._follow_stop())
         try:
             done, _ = await asyncio.wait([reading, writing, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if reading in done and reading.result():  # It said Leave: the end comes once that is stored.
-                done, _ = await asyncio.wait([writing, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if reading in done:
+                if not reading.result():  # It has said all that it wants to say, and may wait for its answers.
+                    await self._write_answers_due()
+                else:  # It said Leave: the end comes once that is stored.
+                    done, _ = await asyncio.wait([writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         except asyncio.CancelledError:
@@ -164,8 +169,12 @@ class MemberStream:
         """Take no more requests once the broker stops, and end the stream when those before are answered: who commits
         is to hear what was stored."""
         await self._stopping.wait()
+        await self._write_answers_due()
+        raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
+
+    async def _write_answers_due(self) -> None:
+        """Wait until the requests before are answered, as far as the client reads the answers."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(STOP_ANSWERS_SECONDS):
+            async with asyncio.timeout(LAST_ANSWERS_SECONDS), self._waiting_for_all:
                 for _ in range(MAX_ANSWERS_DUE):
                     await self._answers_due.acquire()
-        raise BrokerUnavailableError("the broker is stopping; connect again once it is back")

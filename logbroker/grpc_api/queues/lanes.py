@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.paging import FRAME_BYTES, FULL
-from logbroker.grpc_api.queues.messages import read_place
+from logbroker.grpc_api.queues.messages import read_record_id
 from logbroker.grpc_api.status import Statuses, item_status
 from logbroker.pacing import Pace
 from logbroker.queues.group import QueueGroup
@@ -20,7 +20,7 @@ from logbroker.queues.lanes import (
     choose_lanes,
     explain_lanes,
 )
-from logbroker.queues.model.lane import NO_PLACE, lane_key
+from logbroker.queues.model.lane import NO_RECORD, lane_key
 from logbroker.queues.model.record_id import offset_of, partition_of
 from logbroker.queues.operations import BulkDecision, LaneName
 from logbroker.v1 import queues_pb2 as pb
@@ -88,8 +88,8 @@ def _lane(told: ToldLane) -> pb.Lane:
     message = pb.Lane(
         key=facts.key,
         state=facts.state,
-        partition=-1 if facts.head == NO_PLACE else partition_of(facts.head),
-        offset=-1 if facts.head == NO_PLACE else offset_of(facts.head),
+        partition=-1 if facts.head == NO_RECORD else partition_of(facts.head),
+        offset=-1 if facts.head == NO_RECORD else offset_of(facts.head),
         waiting=facts.waiting,
         attempt=facts.attempt,
         worker_id=facts.worker_id,
@@ -179,4 +179,4 @@ def _lane_named(message: pb.LaneDecision) -> LaneName:
         raise InvalidRequestError("a decision names a lane, by `key` or `place`, and says what to do with it")
     if named == "key":
         return LaneName(key=lane_key(message.key))
-    return LaneName(place=read_place(message.place.partition, message.place.offset))
+    return LaneName(record_id=read_record_id(message.place.partition, message.place.offset))

@@ -22,7 +22,7 @@ from logbroker.queues.model.messages import (
     SessionWrite,
     Settlement,
 )
-from logbroker.queues.model.record_id import MAX_PARTITIONS, OFFSET_MASK, place_of
+from logbroker.queues.model.record_id import MAX_PARTITIONS, OFFSET_MASK, record_id_of
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.worker_messages import Hello, ListedSession
 from logbroker.v1 import queues_pb2 as pb
@@ -56,9 +56,9 @@ async def read_hello(message: pb.Hello) -> Hello:
             f"the Hello lists {len(held.offsets)} records and {len(sessions)} sessions that are held: at most"
             f" {MAX_HELD:,} and {MAX_ITEMS:,} are taken, give up the others"
         )
-    places: list[int] = []
+    record_ids: list[int] = []
     for partition, offset in zip(held.partitions, held.offsets, strict=True):
-        places.append(read_place(partition, offset))
+        record_ids.append(read_record_id(partition, offset))
         await pace.step()
     held_sessions: list[ListedSession] = []
     for session in sessions:
@@ -70,10 +70,10 @@ async def read_hello(message: pb.Hello) -> Hello:
         worker_id=message.worker_id,
         incarnation=message.incarnation,
         client_name=message.client_name,
-        held=places,
+        held=record_ids,
         sessions=held_sessions,
         attempts=held.attempts,
-        life=message.life,
+        group_epoch=message.life,
         band=message.band,
         credit_bytes=message.credit_bytes if message.HasField("credit_bytes") else None,
     )
@@ -81,14 +81,14 @@ async def read_hello(message: pb.Hello) -> Hello:
     return hello
 
 
-def read_place(partition: int, offset: int) -> int:
-    """Raises InvalidRequestError for what is the place of no record."""
+def read_record_id(partition: int, offset: int) -> int:
+    """Return a record id. Raises InvalidRequestError for what can be none."""
     if not 0 <= partition < MAX_PARTITIONS or not 0 <= offset <= OFFSET_MASK:
         raise InvalidRequestError(f"there is no record at partition {partition}, offset {offset}: name one that came")
-    return place_of(partition, offset)
+    return record_id_of(partition, offset)
 
 
-def welcome_message(topic: str, settings: QueueGroupSettings, life: int, link: WorkerLink) -> pb.WorkerResponse:
+def welcome_message(topic: str, settings: QueueGroupSettings, group_epoch: int, link: WorkerLink) -> pb.WorkerResponse:
     lease_ms = round(settings.lease_seconds * 1000)
     return pb.WorkerResponse(
         welcome=pb.Welcome(
@@ -102,7 +102,7 @@ def welcome_message(topic: str, settings: QueueGroupSettings, life: int, link: W
             ],
             ordering=settings.ordering.value,
             topic=topic,
-            life=life,
+            life=group_epoch,
         )
     )
 

@@ -74,8 +74,8 @@ class Receive:
         wait_seconds = min(request.max_wait_ms / 1000, self._time_left())
         if wait_seconds < 0:
             raise self._too_late()
-        handout = await self._group.receive(request.worker_id, max_records, wait_seconds, band)
-        await self._hand_on(handout)
+        received = await self._group.receive(request.worker_id, max_records, wait_seconds, band)
+        await self._hand_on(received)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -99,16 +99,16 @@ class Receive:
 
     # --- the answer --------------------------------------------------------------------------------------------------
 
-    async def _hand_on(self, handout: list[Delivered]) -> None:
+    async def _hand_on(self, received: list[Delivered]) -> None:
         """Write the answer, or give all of it back."""
-        unsent = {delivered.first_receipt: delivered.count for delivered in handout}
-        held_bytes = sum(len(delivered.batches) for delivered in handout)
+        unsent = {delivered.first_receipt: delivered.count for delivered in received}
+        held_bytes = sum(len(delivered.batches) for delivered in received)
         self._budget.hold(held_bytes)
         is_out = False
         size_bytes = 0
         try:
             try:
-                response = await self._packed(handout, held_bytes, unsent)
+                response = await self._packed(received, held_bytes, unsent)
             finally:
                 self._budget.release(held_bytes)
             size_bytes = len(response)
@@ -116,14 +116,14 @@ class Receive:
             # Without the status that follows, the caller takes the answer for none.
             if size_bytes > self._max_response_bytes:
                 await asyncio.sleep(REFUSAL_SECONDS)
-            if handout and self._time_left() < -self._return_seconds / 2:
+            if received and self._time_left() < -self._return_seconds / 2:
                 raise self._too_late()
             is_out = True
         finally:
             if not is_out:
                 self._take_back(unsent, size_bytes)
 
-    async def _packed(self, handout: list[Delivered], held_bytes: int, unsent: dict[int, int]) -> bytes:
+    async def _packed(self, received: list[Delivered], held_bytes: int, unsent: dict[int, int]) -> bytes:
         """Return the answer: as much as there is room for. The rest is given back, and is not `unsent` any more."""
         lease_ms = self._group.lease_ms
         room = self._max_response_bytes
@@ -131,7 +131,7 @@ class Receive:
         sent: list[Delivered] = []
         is_full = False
         rest: list[tuple[int, int]] = []
-        for delivered in handout:
+        for delivered in received:
             is_full = is_full or bool((sent or plain) and room < len(delivered.batches))
             count = 0
             if not is_full and self._request.plain_records:

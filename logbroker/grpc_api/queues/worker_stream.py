@@ -36,7 +36,7 @@ from logbroker.pacing import Pace, in_turns
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.messages import SMALL_STEPS, Delivered, Refusal, steps_of
-from logbroker.queues.model.worker_messages import HANDOUT_BYTES
+from logbroker.queues.model.worker_messages import DISPATCH_BYTES
 from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.v1 import queues_pb2 as pb
 
@@ -141,8 +141,8 @@ class WorkerStream:
             raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
         group = self._queues.group(request.hello.group_id)
         link = await group.connect(await read_hello(request.hello))
-        link.bound_handouts(self._budget.allowance)
-        welcome = welcome_message(topic_name(self._engine, group.topic_id), group.settings, group.life, link)
+        link.bound_dispatches(self._budget.allowance)
+        welcome = welcome_message(topic_name(self._engine, group.topic_id), group.settings, group.group_epoch, link)
         self._answer(welcome)
         return group, link
 
@@ -306,7 +306,7 @@ class WorkerStream:
             await self._next_answer()
 
     async def _next_deliveries(self, link: WorkerLink) -> Delivered:
-        while not self._budget.fits(HANDOUT_BYTES):
+        while not self._budget.fits(DISPATCH_BYTES):
             # Settlements go on meanwhile, and they may be what frees the others.
             with suppress(OverloadedError):
                 await self._budget.wait()

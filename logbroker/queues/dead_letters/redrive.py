@@ -39,7 +39,7 @@ from logbroker.errors import (
 from logbroker.queues.context import GroupContext
 from logbroker.queues.dead_letters.search import GatheredLetters, Held, Letter, Start, Wanted, gather
 from logbroker.queues.dead_letters.sender import DeadLetterTopic
-from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
 from logbroker.queues.records.fetch import Records
@@ -75,7 +75,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Round(msgspec.Struct, frozen=True, array_like=True):
-    """Letters that are being appended: all batches of it, in order, by partition and places of the letters."""
+    """Letters that are being appended: all batches of it, in order, by partition and record ids of the letters."""
 
     dead_topic_id: bytes
     producer_id: int
@@ -159,18 +159,20 @@ class Redriving:
             while True:
                 if self._round is not None:
                     await self._finish_round(self._round)
-                known = len(held.places)
+                known = len(held.record_ids)
                 gathered = await self._gather(key, held, max_records - records, counting=dry_run)
                 done = (
-                    {letter.place for letter in gathered.letters} if dry_run else await self._carry_out(gathered, held)
+                    {letter.record_id for letter in gathered.letters}
+                    if dry_run
+                    else await self._carry_out(gathered, held)
                 )
                 records += len(done)
                 keys.update(
-                    letter.key for letter in gathered.letters if letter.key is not None and letter.place in done
+                    letter.key for letter in gathered.letters if letter.key is not None and letter.record_id in done
                 )
-                is_stuck = not done and len(held.places) == known
+                is_stuck = not done and len(held.record_ids) == known
                 if dry_run or is_stuck or not gathered.more or records >= max_records:
-                    return RedriveOutcome(records, len(keys), gathered.more, len(held.places), held.why)
+                    return RedriveOutcome(records, len(keys), gathered.more, len(held.record_ids), held.why)
 
     def _check_topic(self) -> None:
         """Raise UnknownTopicError where there is no topic with dead letters."""
@@ -206,13 +208,13 @@ class Redriving:
     # --- carrying out ------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, gathered: GatheredLetters, held: Held) -> set[int]:
-        """Redrive what was gathered, but for what is held or has to wait for another round; return the places of what
-        was."""
+        """Redrive what was gathered, but for what is held or has to wait for another round; return the record ids of
+        what was."""
         batches = await self._batches(gathered.letters, held)
-        taken = {place for _, places in batches for place in places}
+        taken = {record_id for _, record_ids in batches for record_id in record_ids}
         for letter in gathered.letters:
-            if letter.place not in taken and letter.place not in held.places:
-                gathered.leave(letter.place)
+            if letter.record_id not in taken and letter.record_id not in held.record_ids:
+                gathered.leave(letter.record_id)
         if not batches:
             await self._context.commits.synced(
                 None, self._move_on(gathered.dead_topic_id, gathered.next_offsets, (), held)
@@ -222,8 +224,8 @@ class Redriving:
         producer_id, epoch = await self._engine.init_producer_id()
         self._round = Round(gathered.dead_topic_id, producer_id, epoch, topic.generation, batches)
         await self._context.stored([upsert(ROUND_ROW, self._round)])
-        letters = {letter.place: letter for letter in gathered.letters}
-        records = {place: letter.record for place, letter in letters.items()}
+        letters = {letter.record_id: letter for letter in gathered.letters}
+        records = {record_id: letter.record for record_id, letter in letters.items()}
         return await self._append(self._round, records, gathered, letters, held)
 
     async def _batches(self, letters: Iterable[Letter], held: Held) -> list[tuple[int, list[int]]]:
@@ -236,25 +238,25 @@ class Redriving:
         counts: dict[int, int] = {}
         for letter in letters:
             if letter.key is not None and letter.key in held.keys:
-                held.places.add(letter.place)
+                held.record_ids.add(letter.record_id)
                 continue
             # Of a key of megabytes the hash takes a second.
             is_long = letter.key is not None and len(letter.key) > LONG_KEY_BYTES
             partition = await in_decoder_if(is_long, partial(self._partition, topic, letter))
             size_bytes = letter.size_bytes + RECORD_BYTES
             if size_bytes > bound and (why := await self._too_large(letter, bound)):
-                held.add(letter.place, letter.key, why)
+                held.add(letter.record_id, letter.key, why)
                 continue
-            places, used_bytes = last.get(partition, ([], bound))
+            record_ids, used_bytes = last.get(partition, ([], bound))
             if used_bytes + size_bytes > bound:
                 counts[partition] = counts.get(partition, 0) + 1
                 if counts[partition] > MAX_BATCHES:
                     last[partition] = [], bound  # Nor anything after it, as that may be of its key.
                     continue
-                places, used_bytes = [], RECORD_BYTES
-                batches.append((partition, places))
-            places.append(letter.place)
-            last[partition] = places, used_bytes + size_bytes
+                record_ids, used_bytes = [], RECORD_BYTES
+                batches.append((partition, record_ids))
+            record_ids.append(letter.record_id)
+            last[partition] = record_ids, used_bytes + size_bytes
         return batches
 
     async def _too_large(self, letter: Letter, bound: int) -> str:
@@ -266,9 +268,9 @@ class Redriving:
         if len(batch) <= bound:
             return ""
         return (
-            f"the dead letter at offset {offset_of(letter.place)} of partition {partition_of(letter.place)} takes"
-            f" {len(batch)} bytes, and topic {self._topic().name} no more than {bound}: raise its max.message.bytes to"
-            f" {len(batch)} or more, and redrive again"
+            f"the dead letter at offset {offset_of(letter.record_id)} of partition {partition_of(letter.record_id)}"
+            f" takes {len(batch)} bytes, and topic {self._topic().name} no more than {bound}: raise its"
+            f" max.message.bytes to {len(batch)} or more, and redrive again"
         )
 
     def _partition(self, topic: Topic, letter: Letter) -> int:
@@ -282,15 +284,15 @@ class Redriving:
 
     async def _finish_round(self, round_: Round) -> None:
         """Append a round again that a crash broke off."""
-        places = [place for _, places in round_.batches for place in places]
+        record_ids = [record_id for _, record_ids in round_.batches for record_id in record_ids]
         records: dict[int, LogRecord] = {}
         try:
-            found = await Records(self._engine, TopicId(round_.dead_topic_id), BatchCache(0)).fetch(places)
+            found = await Records(self._engine, TopicId(round_.dead_topic_id), BatchCache(0)).fetch(record_ids)
         except UnknownTopicError:
             found = []
-        for place, record in zip(places, found, strict=False):
+        for record_id, record in zip(record_ids, found, strict=False):
             if isinstance(record, LogRecord):
-                records[place] = record
+                records[record_id] = record
             elif record.retriable:
                 raise record
         await self._append(round_, records, None, {}, Held())
@@ -303,37 +305,39 @@ class Redriving:
         letters: Mapping[int, Letter],
         held: Held,
     ) -> set[int]:
-        """Append a round, store what came of it, and return the places of what is there. Raises what every batch would
-        be refused with."""
+        """Append a round, store what came of it, and return the record ids of what is there. Raises what every batch
+        would be refused with."""
         topic = self._topic()
         appends: list[Append] = []
         sent: list[tuple[int, list[int]]] = []
         sequences: dict[int, int] = {}
-        for partition, places in round_.batches:
+        for partition, record_ids in round_.batches:
             stamp = (round_.producer_id, round_.epoch, sequences.get(partition, 0))
-            sequences[partition] = stamp[2] + len(places)
-            if all(place in records for place in places):
-                batch = await _encoded([records[place] for place in places], topic.config.max_message_bytes)
+            sequences[partition] = stamp[2] + len(record_ids)
+            if all(record_id in records for record_id in record_ids):
+                batch = await _encoded([records[record_id] for record_id in record_ids], topic.config.max_message_bytes)
                 appends.append(Append(topic.id, partition, with_producer(batch, *stamp), round_.generation))
-                sent.append((partition, places))
+                sent.append((partition, record_ids))
         results = await self._engine.append(appends, Durability.SYNCED)
         done: set[int] = set()
         refused: LogbrokerError | None = None
-        for (partition, places), result in zip(sent, results, strict=True):
+        for (partition, record_ids), result in zip(sent, results, strict=True):
             if not isinstance(result, LogbrokerError):
-                done.update(places)
-                self._note_origins(place_of(partition, result.base_offset), [records[place] for place in places])
+                done.update(record_ids)
+                self._note_origins(
+                    record_id_of(partition, result.base_offset), [records[record_id] for record_id in record_ids]
+                )
                 continue
             if result.retriable or isinstance(result, UnknownTopicError | StaleGenerationError | StorageFailedError):
                 refused = refused or result
             elif not isinstance(result, OutOfOrderSequenceError):  # That was refused for want of one before it.
-                for place in places:
-                    letter = letters.get(place)
-                    held.add(place, None if letter is None else letter.key, result.message)
+                for record_id in record_ids:
+                    letter = letters.get(record_id)
+                    held.add(record_id, None if letter is None else letter.key, result.message)
                 continue
             if gathered is not None:
-                for place in places:
-                    gathered.leave(place)
+                for record_id in record_ids:
+                    gathered.leave(record_id)
         next_offsets = gathered.next_offsets if gathered is not None else {}
         events = self._move_on(round_.dead_topic_id, next_offsets, done, held)
         self._round = None
@@ -342,25 +346,25 @@ class Redriving:
             raise refused
         return done
 
-    def _note_origins(self, first_place: int, letters: Iterable[LogRecord]) -> None:
+    def _note_origins(self, first_record_id: int, letters: Iterable[LogRecord]) -> None:
         """Keep where letters came from first that lie one behind the other now: should they fail again, their next
         letters tell of it."""
-        for place, letter in enumerate(letters, first_place):
+        for record_id, letter in enumerate(letters, first_record_id):
             first = first_origin(letter.headers)
-            if first is not None and place not in self._queue.done:
-                self._queue.origins.put(place, first)
+            if first is not None and record_id not in self._queue.done:
+                self._queue.origins.put(record_id, first)
 
     def _move_on(
         self, dead_topic_id: bytes, next_offsets: Mapping[int, int], done: Iterable[int], held: Held
     ) -> list[StateEvent]:
-        """Note letters that are redriven, by place, and the offsets up to which partitions are through with, but for
-        what is held."""
+        """Note letters that are redriven, by record id, and the offsets up to which partitions are through with, but
+        for what is held."""
         redriven: dict[int, set[int]] = {partition: set() for partition in next_offsets}
         stays: dict[int, set[int]] = {}
-        for place in held.places:
-            stays.setdefault(partition_of(place), set()).add(offset_of(place))
-        for place in done:
-            redriven.setdefault(partition_of(place), set()).add(offset_of(place))
+        for record_id in held.record_ids:
+            stays.setdefault(partition_of(record_id), set()).add(offset_of(record_id))
+        for record_id in done:
+            redriven.setdefault(partition_of(record_id), set()).add(offset_of(record_id))
         events: list[StateEvent] = []
         for partition, offsets in redriven.items():
             before = self._progress.get(partition)

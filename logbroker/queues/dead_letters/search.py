@@ -11,7 +11,7 @@ import msgspec
 from logbroker.config import MAX_INT64, MIB
 from logbroker.engine import LogEngine, Read, ReadResult, Topic, damage_at
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
-from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.records.decoder import in_decoder
 from logbroker.record.codec import LogRecord, check_crc, decode_batch, split_batches
 from logbroker.record.dead_letter import GROUP, ORIGIN_PARTITION, ORIGIN_TOPIC, UNDECODABLE, header_value
@@ -28,7 +28,7 @@ MAX_LEFT: Final = 50_000
 class Letter(msgspec.Struct):
     """A dead letter."""
 
-    place: int
+    record_id: int
     """In the dead-letter topic."""
     key: bytes | None
     """Its ordering key."""
@@ -56,13 +56,13 @@ class Held:
     """What one call to redrive has met and cannot send back: it does so once."""
 
     def __init__(self) -> None:
-        self.places: set[int] = set()
+        self.record_ids: set[int] = set()
         self.keys: set[bytes] = set()
         """What comes later of these ordering keys stays, so that it does not go ahead."""
         self.why = ""
 
-    def add(self, place: int, key: bytes | None, why: str) -> None:
-        self.places.add(place)
+    def add(self, record_id: int, key: bytes | None, why: str) -> None:
+        self.record_ids.add(record_id)
         if key is not None:
             self.keys.add(key)
         self.why = self.why or why
@@ -78,10 +78,10 @@ class GatheredLetters(msgspec.Struct):
     more: bool = False
     """There are more of them."""
 
-    def leave(self, place: int) -> None:
+    def leave(self, record_id: int) -> None:
         """A letter is not taken after all."""
-        partition = partition_of(place)
-        self.next_offsets[partition] = min(self.next_offsets.get(partition, MAX_INT64), offset_of(place))
+        partition = partition_of(record_id)
+        self.next_offsets[partition] = min(self.next_offsets.get(partition, MAX_INT64), offset_of(record_id))
         self.more = True
 
 
@@ -96,7 +96,7 @@ class Wanted(msgspec.Struct, frozen=True):
     key: bytes | None
     """Of this ordering key; None: of any."""
 
-    def letter(self, place: int, record: LogRecord) -> Letter | None:
+    def letter(self, record_id: int, record: LogRecord) -> Letter | None:
         """Return the letter that a record is, but for its key; None: it is none of this group."""
         headers = record.headers
         if (
@@ -109,7 +109,7 @@ class Wanted(msgspec.Struct, frozen=True):
         key = header_value(headers, self.key_header) if self.key_header else record.key
         # Anybody may write to the topic.
         is_number = len(partition) <= _MAX_DIGITS and partition.isdigit()
-        return Letter(place, key, int(partition) if is_number else 0, record)
+        return Letter(record_id, key, int(partition) if is_number else 0, record)
 
 
 async def gather(
@@ -155,12 +155,12 @@ class _Gathering:
         facts = self._engine.partition_facts(self._topic_id, partition)
         for offset in sorted(start.left):
             if (
-                place_of(partition, offset) in held.places
+                record_id_of(partition, offset) in held.record_ids
                 or not facts.log_start_offset <= offset < facts.high_watermark
             ):
                 continue
             for record in await self._read_one(partition, offset):
-                letter = wanted.letter(place_of(partition, offset), record)
+                letter = wanted.letter(record_id_of(partition, offset), record)
                 if letter is None or (wanted.key is not None and letter.key != wanted.key) or self._is_held(letter):
                     continue
                 if not self._take(letter):
@@ -182,17 +182,17 @@ class _Gathering:
             for base_offset, why in errors:
                 damage = await damage_at(self._engine, self._topic_id, partition, base_offset)
                 why = why if damage is None else damage.message
-                held.add(place_of(partition, max(offset, base_offset)), None, why)
+                held.add(record_id_of(partition, max(offset, base_offset)), None, why)
             for record in records:
                 if record.offset < offset or record.offset in start.redriven:
                     continue
-                letter = wanted.letter(place_of(partition, record.offset), record)
+                letter = wanted.letter(record_id_of(partition, record.offset), record)
                 if letter is None:
                     continue
                 if wanted.key is not None and letter.key != wanted.key:
                     first_left = record.offset if first_left is None else first_left
                     continue
-                if letter.place in held.places or self._is_held(letter):
+                if letter.record_id in held.record_ids or self._is_held(letter):
                     room -= 1
                     if room < 0:
                         gathered.next_offsets[partition] = record.offset if first_left is None else first_left
@@ -211,14 +211,14 @@ class _Gathering:
             raise result
         records, errors = await in_decoder(partial(_records, result))
         for _, why in errors:
-            self._held.add(place_of(partition, offset), None, why)
+            self._held.add(record_id_of(partition, offset), None, why)
         return [record for record in records if record.offset == offset]
 
     def _is_held(self, letter: Letter) -> bool:
         """Whether a letter stays for the sake of one of its key."""
         if letter.key is None or letter.key not in self._held.keys:
             return False
-        self._held.places.add(letter.place)
+        self._held.record_ids.add(letter.record_id)
         return True
 
     def _take(self, letter: Letter) -> bool:

@@ -140,14 +140,14 @@ class DeadLetterSender:
         self._streams: dict[int, _Stream] = {}
         """By the partition of their intents."""
         self._apart: dict[int, _Apart] = {}
-        """By the places of their records."""
+        """By the ids of their records."""
         self._ready: deque[_Apart] = deque()
         """Of these, those that are to be tried."""
         self._taken: dict[int, _Apart] = {}
         """Of these, those of the present round that nothing is decided about yet."""
         self._large: list[tuple[int, int, int]] = []
-        """A heap of those that are too large: what the topic must take for them, place and sequence; void where no such
-        letter is set apart any more."""
+        """A heap of those that are too large: what the topic must take for them, record id and sequence; void where no
+        such letter is set apart any more."""
         self._later: list[tuple[float, int, int]] = []
         """Such a heap of those that are tried again at some moment."""
         self._arrived = asyncio.Event()
@@ -159,7 +159,7 @@ class DeadLetterSender:
         self.room: LetterSizeLimit | None = None
         """Of the topic, if the broker made it."""
         self.sent = 0
-        """Dead letters in this life."""
+        """Dead letters in this group epoch."""
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Take over what is stored. Raises CorruptLogError."""
@@ -177,7 +177,7 @@ class DeadLetterSender:
                     stream = self._streams[letter.partition] = _Stream(deque())
                 stream.letters.append(letter)
                 continue
-            apart = self._apart[letter.place] = _Apart(letter)
+            apart = self._apart[letter.record_id] = _Apart(letter)
             self._ready.append(apart)
             producer = self._producers.get(letter.partition)
             if producer is not None and producer.producer_id == letter.producer.producer_id:
@@ -288,9 +288,9 @@ class DeadLetterSender:
             apart = self._ready.popleft()
             if self._letters.holds(apart.letter):
                 chosen.append(apart.letter)
-                self._taken[apart.letter.place] = apart
-            elif self._apart.get(apart.letter.place) is apart:
-                del self._apart[apart.letter.place]
+                self._taken[apart.letter.record_id] = apart
+            elif self._apart.get(apart.letter.record_id) is apart:
+                del self._apart[apart.letter.record_id]
         return chosen
 
     def _take_due(self, now: float, topic: Topic) -> None:
@@ -300,8 +300,8 @@ class DeadLetterSender:
         while self._later and self._later[0][0] <= now:
             self._get_ready(*heapq.heappop(self._later)[1:])
 
-    def _get_ready(self, place: int, sequence: int) -> None:
-        apart = self._apart.get(place)
+    def _get_ready(self, record_id: int, sequence: int) -> None:
+        apart = self._apart.get(record_id)
         if apart is not None and apart.letter.sequence == sequence:
             self._ready.append(apart)
 
@@ -316,7 +316,7 @@ class DeadLetterSender:
         """Streams of which nothing more is sent in this round."""
         size_bytes = 0
         for letter in chosen:
-            is_apart = letter.place in self._taken
+            is_apart = letter.record_id in self._taken
             if not is_apart and letter.partition in cut:
                 continue
             try:
@@ -339,7 +339,7 @@ class DeadLetterSender:
 
     def _unreadable(self, topic: Topic, letter: DeadLetter, error: Exception) -> None:
         """The letter of a record cannot be made."""
-        if letter.place not in self._taken and isinstance(error, LogbrokerError) and error.retriable:
+        if letter.record_id not in self._taken and isinstance(error, LogbrokerError) and error.retriable:
             self._refuse_stream(letter.partition, error)
         else:
             needed_bytes = _NEVER if isinstance(error, BatchExpandsTooFarError) else 0
@@ -353,8 +353,8 @@ class DeadLetterSender:
             record,
             Origin(
                 topic=origin,
-                partition=partition_of(letter.place),
-                offset=offset_of(letter.place),
+                partition=partition_of(letter.record_id),
+                offset=offset_of(letter.record_id),
                 group=self._context.group_id,
                 attempts=letter.attempts,
                 first_failure_ms=letter.first_ms,
@@ -362,7 +362,7 @@ class DeadLetterSender:
                 reasons=letter.reasons,
                 undecodable=undecodable,
             ),
-            first=self._queue.origins.get(letter.place),
+            first=self._queue.origins.get(letter.record_id),
             was_letter=self.topic.takes_letters(origin, claimed.decode(errors="replace")),
         )
         size_bytes = len(new.value or b"") + len(new.key or b"")
@@ -374,18 +374,18 @@ class DeadLetterSender:
 
         Raises what kept it from being read, if only for now.
         """
-        replacement = self._queue.replacements.get(letter.place)
+        replacement = self._queue.replacements.get(letter.record_id)
         if replacement is not None:
             return replacement, False
-        [record] = await self._records.fetch([letter.place])
+        [record] = await self._records.fetch([letter.record_id])
         if isinstance(record, LogRecord):
             return record, False
         if record.retriable:
             raise record
-        empty = LogRecord(offset_of(letter.place), -1, None, None, ())
+        empty = LogRecord(offset_of(letter.record_id), -1, None, None, ())
         if isinstance(record, OffsetOutOfRangeError):
             return empty, False
-        [(_, found)] = await self._records.find([letter.place])
+        [(_, found)] = await self._records.find([letter.record_id])
         if isinstance(found.batch, StoredBatch):
             empty.value = found.batch.raw
             return empty, True
@@ -428,7 +428,7 @@ class DeadLetterSender:
         # An operator may have decided otherwise meanwhile.
         encoded = [(letter, batch) for letter, batch in encoded if self._letters.holds(letter)]
         appends = [Append(topic.id, letter.partition % topic.partitions, batch) for letter, batch in encoded]
-        was_there = [not self._letters.may_return(letter.place) for letter, _ in encoded]
+        was_there = [not self._letters.may_return(letter.record_id) for letter, _ in encoded]
         """Whether it may have been."""
         self._letters.sending([letter for letter, _ in encoded])
         results = await self._engine.append(appends, Durability.SYNCED)
@@ -443,7 +443,7 @@ class DeadLetterSender:
                 self._letters.not_there(letter)
             if result.retriable or isinstance(result, UnknownTopicError | StorageFailedError):
                 whole = whole or result
-            elif letter.place in self._taken:
+            elif letter.record_id in self._taken:
                 self._refused(topic, letter, batch, result)
             else:
                 # What follows in the same partition was refused for want of this one.
@@ -455,8 +455,8 @@ class DeadLetterSender:
             raise whole
 
     def _sent(self, letter: DeadLetter) -> None:
-        if self._taken.pop(letter.place, None) is not None:
-            del self._apart[letter.place]
+        if self._taken.pop(letter.record_id, None) is not None:
+            del self._apart[letter.record_id]
         else:
             stream = self._streams[letter.partition]
             stream.letters.remove(letter)
@@ -467,12 +467,12 @@ class DeadLetterSender:
             self._done(letter)
 
     def _done(self, letter: DeadLetter) -> None:
-        self._queue.dead_lettered(letter.place, self._context.moment())
+        self._queue.dead_lettered(letter.record_id, self._context.moment())
         self._context.touched()
 
     def _refused(self, topic: Topic, letter: DeadLetter, batch: bytes, error: LogbrokerError) -> None:
         """The topic refused a letter that was set apart, or the first of a stream."""
-        is_apart = letter.place in self._taken
+        is_apart = letter.record_id in self._taken
         if isinstance(error, OutOfOrderSequenceError | ProducerFencedError):
             # The topic lost what it knew of the producer, or a letter before this one was withdrawn or set apart.
             producer = letter.producer if is_apart else self._producers.pop(letter.partition, None)
@@ -494,11 +494,11 @@ class DeadLetterSender:
 
     def _refuse(self, topic: Topic, letter: DeadLetter, why: str, needed_bytes: int) -> None:
         """Try a letter again when the topic takes so many bytes; 0: after a pause. All others go on."""
-        apart = self._taken.pop(letter.place, None) or self._set_apart(topic, letter)
+        apart = self._taken.pop(letter.record_id, None) or self._set_apart(topic, letter)
         if needed_bytes:
-            heapq.heappush(self._large, (needed_bytes, letter.place, letter.sequence))
+            heapq.heappush(self._large, (needed_bytes, letter.record_id, letter.sequence))
         else:
-            heapq.heappush(self._later, (_now() + apart.pause_seconds, letter.place, letter.sequence))
+            heapq.heappush(self._later, (_now() + apart.pause_seconds, letter.record_id, letter.sequence))
             apart.pause_seconds = min(2 * apart.pause_seconds, LONGEST_APART_SECONDS)
         if not self._letters.refusals:
             _log.warning(
@@ -506,8 +506,8 @@ class DeadLetterSender:
                 " first is of offset %d of partition %d: %s",
                 self._context.group_id,
                 self.topic.name,
-                offset_of(letter.place),
-                partition_of(letter.place),
+                offset_of(letter.record_id),
+                partition_of(letter.record_id),
                 why,
             )
         self._letters.refuse(letter, f"topic {self.topic.name} does not take it: {why}")
@@ -521,13 +521,13 @@ class DeadLetterSender:
             producer = _no_producer(topic, letter)
         stream.letters.popleft()
         self._letters.set_apart(letter, producer)
-        apart = self._apart[letter.place] = _Apart(letter)
+        apart = self._apart[letter.record_id] = _Apart(letter)
         # What may have been sent under this producer, before a crash, may be there: it is asked under no other.
-        while stream.letters and not self._letters.may_return(stream.letters[0].place):
+        while stream.letters and not self._letters.may_return(stream.letters[0].record_id):
             other = stream.letters.popleft()
             self._letters.set_apart(other, producer)
-            self._apart[other.place] = _Apart(other)
-            self._ready.append(self._apart[other.place])
+            self._apart[other.record_id] = _Apart(other)
+            self._ready.append(self._apart[other.record_id])
         return apart
 
     def _refuse_stream(self, partition: int, error: LogbrokerError) -> None:
@@ -560,7 +560,7 @@ def _serves(producer: LetterProducer, topic: Topic, letter: DeadLetter) -> bool:
 
 
 def _no_producer(topic: Topic, letter: DeadLetter) -> LetterProducer:
-    """In the place of a producer that a letter gets when it is sent."""
+    """Stands for the producer that a letter gets when it is sent."""
     return LetterProducer(topic.id, -1, -1, letter.sequence)
 
 

@@ -1,4 +1,4 @@
-"""Handing out: from a worker's place in the line to the messages that it is sent."""
+"""The dispatcher: from a worker's place in the line to the messages that it is sent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from logbroker.queues.context import GroupContext
 from logbroker.queues.delivery.packing import Unreadable, pack
 from logbroker.queues.delivery.pull_line import PullLine, PullRequest, Turn
 from logbroker.queues.model.messages import Delivered, Granted, Nack, Settlement
-from logbroker.queues.model.worker_messages import HANDOUT_BYTES
+from logbroker.queues.model.worker_messages import DISPATCH_BYTES
 from logbroker.queues.records.fetch import LATER, Records
 from logbroker.queues.scan.scanner import Scanner
 
 _log = logging.getLogger(__name__)
 
-MAX_HANDOUT_BYTES: Final = 2 * HANDOUT_BYTES
+MAX_DISPATCH_BYTES: Final = 2 * DISPATCH_BYTES
 """What was granted beyond it, by a mean size that was wrong, is given back."""
 SLICE: Final = 512
 SLICE_OF_RUN: Final = 4096
@@ -36,16 +36,16 @@ class Dispatcher:
         self.line = PullLine(self._queue, scanner, context.moment)
 
     async def next(
-        self, seat: PullRequest, wait_seconds: float | None = None, *, sessions: bool = False
+        self, pull: PullRequest, wait_seconds: float | None = None, *, sessions: bool = False
     ) -> list[Delivered]:
         """Wait for records: in the line, within the credit, and with `sessions` for those of the worker's sessions.
 
-        None come where the time is over, or the seat was sent home. Raises what it was sent home with.
+        None come where the time is over, or the worker left the line meanwhile. Raises what it left with.
         """
-        if wait_seconds is not None and seat.early:
-            wait_seconds = await self._scanner.reached(seat.early[-1][0], wait_seconds)
-        waiting = self.line.join(seat, sessions=sessions)
-        if seat.credit or self._queue.sessions.ready():
+        if wait_seconds is not None and pull.early:
+            wait_seconds = await self._scanner.reached(pull.early[-1][0], wait_seconds)
+        waiting = self.line.join(pull, sessions=sessions)
+        if pull.credit or self._queue.sessions.ready():
             self._context.serve()
         try:
             if wait_seconds is None:
@@ -56,21 +56,21 @@ class Dispatcher:
         except TimeoutError:
             # What was granted at that very moment is handed out: given back, it would have been out of the line for
             # nobody, and would be marked as a repeat.
-            late = self.line.leave(seat)
-            return [] if late is None else await self._pack(seat, late)
+            late = self.line.leave(pull)
+            return [] if late is None else await self._pack(pull, late)
         except BaseException:
-            self.leave(seat)
+            self.leave(pull)
             raise
-        if seat.turn is not waiting:
-            return []  # Sent home meanwhile, and what was granted taken back.
-        seat.turn = None
-        return await self._pack(seat, turn)
+        if pull.turn is not waiting:
+            return []  # It left meanwhile, and what was granted was taken back.
+        pull.turn = None
+        return await self._pack(pull, turn)
 
-    def leave(self, seat: PullRequest, unsent: Iterable[Delivered] = (), error: LogbrokerError | None = None) -> None:
+    def leave(self, pull: PullRequest, unsent: Iterable[Delivered] = (), error: LogbrokerError | None = None) -> None:
         """Wait no more; what was granted, and what is not sent, is given back."""
-        turn = self.line.leave(seat, error)
+        turn = self.line.leave(pull, error)
         granted = turn.granted if turn is not None else ()
-        self.release(seat.worker_id, [*map(_receipts, granted), *map(_receipts, unsent)])
+        self.release(pull.worker_id, [*map(_receipts, granted), *map(_receipts, unsent)])
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
         """Give back what a worker never saw: ranges in the order in which they were handed out, and are again."""
@@ -79,7 +79,7 @@ class Dispatcher:
             self._queue.settle(worker_id, Settlement(releases=receipts[::-1]), self._context.moment())
             self._context.touched()
 
-    async def _pack(self, seat: PullRequest, turn: Turn) -> list[Delivered]:
+    async def _pack(self, pull: PullRequest, turn: Turn) -> list[Delivered]:
         """Put what was granted into messages; what would make them too large is given back."""
         packed: list[Delivered] = []
         size_bytes = 0
@@ -101,7 +101,7 @@ class Dispatcher:
                     piece,
                     session=session,
                     replacements=self._queue.replacements.records,
-                    max_bytes=MAX_HANDOUT_BYTES,
+                    max_bytes=MAX_DISPATCH_BYTES,
                 )
                 packed += result.delivered
                 size_bytes += sum(len(each.batches) for each in result.delivered)
@@ -110,20 +110,20 @@ class Dispatcher:
                     if each.error is LATER:
                         unsent.append((each.receipt, _receipts(piece)[1]))
                         break
-                    self._drop(seat.worker_id, each)
+                    self._drop(pull.worker_id, each)
                 # In a session nothing goes ahead of a record that comes again.
                 is_full = (
-                    size_bytes >= MAX_HANDOUT_BYTES
+                    size_bytes >= MAX_DISPATCH_BYTES
                     or result.leaves_out
                     or (session is not None and bool(result.unreadable))
                 )
         except BaseException:
-            self.release(seat.worker_id, [_receipts(piece) for piece in slices])
+            self.release(pull.worker_id, [_receipts(piece) for piece in slices])
             raise
         # At once: of pieces that are given back one by one, the last would come first.
-        self.release(seat.worker_id, unsent)
+        self.release(pull.worker_id, unsent)
         if session is None and unused:
-            self.line.credited(seat, unused)
+            self.line.credited(pull, unused)
         if packed:
             self.line.observe(sum(each.count for each in packed), size_bytes)
         return packed
@@ -148,7 +148,7 @@ def _receipts(given: Granted | Delivered) -> tuple[int, int]:
 
 def _sliced(granted: Granted) -> Iterator[Granted]:
     """Yield parts that fit the memory, however large the records are."""
-    size = SLICE_OF_RUN if isinstance(granted.places, range) else SLICE
+    size = SLICE_OF_RUN if isinstance(granted.record_ids, range) else SLICE
     if len(granted) <= size:
         yield granted
         return
@@ -156,7 +156,7 @@ def _sliced(granted: Granted) -> Iterator[Granted]:
         end = start + size
         yield Granted(
             granted.first_receipt + start,
-            granted.places[start:end],
+            granted.record_ids[start:end],
             granted.attempts[start:end],
             granted.redelivered[start:end],
         )

@@ -39,7 +39,7 @@ class Unreadable(msgspec.Struct, gc=False):
     """A delivery whose record is gone from the log, or cannot be read or decoded."""
 
     receipt: int
-    place: int
+    record_id: int
     error: LogbrokerError
 
 
@@ -66,12 +66,12 @@ async def pack(
 ) -> Packed:
     """Fetch the records that are granted, and put them into messages.
 
-    `replacements`: what goes in a record's place. Left out is what would take more memory than about `max_bytes`, and
-    in a session all that follows on a record that cannot be read: the last of the records are then unreadable, with
+    `replacements`: what goes out instead of a record. Left out is what would take more memory than about `max_bytes`,
+    and in a session all that follows on a record that cannot be read: the last of the records are then unreadable, with
     the error `records.LATER`.
     """
     packed = Packed([], [])
-    if not isinstance(granted.places, range):
+    if not isinstance(granted.record_ids, range):
         await _pack_anew(records, granted, session, replacements or {}, max_bytes, packed)
         return packed
     run: list[Found] = []
@@ -82,14 +82,14 @@ async def pack(
             packed.delivered.append(_as_in_log(_part(granted, begun, index), run))
             run.clear()
 
-    for places, found in await records.find(granted.places, max_bytes):
+    for record_ids, found in await records.find(granted.record_ids, max_bytes):
         batch = found.batch
         # What is kept since the scan was not read, and has no bound but this one.
         if batch is LATER or packed.leaves_out or taken_bytes >= max_bytes:
             hand_on()
-            receipts = range(granted.first_receipt + index, granted.first_receipt + index + len(places))
-            packed.unreadable.extend(map(Unreadable, receipts, places, repeat(LATER)))
-        elif isinstance(batch, StoredBatch) and _goes_whole(batch, len(places)):
+            receipts = range(granted.first_receipt + index, granted.first_receipt + index + len(record_ids))
+            packed.unreadable.extend(map(Unreadable, receipts, record_ids, repeat(LATER)))
+        elif isinstance(batch, StoredBatch) and _goes_whole(batch, len(record_ids)):
             if run_bytes + len(batch.raw) > MAX_BATCHES_BYTES:
                 hand_on()
             if not run:
@@ -99,11 +99,11 @@ async def pack(
             taken_bytes += len(batch.raw)
         else:
             hand_on()
-            part = _part(granted, index, index + len(places))
+            part = _part(granted, index, index + len(record_ids))
             before = len(packed.delivered)
             await _pack_anew(records, part, session, replacements or {}, max_bytes - taken_bytes, packed)
             taken_bytes += sum(len(each.batches) for each in packed.delivered[before:])
-        index += len(places)
+        index += len(record_ids)
     hand_on()
     return packed
 
@@ -111,7 +111,7 @@ async def pack(
 def _part(granted: Granted, start: int, end: int) -> Granted:
     return Granted(
         granted.first_receipt + start,
-        granted.places[start:end],
+        granted.record_ids[start:end],
         granted.attempts[start:end],
         granted.redelivered[start:end],
     )
@@ -131,7 +131,7 @@ def _goes_whole(batch: StoredBatch, count: int) -> bool:
 
 
 def _as_in_log(granted: Granted, run: Sequence[Found]) -> Delivered:
-    first = granted.places[0]
+    first = granted.record_ids[0]
     return Delivered(
         granted.first_receipt,
         len(granted),
@@ -151,9 +151,11 @@ async def _pack_anew(
     max_bytes: int,
     packed: Packed,
 ) -> None:
-    fetched = await records.fetch(granted.places, max_bytes)
+    fetched = await records.fetch(granted.record_ids, max_bytes)
     if replacements:
-        fetched = [replacements.get(place, record) for place, record in zip(granted.places, fetched, strict=True)]
+        fetched = [
+            replacements.get(record_id, record) for record_id, record in zip(granted.record_ids, fetched, strict=True)
+        ]
     for index, record in enumerate(fetched):
         if record is LATER or (session is not None and not isinstance(record, LogRecord)):
             fetched[index + 1 :] = [LATER] * (len(fetched) - index - 1)
@@ -189,7 +191,7 @@ def _encode(
         if not isinstance(record, LogRecord):
             close(index)
             builder = None
-            packed.unreadable.append(Unreadable(granted.first_receipt + index, granted.places[index], record))
+            packed.unreadable.append(Unreadable(granted.first_receipt + index, granted.record_ids[index], record))
             continue
         stamp, headers = record.timestamp_ms, list(record.headers)
         # The codec takes no record without a time into a batch whose first one has it, nor the other way round.

@@ -3,8 +3,8 @@
 Nothing is handed out before somebody can take it on: a worker that is busy, or whose stream is slow, does not wait.
 
 With priorities, a credit counts only when all is scanned that was readable when it was given: what is then ready and
-most urgent is so in the log, too. Each credit has its own mark (`Scanner.mark`), so that who gives one after the other
-is served all the same.
+most urgent is so in the log, too. Each credit has its own barrier (`Scanner.barrier`), so that who gives one after the
+other is served all the same.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.messages import Granted
 from logbroker.queues.model.record_id import Moment
-from logbroker.queues.model.worker_messages import HANDOUT_BYTES
-from logbroker.queues.scan.barriers import NO_MARK
+from logbroker.queues.model.worker_messages import DISPATCH_BYTES
+from logbroker.queues.scan.barriers import NO_BARRIER
 from logbroker.queues.scan.scanner import Scanner
 from logbroker.record.bands import Band
 
-HANDOUT_RECORDS: Final = 8192
+DISPATCH_RECORDS: Final = 8192
 _WEIGHT: Final = 0.2
-"""Of the newest handout, in the mean size of records."""
+"""The weight of the newest dispatch in the mean size of records."""
 
 
 class Turn(msgspec.Struct):
@@ -40,7 +40,7 @@ class Turn(msgspec.Struct):
 
 
 class PullRequest:
-    """Who waits."""
+    """A worker's wait for records: its credit, and whether it waits now."""
 
     def __init__(self, worker_id: str, band: Band | None = None) -> None:
         """`band`: only records of its priorities; None: all."""
@@ -49,9 +49,9 @@ class PullRequest:
         self.credit = 0
         """What may be handed out outside of sessions; each record handed out uses one up."""
         self.early: deque[tuple[int, int]] = deque()
-        """Of the credit, what does not count yet: marks of the scan and numbers of records. Few: a mark that is taken
-        anew is soon reached, or the one before."""
-        self.max_bytes: Callable[[], int] = lambda: HANDOUT_BYTES
+        """Of the credit, what does not count yet: barriers of the scan and numbers of records. Few: a barrier that is
+        taken anew is soon reached, or the one before."""
+        self.max_bytes: Callable[[], int] = lambda: DISPATCH_BYTES
         """How much may be handed out at a time, about; set by who writes it."""
         self.credit_bytes: int | None = None
         """What may be sent outside of sessions; None: not bounded. Below 0 by what the last message had too much."""
@@ -64,13 +64,13 @@ class PullRequest:
     def waits(self) -> bool:
         return self.turn is not None and not self.turn.done()
 
-    def add_credit(self, records: int, mark: int) -> None:
+    def add_credit(self, records: int, barrier: int) -> None:
         self.credit += records
-        if mark == NO_MARK:
+        if barrier == NO_BARRIER:
             return
-        if self.early and self.early[-1][0] == mark:
+        if self.early and self.early[-1][0] == barrier:
             records += self.early.pop()[1]
-        self.early.append((mark, records))
+        self.early.append((barrier, records))
 
     def may_send(self, session_token: int = 0) -> bool:
         """Whether the credit in bytes allows another message, outside of sessions or of one."""
@@ -99,43 +99,43 @@ class PullLine:
         self._scanner = scanner
         self._moment = moment
         self._loop = asyncio.get_running_loop()
-        self._seats: deque[PullRequest] = deque()
+        self._pulls: deque[PullRequest] = deque()
         self._by_worker: dict[str, PullRequest] = {}
         """Those that wait for records of sessions."""
         self._record_bytes = 1024.0
         self._error: LogbrokerError | None = None
         self.delivered = 0
-        """Records handed out in this life."""
+        """Records handed out in this group epoch."""
 
     @property
     def is_waited_in(self) -> bool:
         """Whether anybody waits for records, of the line or of sessions."""
-        return bool(self._seats or self._by_worker)
+        return bool(self._pulls or self._by_worker)
 
-    def join(self, seat: PullRequest, *, sessions: bool) -> asyncio.Future[Turn]:
+    def join(self, pull: PullRequest, *, sessions: bool) -> asyncio.Future[Turn]:
         """Wait for records at the end of the line, with `sessions` also for those of the worker's sessions. It is
         time to serve then. Raises what the line was closed with."""
         if self._error is not None:
             raise self._error.anew()
-        seat.turn = self._loop.create_future()
-        if seat.credit:
-            self._seats.append(seat)
+        pull.turn = self._loop.create_future()
+        if pull.credit:
+            self._pulls.append(pull)
         if sessions:
-            self._by_worker[seat.worker_id] = seat
-        return seat.turn
+            self._by_worker[pull.worker_id] = pull
+        return pull.turn
 
-    def credited(self, seat: PullRequest, records: int) -> None:
+    def credited(self, pull: PullRequest, records: int) -> None:
         """Somebody may be handed more."""
-        if not seat.credit and seat.waits:
-            self._seats.append(seat)
-        seat.add_credit(records, self._scanner.mark() if self._queue.settings.has_priorities else NO_MARK)
+        if not pull.credit and pull.waits:
+            self._pulls.append(pull)
+        pull.add_credit(records, self._scanner.barrier() if self._queue.settings.has_priorities else NO_BARRIER)
 
-    def leave(self, seat: PullRequest, error: LogbrokerError | None = None) -> Turn | None:
+    def leave(self, pull: PullRequest, error: LogbrokerError | None = None) -> Turn | None:
         """Wait no more; return what was handed out already, but not noticed yet. Who waits may be told of an error."""
-        turn, seat.turn = seat.turn, None
+        turn, pull.turn = pull.turn, None
         if turn is None:
             return None
-        self._remove(seat)
+        self._remove(pull)
         if turn.done() and not turn.cancelled():
             return turn.result()
         if error is None:
@@ -145,59 +145,59 @@ class PullLine:
             turn.exception()  # Who waited may be gone.
         return None
 
-    def _remove(self, seat: PullRequest) -> None:
-        if self._by_worker.get(seat.worker_id) is seat:
-            del self._by_worker[seat.worker_id]
+    def _remove(self, pull: PullRequest) -> None:
+        if self._by_worker.get(pull.worker_id) is pull:
+            del self._by_worker[pull.worker_id]
         with suppress(ValueError):
-            self._seats.remove(seat)
+            self._pulls.remove(pull)
 
     def close(self, error: LogbrokerError) -> None:
         """Send everybody home, also who comes later."""
         self._error = error
-        for seat in {*self._seats, *self._by_worker.values()}:
-            self.leave(seat, error)
+        for pull in {*self._pulls, *self._by_worker.values()}:
+            self.leave(pull, error)
 
     def serve_sessions(self) -> None:
         """Hand out what sessions have for those who wait."""
         for session in self._queue.sessions.ready():
-            seat = self._by_worker.get(session.worker.id)
-            if seat is not None and seat.waits and seat.may_send(session.token):
+            pull = self._by_worker.get(session.worker.id)
+            if pull is not None and pull.waits and pull.may_send(session.token):
                 granted = self._queue.sessions.take(session, self._moment())
                 if granted:
-                    self._remove(seat)
-                    self._hand_out(seat, Turn(granted, session))
+                    self._remove(pull)
+                    self._hand_out(pull, Turn(granted, session))
 
     def serve(self) -> None:
         """Hand out what is ready."""
-        queue, seats, may_serve = self._queue, self._seats, self._scanner.may_serve
-        if queue.settings.has_priorities and not may_serve(NO_MARK):
+        queue, pulls, may_serve = self._queue, self._pulls, self._scanner.may_serve
+        if queue.settings.has_priorities and not may_serve(NO_BARRIER):
             return
-        for _ in range(len(seats)):
+        for _ in range(len(pulls)):
             if not queue.ready_records():
                 return
-            seat = seats.popleft()
-            if not seat.waits:
+            pull = pulls.popleft()
+            if not pull.waits:
                 continue  # The task that waited was cancelled, and is about to leave.
-            if not seat.may_send():
-                seats.append(seat)
+            if not pull.may_send():
+                pulls.append(pull)
                 continue
-            max_bytes = seat.max_bytes() if seat.credit_bytes is None else min(seat.max_bytes(), seat.credit_bytes)
-            ready = queue.ready_records(seat.band)
-            credit = seat.usable_credit(may_serve) if seat.early else seat.credit
-            share = -(-ready // (len(seats) + 1))
-            most = min(credit, share, HANDOUT_RECORDS, max(1, int(max_bytes / self._record_bytes)))
-            granted = queue.take(seat.worker_id, most, self._moment(), seat.band)
+            max_bytes = pull.max_bytes() if pull.credit_bytes is None else min(pull.max_bytes(), pull.credit_bytes)
+            ready = queue.ready_records(pull.band)
+            credit = pull.usable_credit(may_serve) if pull.early else pull.credit
+            share = -(-ready // (len(pulls) + 1))
+            most = min(credit, share, DISPATCH_RECORDS, max(1, int(max_bytes / self._record_bytes)))
+            granted = queue.take(pull.worker_id, most, self._moment(), pull.band)
             if granted:
-                seat.credit -= sum(map(len, granted))
-                self._by_worker.pop(seat.worker_id, None)
-                self._hand_out(seat, Turn(granted))
+                pull.credit -= sum(map(len, granted))
+                self._by_worker.pop(pull.worker_id, None)
+                self._hand_out(pull, Turn(granted))
             else:
-                seats.append(seat)  # It holds as many as it may, its credit does not count yet, or its band has none.
+                pulls.append(pull)  # It holds as many as it may, its credit does not count yet, or its band has none.
 
-    def _hand_out(self, seat: PullRequest, turn: Turn) -> None:
-        assert seat.turn is not None
+    def _hand_out(self, pull: PullRequest, turn: Turn) -> None:
+        assert pull.turn is not None
         self.delivered += sum(map(len, turn.granted))
-        seat.turn.set_result(turn)
+        pull.turn.set_result(turn)
 
     def observe(self, records: int, size_bytes: int) -> None:
         """Records were handed out that had so many bytes."""

@@ -11,16 +11,16 @@ from logbroker.queues.context import GroupContext
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.lane import lane_key
 from logbroker.queues.model.worker_messages import OpenedSession
-from logbroker.queues.scan.barriers import NO_MARK
+from logbroker.queues.scan.barriers import NO_BARRIER
 from logbroker.queues.scan.scanner import Scanner
 
 
 class Opening:
     """Somebody who waits for a session."""
 
-    def __init__(self, worker_id: str, key: bytes | None, prefetch: int, mark: int) -> None:
-        """`mark`: of the scan, before which none is opened."""
-        self.mark = mark
+    def __init__(self, worker_id: str, key: bytes | None, prefetch: int, barrier: int) -> None:
+        """`barrier`: of the scan, before which none is opened."""
+        self.barrier = barrier
         self.worker_id = worker_id
         self.key = key
         self.prefetch = prefetch
@@ -46,14 +46,14 @@ class SessionWaiters:
         """See `WorkerLink.open_session`."""
         if self._scanner.is_resting:
             await self._scanner.catch_up()
-        mark = NO_MARK
+        barrier = NO_BARRIER
         if key is None and self._queue.settings.has_priorities:
             # The next free one is the most urgent one.
-            mark = self._scanner.mark()
-            wait_seconds = await self._scanner.reached(mark, wait_seconds)
+            barrier = self._scanner.barrier()
+            wait_seconds = await self._scanner.reached(barrier, wait_seconds)
             if self._error is not None:
                 raise self._error.anew()
-        opening = Opening(worker_id, None if key is None else lane_key(key), prefetch, mark)
+        opening = Opening(worker_id, None if key is None else lane_key(key), prefetch, barrier)
         self.waiting.append(opening)
         self._context.serve()
         try:
@@ -122,7 +122,7 @@ class SessionWaiters:
             return opening.why_not is NO_FREE_SESSION or not self._queue.sessions.is_taken(opening.key)
         if not self._queue.settings.has_priorities:
             return True
-        return self._scanner.may_serve(opening.mark)
+        return self._scanner.may_serve(opening.barrier)
 
     def _try(self, opening: Opening) -> bool:
         try:

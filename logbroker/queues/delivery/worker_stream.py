@@ -14,7 +14,7 @@ from logbroker.queues.delivery.pull_line import PullRequest
 from logbroker.queues.delivery.session_waiters import SessionWaiters
 from logbroker.queues.model.messages import Delivered, Granted, Refusal, Settlement
 from logbroker.queues.model.worker_messages import (
-    HANDOUT_BYTES,
+    DISPATCH_BYTES,
     MAX_CREDIT_BYTES,
     Hello,
     ListedSession,
@@ -70,49 +70,49 @@ class WorkerLink:
         """Those that the worker listed as held and still has."""
         self.on_session_lost: Callable[[bytes, int, LogbrokerError], None] = lambda key, token, why: None
         """Called with key and token of a session that ended without the worker's wish, and why; set by the stream."""
-        self.seat = PullRequest(hello.worker_id, band)
-        self.seat.credit_bytes = hello.credit_bytes
+        self.pull = PullRequest(hello.worker_id, band)
+        self.pull.credit_bytes = hello.credit_bytes
         for session in hello.sessions:
             self.credit_session(session.token, session.credit_bytes)
         self._unsent: deque[Delivered] = deque()
         self._error: LogbrokerError | None = None
         self._over = asyncio.Event()
 
-    def bound_handouts(self, allowance: Callable[[int], int]) -> None:
+    def bound_dispatches(self, allowance: Callable[[int], int]) -> None:
         """Let what is handed out at once take no more bytes than `allowance` says of so many, at that moment."""
-        self.seat.max_bytes = partial(allowance, HANDOUT_BYTES)
+        self.pull.max_bytes = partial(allowance, DISPATCH_BYTES)
 
     # --- what the worker does ----------------------------------------------------------------------------------------
 
     def add_credit(self, records: int) -> None:
         """Let so many more records be handed out. Raises InvalidRequestError."""
         check_credit(records)
-        check_credit(self.seat.credit + records)
+        check_credit(self.pull.credit + records)
         self._group.credited(self, records)
 
     def add_credit_bytes(self, size_bytes: int, session_token: int = 0) -> None:
         """Let so much more be sent, outside of sessions or of one; that of a session that is over is passed over.
         Raises InvalidRequestError."""
         check_credit_bytes(size_bytes)
-        seat = self.seat
+        pull = self.pull
         if session_token:
-            if session_token in seat.session_credit_bytes:
-                left = seat.session_credit_bytes[session_token] + size_bytes
-                seat.session_credit_bytes[session_token] = min(left, MAX_CREDIT_BYTES)
-        elif seat.credit_bytes is None:
+            if session_token in pull.session_credit_bytes:
+                left = pull.session_credit_bytes[session_token] + size_bytes
+                pull.session_credit_bytes[session_token] = min(left, MAX_CREDIT_BYTES)
+        elif pull.credit_bytes is None:
             raise InvalidRequestError("the stream has no credit in bytes to add to: give the first in the Hello")
         else:
-            seat.credit_bytes = min(seat.credit_bytes + size_bytes, MAX_CREDIT_BYTES)
+            pull.credit_bytes = min(pull.credit_bytes + size_bytes, MAX_CREDIT_BYTES)
         self._group.credited_bytes()
 
     def credit_session(self, token: int, credit_bytes: int | None) -> None:
         """Let so much of a session be sent; None: not bounded."""
         if credit_bytes is not None:
-            self.seat.session_credit_bytes[token] = credit_bytes
+            self.pull.session_credit_bytes[token] = credit_bytes
 
     def forget_session(self, token: int) -> None:
         """A session is over: its credit in bytes is."""
-        self.seat.session_credit_bytes.pop(token, None)
+        self.pull.session_credit_bytes.pop(token, None)
 
     def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
         """Settle at once; the future has what was refused as soon as all else is synced."""
@@ -159,7 +159,7 @@ class WorkerLink:
         while not self._unsent:
             if not self.connected:
                 raise (self._error or LogbrokerError("the worker's stream is over")).anew()
-            self._unsent += await self._group.dispatcher.next(self.seat, sessions=True)
+            self._unsent += await self._group.dispatcher.next(self.pull, sessions=True)
         return self._unsent.popleft()
 
     def is_void(self, delivered: Delivered) -> bool:
@@ -172,7 +172,7 @@ class WorkerLink:
 
     def sending(self, delivered: Delivered) -> None:
         """This is about to be written: it takes of the credit in bytes."""
-        self.seat.sent(len(delivered.batches), 0 if delivered.session is None else delivered.session[0])
+        self.pull.sent(len(delivered.batches), 0 if delivered.session is None else delivered.session[0])
 
     def put_back(self, delivered: Delivered) -> None:
         """The stream broke before this was written: it is given back, uncounted, when the link ends."""

@@ -43,11 +43,11 @@ class WorkerStreams:
 
         Raises OverloadedError or WorkerIdInUseError.
         """
-        link.resumed = self._take_place(link)
+        link.resumed = self._replace_previous(link)
         self.links[link.worker_id] = link
-        knows_nothing = link.resumed and hello.life not in (0, self._queue.life)
+        knows_nothing = link.resumed and hello.group_epoch not in (0, self._queue.group_epoch)
         if knows_nothing:
-            # It reclaimed on a stream that broke before it heard of it: of this life it knows no receipt.
+            # It reclaimed on a stream that broke before it heard of it: of this group epoch it knows no receipt.
             link.resumed = False
             self._close_unknown(link, hello.sessions)
             self._release_lost(link, ())
@@ -71,8 +71,8 @@ class WorkerStreams:
         link.is_in = True
         self._context.touched()
 
-    def _take_place(self, link: WorkerLink) -> bool:
-        """Put a link in the place of its worker's before; return whether the worker was in time for what it held. One
+    def _replace_previous(self, link: WorkerLink) -> bool:
+        """Replace the worker's previous stream; return whether the worker was in time for what it held. One
         that broke off before it had reclaimed that has to do it now."""
         before = self.links.get(link.worker_id)
         if before is None:
@@ -84,7 +84,8 @@ class WorkerStreams:
         if before.incarnation != link.incarnation:
             if before.connected:
                 raise WorkerIdInUseError(
-                    f"another life of worker {quoted(link.worker_id)} is connected: choose an id that nobody else has"
+                    f"another incarnation of worker {quoted(link.worker_id)} is connected: choose an id that"
+                    " nobody else has"
                 )
             self._queue.lifecycle.lost(link.worker_id, self._context.moment())
             return False
@@ -96,7 +97,9 @@ class WorkerStreams:
     def _release_lost(self, link: WorkerLink, held: Sequence[int]) -> None:
         """What was on its way when the stream broke never came there: it is free again."""
         known = frozenset(held)
-        lost = [receipt for receipt, place in self._queue.deliveries.held_by(link.worker_id) if place not in known]
+        lost = [
+            receipt for receipt, record_id in self._queue.deliveries.held_by(link.worker_id) if record_id not in known
+        ]
         self._dispatcher.release(link.worker_id, [(receipt, receipt) for receipt in lost])
         self._queue.deliveries.seen(link.worker_id)
 
@@ -109,15 +112,15 @@ class WorkerStreams:
 
     def _may_reclaim(self, hello: Hello) -> Steps[Sequence[int]]:
         """What was surely nobody else's since the worker had it: not what failed since (a lease that ended is a
-        failure), nor anything at all where the group has had another life in between."""
-        if hello.life not in (0, self._queue.life_before, self._queue.life):
+        failure), nor anything at all where the group has had another epoch in between."""
+        if hello.group_epoch not in (0, self._queue.previous_epoch, self._queue.group_epoch):
             return ()
         failures = self._queue.failures
         attempts: Iterable[int | None] = hello.attempts or repeat(None, len(hello.held))
         found: list[int] = []
-        for place, attempt in zip(hello.held, attempts, strict=True):
-            if attempt is None or attempt == failures.count(place) + 1:
-                found.append(place)
+        for record_id, attempt in zip(hello.held, attempts, strict=True):
+            if attempt is None or attempt == failures.count(record_id) + 1:
+                found.append(record_id)
             yield 1
         return found
 
@@ -142,9 +145,9 @@ class WorkerStreams:
         """Wait until what a worker held is met, or there is no more time."""
         last: dict[int, int] = {}
         pace = Pace()
-        for place in held:
-            partition = partition_of(place)
-            last[partition] = max(last.get(partition, 0), offset_of(place))
+        for record_id in held:
+            partition = partition_of(record_id)
+            last[partition] = max(last.get(partition, 0), offset_of(record_id))
             await pace.step()
         try:
             async with asyncio.timeout_at(until):
@@ -177,7 +180,7 @@ class WorkerStreams:
 
     def _end(self, link: WorkerLink, error: LogbrokerError | None) -> None:
         unsent = link.end(error)
-        self._dispatcher.leave(link.seat, unsent, error)
+        self._dispatcher.leave(link.pull, unsent, error)
 
     def tick(self, now: Moment) -> None:
         """Forget those who did not come back in time."""

@@ -16,7 +16,7 @@ from logbroker.queues.machine.fifo import FifoLine
 from logbroker.queues.machine.lane_index import LaneIndex
 from logbroker.queues.machine.stalled_lanes import StalledLanes
 from logbroker.queues.model.lane import READY, Lane
-from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT, Moment, place_of
+from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT, Moment, record_id_of
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from logbroker.queues.priority.levels import counts_of, heads_of, of_level
 from logbroker.queues.priority.ranking import Ranking
@@ -32,10 +32,10 @@ _BLOTS: Final = bytes.maketrans(b"\1\0", b"\0\xff")
 class Admission:
     """Admits the records of all partitions into the index; goes forward only."""
 
-    def __init__(self, done: DoneRecords, lanes: LaneIndex, held: StalledLanes, redelivery: Redelivery) -> None:
+    def __init__(self, done: DoneRecords, lanes: LaneIndex, stalled: StalledLanes, redelivery: Redelivery) -> None:
         self._done = done
         self._lanes = lanes
-        self._held = held
+        self._stalled = stalled
         self._redelivery = redelivery
         self.generation = 0
         """Of the topic, whose records come in; 0: the index is empty, nothing is begun."""
@@ -63,7 +63,7 @@ class Admission:
         """Nothing is admitted any more: scan from the floors."""
         self.generation = 0
         self.is_broken = False
-        self._noted = array("q", sorted(self._held.attention))
+        self._noted = array("q", sorted(self._stalled.attention))
         for partition in self._done.partitions():
             # Of what a scan before had not reached yet, some may be done all the same, since a start before that.
             reached = self._positions.get(partition, 0)
@@ -74,12 +74,12 @@ class Admission:
         """The offset to scan a partition from; jumps over whole pages that are done."""
         position = self._positions[partition]
         if position < self._scanned_to.get(partition, 0):
-            position = self._done.skip_full(place_of(partition, position)) & OFFSET_MASK
+            position = self._done.skip_full(record_id_of(partition, position)) & OFFSET_MASK
             self._positions[partition] = position
         return position
 
-    def has_admitted(self, place: int) -> bool:
-        return place & OFFSET_MASK < self._positions[place >> PARTITION_SHIFT]
+    def has_admitted(self, record_id: int) -> bool:
+        return record_id & OFFSET_MASK < self._positions[record_id >> PARTITION_SHIFT]
 
     def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
         """See `Queue.begin_generation`."""
@@ -110,12 +110,12 @@ class Admission:
         start = self._positions[partition]
         self._check_follows(next_offset, generation, start)
         self._positions[partition] = next_offset
-        base = place_of(partition, 0)
-        held, done = self._held, self._done
+        base = record_id_of(partition, 0)
+        stalled, done = self._stalled, self._done
         for offset, due_ms in not_before:
             if due_ms > now.wall_ms and offset >= start and base | offset not in done:
-                held.not_before[base | offset] = due_ms
-                held.attention.add(base | offset)
+                stalled.not_before[base | offset] = due_ms
+                stalled.attention.add(base | offset)
         pieces: Iterable[tuple[int, int]] = ((start, next_offset),)
         if start < self._scanned_to.get(partition, 0) and done.any_in(base | start, base | next_offset):
             pieces = [(low - base, high - base) for low, high in done.undone(base | start, base | next_offset)]
@@ -145,7 +145,7 @@ class Admission:
         self._check_follows(end, generation, start)
         if block.first_offset > start:
             raise ValueError(f"a block from offset {block.first_offset} on leaves out what follows offset {start}")
-        base = place_of(partition, 0)
+        base = record_id_of(partition, 0)
         noted = bisect_left(self._noted, base | end) > bisect_left(self._noted, base | start)
         has_gaps = sum(block.counts) < end - block.first_offset
         if noted or has_gaps or block.due_ms > now.wall_ms:
@@ -216,12 +216,12 @@ class Admission:
         priorities: bytes,
         times: Sequence[int],
     ) -> None:
-        attention = self._held.attention
+        attention = self._stalled.attention
         self._lanes.has_keyless = self._lanes.has_keyless or settings.ordering is Ordering.NONE
         special = bool(attention) and not attention.isdisjoint([base | offset for offset in offsets])
 
         def enter(lane: Lane) -> None:
-            self._held.enter(lane, now)
+            self._stalled.enter(lane, now)
 
         if (ranking := self._lanes.ranking) is not None:
             if special or settings.ordering is not Ordering.NONE:

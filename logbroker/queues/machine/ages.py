@@ -19,36 +19,36 @@ MAX_SAMPLES: Final = 4096
 
 
 class _Samples(msgspec.Struct):
-    places: array[int]
+    record_ids: array[int]
     times: array[int]
     """In ms; they rise by and large."""
     apart_ms: int = 1000
 
 
 class Ages:
-    """Timestamps of what is admitted, by place."""
+    """Timestamps of what is admitted, by record id."""
 
     def __init__(self) -> None:
         self._samples: dict[int, _Samples] = {}
         """By partition."""
 
-    def admit(self, place: int, timestamp_ms: int) -> None:
+    def admit(self, record_id: int, timestamp_ms: int) -> None:
         """A batch of this time begins here."""
-        samples = self._samples.get(place >> PARTITION_SHIFT)
+        samples = self._samples.get(record_id >> PARTITION_SHIFT)
         if samples is None:
-            samples = self._samples[place >> PARTITION_SHIFT] = _Samples(array("q"), array("q"))
+            samples = self._samples[record_id >> PARTITION_SHIFT] = _Samples(array("q"), array("q"))
         elif abs(timestamp_ms - samples.times[-1]) < samples.apart_ms:
             return
-        samples.places.append(place)
+        samples.record_ids.append(record_id)
         samples.times.append(timestamp_ms)
-        if len(samples.places) > MAX_SAMPLES:
-            del samples.places[1::2], samples.times[1::2]
+        if len(samples.record_ids) > MAX_SAMPLES:
+            del samples.record_ids[1::2], samples.times[1::2]
             samples.apart_ms *= 2
 
-    def timestamp_ms(self, place: int) -> int | None:
+    def timestamp_ms(self, record_id: int) -> int | None:
         """About when this record was produced; None: not known."""
-        samples = self._samples.get(place >> PARTITION_SHIFT)
-        index = -1 if samples is None else bisect_right(samples.places, place) - 1
+        samples = self._samples.get(record_id >> PARTITION_SHIFT)
+        index = -1 if samples is None else bisect_right(samples.record_ids, record_id) - 1
         return samples.times[index] if samples is not None and index >= 0 else None
 
     def clear(self) -> None:

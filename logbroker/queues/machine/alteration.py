@@ -14,7 +14,7 @@ from logbroker.queues.machine.parts import MachineParts
 from logbroker.queues.machine.reindex import Index
 from logbroker.queues.machine.sessions import Sessions
 from logbroker.queues.model.settings import Ordering, PriorityRank, QueueGroupSettings
-from logbroker.queues.priority.policy import chooser_of
+from logbroker.queues.priority.policy import policy_of
 from logbroker.queues.state.change_set import ChangeSet
 from logbroker.queues.state.rows import SETTINGS_ROW, upsert
 from logbroker.record.bands import DEFAULT_BANDS, Band
@@ -63,7 +63,7 @@ class Alteration:
         """See `Queue.alter`."""
         settings.check()
         same_ordering = _ordering(settings) == _ordering(self.settings)
-        if not same_ordering and next(self._parts.held.parked_lanes(), None) is not None:
+        if not same_ordering and next(self._parts.stalled.parked_lanes(), None) is not None:
             raise InvalidRequestError(
                 "lanes are parked by the ordering that the group has: resume or drop them before you change it"
             )
@@ -94,13 +94,13 @@ class Alteration:
         self._sessions.paused = True
 
     def _set(self, settings: QueueGroupSettings) -> None:
-        self.settings = self._parts.held.settings = settings
+        self.settings = self._parts.stalled.settings = settings
         self._changes.events.append(upsert(SETTINGS_ROW, settings))
 
     def _rank_lanes(self) -> None:
         settings = self.settings
-        chooser = chooser_of(settings, self._bands) if settings.has_priorities else None
-        self._parts.lanes.rank_by(chooser, by_head=settings.priority_rank is PriorityRank.HEAD)
+        policy = policy_of(settings, self._bands) if settings.has_priorities else None
+        self._parts.lanes.rank_by(policy, by_head=settings.priority_rank is PriorityRank.HEAD)
 
 
 def _ordering(settings: QueueGroupSettings) -> tuple[Ordering, str]:

@@ -32,9 +32,9 @@ class DelayQueue:
     def due(self, lane: Lane) -> float:
         return self._lanes[lane.head][0]
 
-    def get(self, place: int) -> Lane | None:
+    def get(self, record_id: int) -> Lane | None:
         """The waiting lane whose head this is."""
-        entry = self._lanes.get(place)
+        entry = self._lanes.get(record_id)
         return None if entry is None else entry[1]
 
     def lanes(self) -> list[Lane]:

@@ -101,10 +101,10 @@ class FifoLine:
                 (found if entry.head in heads else self._entries).append(entry)
             elif type(entry) is Run:
                 begun = entry.start
-                for place in wanted[bisect_left(wanted, entry.start) : bisect_left(wanted, entry.end)]:
-                    self._add_run(begun, place, entry.redelivered)
-                    found.append(Lane(None, place, IN_FLIGHT))
-                    begun = place + 1
+                for record_id in wanted[bisect_left(wanted, entry.start) : bisect_left(wanted, entry.end)]:
+                    self._add_run(begun, record_id, entry.redelivered)
+                    found.append(Lane(None, record_id, IN_FLIGHT))
+                    begun = record_id + 1
                 self._add_run(begun, entry.end, entry.redelivered)
         for lane in found:
             lane.state = IN_FLIGHT

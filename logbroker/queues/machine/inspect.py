@@ -22,14 +22,14 @@ from logbroker.queues.model.lane import (
     DEAD_LETTERING,
     IN_FLIGHT,
     IN_SESSION,
-    NO_PLACE,
+    NO_RECORD,
     PARKED,
     STATE_NAMES,
     WAITING,
     Lane,
     RankedLane,
 )
-from logbroker.queues.model.record_id import OFFSET_MASK, Moment, offset_of, partition_of, place_of
+from logbroker.queues.model.record_id import OFFSET_MASK, Moment, offset_of, partition_of, record_id_of
 from logbroker.queues.model.settings import PriorityRank
 from logbroker.queues.state.dead_letter_intents import WHOLE_TOPIC
 from logbroker.queues.state.failures import Failure
@@ -68,7 +68,7 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes | None
     state: str
     head: int
-    """The place of its first record that is not done, wherever that is; -1 where none is admitted yet."""
+    """The id of its first record that is not done, wherever that is; -1 where none is admitted yet."""
     waiting: int
     """Records, the head and what a session has in flight included."""
     attempt: int
@@ -82,7 +82,7 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None
     """Of the record by which the lane stands."""
     cause: int
-    """The place of that record: the head, but where a rewind put others before the one that the lane was parked for."""
+    """The id of that record: the head, but where a rewind put others before the one that the lane was parked for."""
     level: int | None
     """The priority as which it counts; None: the group has no priorities, or nothing of the lane is admitted."""
     refusal: str
@@ -109,9 +109,9 @@ class Alarm(msgspec.Struct, frozen=True):
     kind: AlarmKind
     key: bytes | None
     """Of the lane; None: it has none, or the alarm is of no lane."""
-    place: int
+    record_id: int
     """The head of a lane without a key, offset 0 of a partition whose oldest record it is about, or -1. Kind, key and
-    place tell one cause from another."""
+    record id tell one cause from another."""
     message: str
 
 
@@ -128,16 +128,16 @@ class Inspector:
         """The lane of an ordering key; one of no records where only a session has it. Raises UnknownLaneError."""
         lane = self._queue.lanes.get(key)
         if lane is None and self._queue.sessions.get(key) is not None:
-            return Lane(key, NO_PLACE, IN_SESSION)
+            return Lane(key, NO_RECORD, IN_SESSION)
         if lane is None:
             raise UnknownLaneError(
                 f"nothing of key {quoted_key(key)} waits in the queue group, as far as it is scanned"
             )
         return lane
 
-    def lane_of_record(self, place: int) -> Lane:
+    def lane_of_record(self, record_id: int) -> Lane:
         """The held lane whose head a record is: the way to records without an ordering key. Raises UnknownLaneError."""
-        lane = self._queue.held.find(place)
+        lane = self._queue.stalled.find(record_id)
         if lane is None:
             raise UnknownLaneError("the record is not the head of a held lane: list the lanes that are held")
         return lane
@@ -168,7 +168,7 @@ class Inspector:
             ready=queue.lanes.ready_records,
             in_flight=queue.deliveries.in_flight,
             lanes=queue.lanes.count + len(queue.lanes.only_in_sessions()),
-            held_lanes=queue.held.count,
+            held_lanes=queue.stalled.count,
             blocked_lanes=blocked_lanes,
             parked_lanes=parked_lanes,
             parked=parked,
@@ -182,7 +182,7 @@ class Inspector:
         sessions = self._queue.lanes.sessions
         session = sessions.get(lane.key) if sessions and lane.key is not None else None
         first = None if session is None else session.first
-        return self._queue.held.first_of(lane) if first is None else first.head
+        return self._queue.stalled.first_of(lane) if first is None else first.head
 
     def size(self, lane: Lane) -> int:
         """How many records a lane has, what a session has in flight included."""
@@ -207,16 +207,16 @@ class Inspector:
         lanes, keys = list(queue.lanes), queue.lanes.only_in_sessions()
         yield (len(lanes) + len(keys)) // LANES_PER_STEP
         for key in keys:
-            lanes.append(Lane(key, NO_PLACE, IN_SESSION))
+            lanes.append(Lane(key, NO_RECORD, IN_SESSION))
             yield 1
-        apart = [*queue.held.set_aside.values(), *queue.held.waits.lanes(), *queue.dead_letters.lanes()]
+        apart = [*queue.stalled.set_aside.values(), *queue.stalled.delays.lanes(), *queue.dead_letters.lanes()]
         yield len(apart) // LANES_PER_STEP
         lanes += [lane for lane in apart if lane.key is None]
         return lanes
 
     def waiting_lanes(self) -> Steps[list[Lane]]:
         """All lanes that wait for a retry, for a time, or to go to the dead-letter topic."""
-        lanes = [*self._queue.held.waits.lanes(), *self._queue.dead_letters.lanes()]
+        lanes = [*self._queue.stalled.delays.lanes(), *self._queue.dead_letters.lanes()]
         yield len(lanes) // LANES_PER_STEP
         return lanes
 
@@ -226,7 +226,7 @@ class Inspector:
 
     def due(self, lane: Lane) -> float:
         """The monotonic moment at which a waiting lane goes on; those of no moment come first."""
-        return self._queue.held.waits.due(lane) if lane.state == WAITING else 0.0
+        return self._queue.stalled.delays.due(lane) if lane.state == WAITING else 0.0
 
     def hottest(self, count: int) -> list[Lane]:
         """The lanes with the most records, most first. Looks at every lane: for people, not for loops."""
@@ -239,9 +239,9 @@ class Inspector:
     def held_lanes(self) -> Steps[list[Lane]]:
         """All blocked and parked lanes, and those whose heads the dead-letter topic does not take; each once, though
         they may change between two steps."""
-        held, find = self._queue.held, self._queue.lanes.get
+        stalled, find = self._queue.stalled, self._queue.lanes.get
         letters = self._queue.dead_letters
-        aside, keys = list(held.set_aside.values()), list(held.parked)
+        aside, keys = list(stalled.set_aside.values()), list(stalled.parked)
         refused = letters.lanes() if letters.refusals or letters.troubles else []
         yield (len(aside) + len(keys) + len(refused)) // LANES_PER_STEP
         lanes: dict[bytes | int, Lane] = {}
@@ -265,13 +265,13 @@ class Inspector:
             letters = self._queue.dead_letters
             return letters.find(lane.head) is lane and bool(letters.refusal(lane.head))
         if lane.state == PARKED and lane.key is not None:
-            return lane.key in self._queue.held.parked and self._queue.lanes.get(lane.key) is lane
-        return self._queue.held.set_aside.get(lane.head) is lane
+            return lane.key in self._queue.stalled.parked and self._queue.lanes.get(lane.key) is lane
+        return self._queue.stalled.set_aside.get(lane.head) is lane
 
     def as_it_is(self, lane: Lane) -> Lane | None:
-        """The lane that has the place of one that was found some time ago; None: it is no more."""
+        """The lane that stands for one that was found some time ago; None: it is no more."""
         if lane.key is None:
-            return self._queue.held.find(lane.head)
+            return self._queue.stalled.find(lane.head)
         try:
             return self.lane(lane.key)
         except UnknownLaneError:
@@ -290,57 +290,60 @@ class Inspector:
             size, first = self.size(lane), self.first_of(lane)
             if size > max(CHUNK_RECORDS, settings.alarm_share * queue.open_records):
                 text = f"{size} of {queue.open_records} records that wait are of one key"
-                alarms.append(Alarm(AlarmKind.SHARE, lane.key, NO_PLACE, text))
-            if lane.head not in queue.held.set_aside and (seconds := self._too_old(first, now)):
+                alarms.append(Alarm(AlarmKind.SHARE, lane.key, NO_RECORD, text))
+            if lane.head not in queue.stalled.set_aside and (seconds := self._too_old(first, now)):
                 text = f"the oldest of {size} records of the lane has waited for {seconds} s"
-                alarms.append(Alarm(AlarmKind.AGE, lane.key, NO_PLACE, text))
+                alarms.append(Alarm(AlarmKind.AGE, lane.key, NO_RECORD, text))
             yield 3
         parked = 0
         lanes = yield from self.held_lanes()
         for lane in lanes:
             if lane.state == PARKED:
                 parked += len(lane)
-            failure = queue.held.failure_of(lane)
+            failure = queue.stalled.failure_of(lane)
             if failure is not None and now.wall_ms - failure.first_ms > settings.alarm_age_seconds * 1000:
                 seconds = (now.wall_ms - failure.first_ms) // 1000
                 text = f"the lane has been {STATE_NAMES[lane.state]}, or failing before that, for {seconds} s"
-                alarms.append(Alarm(AlarmKind.AGE, lane.key, lane.head if lane.key is None else NO_PLACE, text))
+                alarms.append(Alarm(AlarmKind.AGE, lane.key, lane.head if lane.key is None else NO_RECORD, text))
                 yield 2
             yield 1
         for partition in list(queue.done.partitions()):
             floor = queue.done.floor(partition)
-            if floor < queue.position(partition) and (seconds := self._too_old(place_of(partition, floor), now)):
+            if floor < queue.position(partition) and (seconds := self._too_old(record_id_of(partition, floor), now)):
                 text = f"the oldest record of partition {partition}, at offset {floor}, has waited for {seconds} s"
-                alarms.append(Alarm(AlarmKind.AGE, None, place_of(partition, 0), text))
+                alarms.append(Alarm(AlarmKind.AGE, None, record_id_of(partition, 0), text))
             yield 2
         if parked > settings.max_parked_records:
             text = f"{parked} records are parked, more than max_parked_records, {settings.max_parked_records}"
-            alarms.append(Alarm(AlarmKind.PARKED, None, NO_PLACE, text))
+            alarms.append(Alarm(AlarmKind.PARKED, None, NO_RECORD, text))
         alarms += self._letter_alarms()
         return alarms
 
     def _letter_alarms(self) -> Iterator[Alarm]:
         letters = self._queue.dead_letters
         for partition, why in letters.troubles.items():
-            place = NO_PLACE if partition == WHOLE_TOPIC else place_of(partition, 0)
-            yield Alarm(AlarmKind.LETTERS, None, place, why)
+            record_id = NO_RECORD if partition == WHOLE_TOPIC else record_id_of(partition, 0)
+            yield Alarm(AlarmKind.LETTERS, None, record_id, why)
         if WHOLE_TOPIC in letters.troubles:
             return  # What was said of single letters was said of the topic as it was.
-        for place, why in islice(letters.refusals.items(), MAX_LETTER_ALARMS):
-            lane = letters.find(place)
+        for record_id, why in islice(letters.refusals.items(), MAX_LETTER_ALARMS):
+            lane = letters.find(record_id)
             key = None if lane is None else lane.key
-            text = f"the record at offset {offset_of(place)} of partition {partition_of(place)} holds its lane: {why}"
-            yield Alarm(AlarmKind.LETTERS, key, place, text)
+            text = (
+                f"the record at offset {offset_of(record_id)} of partition {partition_of(record_id)} holds its lane:"
+                f" {why}"
+            )
+            yield Alarm(AlarmKind.LETTERS, key, record_id, text)
         if len(letters.refusals) > MAX_LETTER_ALARMS:
             text = f"{len(letters.refusals) - MAX_LETTER_ALARMS} more records are refused by the dead-letter topic"
             yield Alarm(AlarmKind.LETTERS, None, OFFSET_MASK, text)
 
-    def _too_old(self, place: int, now: Moment) -> int:
+    def _too_old(self, record_id: int, now: Moment) -> int:
         """For how many seconds a record has waited, if that is alarming; 0: it is not. About, as `Ages` tells it."""
         queue = self._queue
-        if queue.held.waits.get(place) is not None and not queue.failures.count(place):
+        if queue.stalled.delays.get(record_id) is not None and not queue.failures.count(record_id):
             return 0  # It has a not-before time: it is meant to wait.
-        timestamp_ms = queue.ages.timestamp_ms(place)
+        timestamp_ms = queue.ages.timestamp_ms(record_id)
         waited_ms = 0 if timestamp_ms is None else now.wall_ms - timestamp_ms
         return waited_ms // 1000 if waited_ms > queue.settings.alarm_age_seconds * 1000 else 0
 
@@ -350,7 +353,7 @@ class Inspector:
         """Let a held lane go on with its head, whose attempts begin anew. Raises LaneNotHeldError."""
         self._check_returns(lane)
         self._take_over(lane)
-        if lane.head == NO_PLACE:
+        if lane.head == NO_RECORD:
             self._queue.lanes.remove(lane)
         else:
             self._queue.redelivery.returned.add(lane.head)
@@ -360,20 +363,20 @@ class Inspector:
         """Let a held lane go on without its head, which counts as done. Raises LaneNotHeldError or UnknownLaneError."""
         self._check_scanned(lane)
         self._take_over(lane)
-        if lane.head == NO_PLACE:
+        if lane.head == NO_RECORD:
             self._queue.lanes.remove(lane)
         else:
             self._queue.outcomes.finish([lane], now)
 
     def replace_head(self, lane: Lane, record: LogRecord) -> None:
-        """Let a held lane go on with another record in its head's place, for this group; attempts begin anew.
+        """Let a held lane go on with another record instead of its head, for this group; attempts begin anew.
 
         Whoever hands records out takes it from `Queue.replacements`. Its key, offset and timestamp should be those of
         the head. Raises LaneNotHeldError, UnknownLaneError, RecordTooLargeError over 1 MiB, or OverloadedError.
         """
         self._queue.replacements.check(record)
         self._check_scanned(lane)
-        if lane.state in HELD and lane.head == NO_PLACE:
+        if lane.state in HELD and lane.head == NO_RECORD:
             raise UnknownLaneError("the lane is parked, and has no record: resume it")
         self._check_returns(lane)
         self._take_over(lane)
@@ -391,7 +394,7 @@ class Inspector:
     def _check_scanned(self, lane: Lane) -> None:
         """Raises UnknownLaneError for a parked lane whose records are yet to be scanned."""
         queue = self._queue
-        parked = queue.held.parked.get(lane.key) if lane.head == NO_PLACE and lane.key is not None else None
+        parked = queue.stalled.parked.get(lane.key) if lane.head == NO_RECORD and lane.key is not None else None
         if parked is not None and not (
             queue.done.is_open(partition_of(parked.head)) and queue.admission.has_admitted(parked.head)
         ):
@@ -413,9 +416,9 @@ class Inspector:
 
     def _take_over(self, lane: Lane) -> None:
         self._check_held(lane)
-        if (cause := self._queue.held.cause_of(lane)) != lane.head:
+        if (cause := self._queue.stalled.cause_of(lane)) != lane.head:
             self._queue.redelivery.returned.add(cause)  # Its failures, by which that was known, are forgotten.
-        self._queue.held.let_go(lane)
+        self._queue.stalled.let_go(lane)
 
     def _check_held(self, lane: Lane) -> None:
         if lane.state not in HELD:
@@ -473,9 +476,9 @@ class Explanation:
         if lane.state == IN_FLIGHT and (grant := self._holder(lane)) is not None:
             worker_id, due = grant.worker.id, grant.deadline
         elif lane.state == WAITING:
-            due = queue.held.waits.due(lane)
-        head = queue.held.first_of(lane) if first is None else first.head
-        cause = queue.held.cause_of(lane) if first is None else head
+            due = queue.stalled.delays.due(lane)
+        head = queue.stalled.first_of(lane) if first is None else first.head
+        cause = queue.stalled.cause_of(lane) if first is None else head
         failure = queue.failures.get(cause)
         return LaneFacts(
             key=lane.key,
@@ -499,8 +502,8 @@ class Explanation:
 
     def _level(self, lane: Lane, first: Lane | None) -> int | None:
         by_head = self._queue.settings.priority_rank is PriorityRank.HEAD
-        if isinstance(first, RankedLane) and (by_head or lane.head == NO_PLACE):
+        if isinstance(first, RankedLane) and (by_head or lane.head == NO_RECORD):
             return first.priority
-        if not isinstance(lane, RankedLane) or lane.head == NO_PLACE:
+        if not isinstance(lane, RankedLane) or lane.head == NO_RECORD:
             return None
         return lane.priority if by_head else lane.urgency

@@ -1,7 +1,7 @@
 """The index of what waits: lanes with their heads and successors, and the line of what is ready.
 
-With an ordering, all records of one ordering key form a lane: a head and, behind it, the places of its successors in
-the order of their admission. Records without an ordering key are lanes of their own that no key finds. Without any
+With an ordering, all records of one ordering key form a lane: a head and, behind it, the record ids of its successors
+in the order of their admission. Records without an ordering key are lanes of their own that no key finds. Without any
 ordering the line has *runs* of consecutive offsets instead, and a lane only for a record that comes back alone; with
 priorities it has `cursors` of all records without an ordering key.
 
@@ -29,14 +29,14 @@ from logbroker.queues.model.lane import (
     CHUNK_RECORDS,
     IN_FLIGHT,
     IN_SESSION,
-    NO_PLACE,
+    NO_RECORD,
     PARKED,
     READY,
     Lane,
     RankedLane,
     Run,
 )
-from logbroker.queues.priority.policy import ALL_LEVELS, Chooser
+from logbroker.queues.priority.policy import ALL_LEVELS, SchedulingPolicy
 from logbroker.queues.priority.ranking import Ranking
 from logbroker.queues.priority.ready_queue import PriorityLine
 from logbroker.queues.state.change_set import ChangeSet
@@ -68,17 +68,17 @@ class LaneIndex:
         self.on_parked_head: Callable[[Lane], None] = _ignore
         """Called when a parked lane without records gets its first one."""
 
-    def rank_by(self, chooser: Chooser | None, *, by_head: bool) -> None:
-        """Set in which order lanes are handed out; None: first come, first served. Only another chooser may be set
+    def rank_by(self, policy: SchedulingPolicy | None, *, by_head: bool) -> None:
+        """Set in which order lanes are handed out; None: first come, first served. Only another policy may be set
         while there are lanes."""
-        if chooser is None:
+        if policy is None:
             if self.ranking is not None:
                 self.line, self.ranking = FifoLine(), None
         elif self.ranking is None:
-            self.line = PriorityLine(chooser, by_head=by_head)
+            self.line = PriorityLine(policy, by_head=by_head)
             self.ranking = Ranking(self.line)
         else:
-            self.ranking.line.chooser, self.ranking.line.by_head = chooser, by_head
+            self.ranking.line.policy, self.ranking.line.by_head = policy, by_head
 
     # --- what is asked -----------------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class LaneIndex:
     def admit(
         self, base: int, offsets: Iterable[int], keys: Iterable[bytes | None], enter: Callable[[Lane], None] | None
     ) -> None:
-        """Put records behind those of their keys; `base` is the place of offset 0 of their partition.
+        """Put records behind those of their keys; `base` is the record id of offset 0 of their partition.
 
         A new lane is ready, unless `enter` is given, which puts it where it belongs.
         """
@@ -131,7 +131,7 @@ class LaneIndex:
                     tail.append(base | offset)
                     if len(tail) >= CHUNK_RECORDS:
                         roll(lane, tail)
-                elif lane.head != NO_PLACE:
+                elif lane.head != NO_RECORD:
                     lane.tail = array("q", (base | offset,))
                 else:
                     lane.head = base | offset
@@ -152,22 +152,22 @@ class LaneIndex:
         by_key = self._by_key
         without_key = bytearray(len(offsets))
         for index, (key, offset) in enumerate(zip(keys, offsets, strict=True)):
-            place = base | offset
+            record_id = base | offset
             lane = by_key.get(key) if key is not None else None
             if lane is not None:
-                if lane.head != NO_PLACE:
-                    ranking.join(lane, place, priorities[index], times[index])
-                    self.successors.append(lane, place)
+                if lane.head != NO_RECORD:
+                    ranking.join(lane, record_id, priorities[index], times[index])
+                    self.successors.append(lane, record_id)
                 else:
-                    ranking.begin(lane, place, priorities[index], times[index])
+                    ranking.begin(lane, record_id, priorities[index], times[index])
                     self.on_parked_head(lane)
-            elif key is None and place not in attention:
+            elif key is None and record_id not in attention:
                 without_key[index] = 1
             else:
-                lane = ranking.new_lane(key, place, priorities[index], times[index])
+                lane = ranking.new_lane(key, record_id, priorities[index], times[index])
                 if key is not None:
                     by_key[key] = lane
-                (enter if place in attention else self.make_ready)(lane)
+                (enter if record_id in attention else self.make_ready)(lane)
         self.has_keyless = self.has_keyless or None in keys
         if any(without_key):
             ranking.admit(
@@ -180,7 +180,7 @@ class LaneIndex:
     def add_parked(self, key: bytes) -> Lane:
         """Make a parked lane of which no record is admitted yet."""
         make = Lane if self.ranking is None else RankedLane
-        lane = self._by_key[key] = make(key, NO_PLACE, PARKED)
+        lane = self._by_key[key] = make(key, NO_RECORD, PARKED)
         return lane
 
     # --- the line ----------------------------------------------------------------------------------------------------
@@ -194,9 +194,9 @@ class LaneIndex:
         lanes = self.ranking.take(credit, levels)
         return [lanes] if lanes else []
 
-    def find_heads(self, places: Sequence[int]) -> Steps[list[Lane]]:
+    def find_heads(self, record_ids: Sequence[int]) -> Steps[list[Lane]]:
         """Return the lanes whose heads are some records, of those that a key finds."""
-        wanted = set(places)
+        wanted = set(record_ids)
         found: list[Lane] = []
         lanes = list(self._by_key.values()) if wanted else []
         for start in range(0, len(lanes), LANES_AT_ONCE):
@@ -263,7 +263,7 @@ class LaneIndex:
     def take_head(self, lane: Lane) -> Lane:
         """Take the head of a lane that a session has: return it as a lane of its own, in flight."""
         head = Lane(lane.key, lane.head, IN_FLIGHT) if self.ranking is None else self.ranking.detached(lane)
-        if self.pop_head(lane) == NO_PLACE:
+        if self.pop_head(lane) == NO_RECORD:
             self.remove(lane)
         return head
 
@@ -327,8 +327,8 @@ class LaneIndex:
         """Return the next successor of a lane, which becomes its head, or NO_PLACE; the lane stays where it is."""
         left, following = lane.head, self.successors.pop(lane)
         if following is None:
-            lane.head = NO_PLACE
-            return NO_PLACE
+            lane.head = NO_RECORD
+            return NO_RECORD
         lane.head = following
         if self.ranking is not None:
             self.ranking.go_on(lane, left)
@@ -336,23 +336,23 @@ class LaneIndex:
 
     def drop_successors(self, lane: Lane, count: int) -> list[int]:
         """Forget up to so many of the records that follow the head of a lane, and return them: they are done."""
-        places: list[int] = []
-        while len(places) < count and (place := self.successors.pop(lane)) is not None:
-            places.append(place)
+        record_ids: list[int] = []
+        while len(record_ids) < count and (record_id := self.successors.pop(lane)) is not None:
+            record_ids.append(record_id)
             if self.ranking is not None:
-                self.ranking.forget_successor(lane, place)
-        return places
+                self.ranking.forget_successor(lane, record_id)
+        return record_ids
 
     def empty(self, lane: Lane) -> list[int]:
         """Forget a lane that is neither in the line nor in flight, and return its records, which are done."""
-        places: list[int] = []
-        while lane.head != NO_PLACE:
-            places.append(lane.head)
+        record_ids: list[int] = []
+        while lane.head != NO_RECORD:
+            record_ids.append(lane.head)
             if self.ranking is not None:
                 self.ranking.forget(lane)
             self.pop_head(lane)
         self.remove(lane)
-        return places
+        return record_ids
 
     def remove(self, lane: Lane) -> None:
         """Forget a lane that is neither in the line nor in flight, and whose records are all gone."""

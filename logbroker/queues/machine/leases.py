@@ -1,12 +1,12 @@
 """What is in flight: receipts, who holds them, and until when.
 
-Receipts are consecutive integers of 63 bits, from the group's *life* on: a number above every receipt that a group of
-this name has ever given out (`engine.Numbers`). So no receipt of an earlier life comes again, and a range of them names
-any number of deliveries.
+Receipts are consecutive integers of 63 bits, from the *group epoch* on: a number above every receipt that a group of
+this name has ever given out (`engine.Numbers`). So no receipt of an earlier epoch comes again, and a range of them
+names any number of deliveries.
 
 Deliveries that were handed out together are one *grant*: one entry in the list of grants, which is sorted by first
 receipts, and one in the heap of leases. Finding a receipt is a bisection, the end of a lease costs O(log grants). A
-grant is of lanes, or of a run of places; a settlement of a part leaves a hole among lanes, and cuts a run in two.
+grant is of lanes, or of a run of record ids; a settlement of a part leaves a hole among lanes, and cuts a run in two.
 
 Deliveries of a session have no lease of their own but the lock of the session. Whose lease was lost is told so, and
 who settles twice is told that.
@@ -27,22 +27,22 @@ from logbroker.queues.model.lost_receipts import Loss, LostReceipts
 from logbroker.queues.model.messages import Refusal
 
 COUNTER_BITS: Final = 44
-MAX_COUNTED_LIFE: Final = (1 << 19) - 1
-"""Lives of brokers before were counted from 1, and were the upper bits of receipts."""
-FIRST_LIFE: Final = 1 << COUNTER_BITS
+MAX_COUNTED_EPOCH: Final = (1 << 19) - 1
+"""Group epochs of older brokers were counted from 1, and were the upper bits of receipts."""
+FIRST_EPOCH: Final = 1 << COUNTER_BITS
 
 LOST_AT_ONCE: Final = 1_000
 """Deliveries that are taken back in one go: each fails, which takes some microseconds."""
 _COMPACT_AT: Final = 64
 
 
-def end_of_life(life: int) -> int:
-    """A number above a stored life, and above its receipts, too, if it is of those that were counted from 1."""
-    return (life + 1) << COUNTER_BITS if life <= MAX_COUNTED_LIFE else life + 1
+def end_of_epoch(group_epoch: int) -> int:
+    """Return a number above a stored epoch, and above its receipts, too, if it is of those that were counted from 1."""
+    return (group_epoch + 1) << COUNTER_BITS if group_epoch <= MAX_COUNTED_EPOCH else group_epoch + 1
 
 
 Settled = list[Lane] | range
-"""What a settlement is about: lanes in flight, or places of a run."""
+"""What a settlement is about: lanes in flight, or record ids of a run."""
 
 
 def merged(ranges: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
@@ -65,8 +65,8 @@ def merged(ranges: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
 class Deliveries:
     """All grants of a queue group."""
 
-    def __init__(self, life: int) -> None:
-        self._first = life
+    def __init__(self, group_epoch: int) -> None:
+        self._first = group_epoch
         self._next = self._first
         self._firsts: list[int] = []
         self._grants: list[Grant] = []
@@ -106,10 +106,10 @@ class Deliveries:
             del self._workers[worker.id]
 
     def held_by(self, worker_id: str) -> Iterator[tuple[int, int]]:
-        """Yield receipt and place of all that a worker holds."""
+        """Yield receipt and record id of all that a worker holds."""
         for grant in self.worker(worker_id).grants.values():
             if grant.lanes is None:
-                yield from enumerate(grant.places or (), grant.first)
+                yield from enumerate(grant.record_ids or (), grant.first)
             else:
                 yield from (
                     (receipt, lane.head) for receipt, lane in enumerate(grant.lanes, grant.first) if lane is not None
@@ -121,16 +121,16 @@ class Deliveries:
         self,
         worker: LeaseHolder,
         lanes: list[Lane] | None,
-        places: range | None,
+        record_ids: range | None,
         deadline: float,
         session: WorkerSession | None = None,
     ) -> int:
         """Hand out lanes or a run; return the first receipt."""
         first = self._next
-        count = len(lanes) if lanes is not None else len(places or ())
+        count = len(lanes) if lanes is not None else len(record_ids or ())
         self._next += count
         # The shell never sees this list; the type says that it will have holes.
-        grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, places, count, session)
+        grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, record_ids, count, session)
         self._firsts.append(first)
         self._grants.append(grant)
         self._workers[worker.id] = worker
@@ -186,9 +186,9 @@ class Deliveries:
         """Take receipts `start` to before `end` out of a grant, and return what they stand for."""
         if grant.lanes is None:
             piece = self._cut(self._cut(grant, start), end, upper=False)
-            places = piece.places or range(0)
+            record_ids = piece.record_ids or range(0)
             self._finish(piece, piece.left)
-            return places
+            return record_ids
         lanes = grant.lanes
         low, high = start - grant.first, end - grant.first
         taken = lanes[low:high]
@@ -216,7 +216,7 @@ class Deliveries:
             del worker.grants[grant.first]
             self.leases.disarm(grant)
             # The heap still has its entry until the lease would have ended: not what it held.
-            grant.lanes = grant.places = None
+            grant.lanes = grant.record_ids = None
             self._over += 1
             if self._over > _COMPACT_AT and self._over * 2 > len(self._grants):
                 self._grants = [kept for kept in self._grants if kept.left]
@@ -229,13 +229,13 @@ class Deliveries:
             return grant
         offset = at - grant.first
         lanes = None if grant.lanes is None else grant.lanes[offset:]
-        places = None if grant.places is None else grant.places[offset:]
-        left = len(places or ()) if lanes is None else len(lanes) - lanes.count(None)
-        rest = Grant(at, grant.worker, grant.deadline, lanes, places, left, grant.session, grant.excused)
+        record_ids = None if grant.record_ids is None else grant.record_ids[offset:]
+        left = len(record_ids or ()) if lanes is None else len(lanes) - lanes.count(None)
+        rest = Grant(at, grant.worker, grant.deadline, lanes, record_ids, left, grant.session, grant.excused)
         if grant.lanes is not None:
             del grant.lanes[offset:]
-        elif grant.places is not None:
-            grant.places = grant.places[:offset]
+        elif grant.record_ids is not None:
+            grant.record_ids = grant.record_ids[:offset]
         grant.left -= left
         index = bisect_right(self._firsts, at)
         self._firsts.insert(index, at)
@@ -336,7 +336,7 @@ class Deliveries:
     def _lose(self, grant: Grant, why: Loss, *, ended: bool = False) -> Settled:
         if grant.lanes is None:
             self._lost.add(grant.first, grant.end - 1, why, ended=ended)
-            held: Settled = grant.places or range(0)
+            held: Settled = grant.record_ids or range(0)
         else:
             held = []
             begun = -1
@@ -374,11 +374,11 @@ class Deliveries:
             return None
         return grant if grant.lanes[receipt - grant.first] is lane else None
 
-    def places(self) -> Iterator[int | range]:
+    def record_ids(self) -> Iterator[int | range]:
         """All that is in flight."""
         for grant in self._grants:
             if grant.left:
                 if grant.lanes is None:
-                    yield grant.places or range(0)
+                    yield grant.record_ids or range(0)
                 else:
                     yield from (lane.head for lane in grant.lanes if lane is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from logbroker.errors import CorruptLogError
-from logbroker.queues.machine.leases import COUNTER_BITS, end_of_life
+from logbroker.queues.machine.leases import COUNTER_BITS, end_of_epoch
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.machine.successors import ChunkStore
 from logbroker.queues.model.settings import GROUP_TYPE, QueueGroupSettings
@@ -20,9 +20,9 @@ def load_queue(
     random: Callable[[], float],
     route: Route,
     store: ChunkStore | None = None,
-    life: int | None = None,
+    group_epoch: int | None = None,
 ) -> Queue:
-    """Take over what a broker before stored, in a new life; None: one far above the last.
+    """Take over what a broker before stored, in a new group epoch; None: one far above the last.
 
     `ends` are those of the partitions' logs: what is stored of records at or above them is dropped, in the machine and
     in its first outputs. Whether the last that the broker before committed were `Queue.stop_events` says
@@ -33,23 +33,25 @@ def load_queue(
     header = decode_header(rows[HEADER_ROW])
     if header.type != GROUP_TYPE:
         raise CorruptLogError(f"the header is of a {header.type} group, not of a queue group")
-    if life is None:
-        life = end_of_life(header.life) + (1 << COUNTER_BITS)
-    if life < end_of_life(header.life):
-        raise CorruptLogError(f"life {life} of the queue group would not be above the one before, {header.life}")
+    if group_epoch is None:
+        group_epoch = end_of_epoch(header.group_epoch) + (1 << COUNTER_BITS)
+    if group_epoch < end_of_epoch(header.group_epoch):
+        raise CorruptLogError(
+            f"epoch {group_epoch} of the queue group would not be above the one before, {header.group_epoch}"
+        )
     settings = decode(SETTINGS_ROW, rows[SETTINGS_ROW], QueueGroupSettings)
-    queue = Queue(header.topic_id, settings, random=random, route=route, store=store, life=life)
-    queue.life_before = header.life
+    queue = Queue(header.topic_id, settings, random=random, route=route, store=store, group_epoch=group_epoch)
+    queue.previous_epoch = header.group_epoch
     queue.done.load(rows, ends)
     queue.failures.load(rows, ends)
     queue.dead_letters.load(rows, ends)
-    queue.held.load(rows, ends)
+    queue.stalled.load(rows, ends)
     queue.replacements.load(rows, ends)
     queue.origins.load(rows, ends)
     queue.sessions.load(rows)
-    queue.after_crash = not queue.redelivery.load(rows, ends, header.life, queue.done)
+    queue.after_crash = not queue.redelivery.load(rows, ends, header.group_epoch, queue.done)
     for _ in range(len(queue.redelivery.marks)):
         queue.redelivery.drop_a_mark(queue.done)
-    queue.held.expect_all()
+    queue.stalled.expect_all()
     queue.admission.load(ends)
     return queue

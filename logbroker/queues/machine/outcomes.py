@@ -26,7 +26,7 @@ class Outcomes:
         self._deliveries = parts.deliveries
         self._failures = parts.failures
         self._dead_letters = parts.dead_letters
-        self._held = parts.held
+        self._stalled = parts.stalled
         self._redelivery = parts.redelivery
         self._replacements = parts.replacements
         self._admission = parts.admission
@@ -44,9 +44,9 @@ class Outcomes:
         return Granted(first, heads, attempts, self._redelivery.flags(heads, self._failures))
 
     def hand_out_run(self, worker: LeaseHolder, run: Run, deadline: float) -> Granted:
-        places = range(run.start, run.end)
-        first = self._deliveries.grant(worker, None, places, deadline)
-        return Granted(first, places, [], [True] * len(places) if run.redelivered else [])
+        record_ids = range(run.start, run.end)
+        first = self._deliveries.grant(worker, None, record_ids, deadline)
+        return Granted(first, record_ids, [], [True] * len(record_ids) if run.redelivered else [])
 
     # --- done --------------------------------------------------------------------------------------------------------
 
@@ -58,68 +58,68 @@ class Outcomes:
             self._origins.forget_all(settled)
         else:
             self.forget([lane.head for lane in settled])
-            self._lanes.advance(settled, self._held.attention, lambda lane: self._held.enter(lane, now))
+            self._lanes.advance(settled, self._stalled.attention, lambda lane: self._stalled.enter(lane, now))
 
     def finish_lane(self, lane: Lane) -> int:
         """All records of such a lane are done; return how many. Takes its time where there are millions."""
         emptied = self._lanes.empty(lane)
-        places = [place for place in emptied if place not in self._held.done_in_line]
-        self.forget(places)
-        self._held.forget_heads(emptied)
-        return len(places)
+        record_ids = [record_id for record_id in emptied if record_id not in self._stalled.done_in_line]
+        self.forget(record_ids)
+        self._stalled.forget_heads(emptied)
+        return len(record_ids)
 
     def finish_successors(self, lane: Lane, count: int) -> int:
         """Up to so many records behind the head of a lane are done; return how many were not yet."""
         taken = self._lanes.drop_successors(lane, count)
-        places = [place for place in taken if place not in self._held.done_in_line]
-        self.forget(places)
-        self._held.forget_heads(taken)
-        return len(places)
+        record_ids = [record_id for record_id in taken if record_id not in self._stalled.done_in_line]
+        self.forget(record_ids)
+        self._stalled.forget_heads(taken)
+        return len(record_ids)
 
-    def dead_lettered(self, place: int, now: Moment) -> None:
+    def dead_lettered(self, record_id: int, now: Moment) -> None:
         """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
-        lane = self._dead_letters.done(place)
+        lane = self._dead_letters.done(record_id)
         if lane is not None:
             self.finish([lane], now)
             return
-        self._failures.forget(place)
-        self._replacements.forget_all((place,))
-        self._origins.forget_all((place,))
-        if place in self._done:
+        self._failures.forget(record_id)
+        self._replacements.forget_all((record_id,))
+        self._origins.forget_all((record_id,))
+        if record_id in self._done:
             # Skipped by a rewind meanwhile.
-            self._held.attention.discard(place)
+            self._stalled.attention.discard(record_id)
             return
-        self._done.mark((place,))
-        if self._admission.has_admitted(place):
+        self._done.mark((record_id,))
+        if self._admission.has_admitted(record_id):
             # The ordering was changed meanwhile, and made it a successor.
             self.open_records -= 1
-            self._held.done_in_line.add(place)
-            self._held.attention.add(place)
+            self._stalled.done_in_line.add(record_id)
+            self._stalled.attention.add(record_id)
         else:
-            self._held.attention.discard(place)
+            self._stalled.attention.discard(record_id)
 
-    def forget(self, places: list[int]) -> None:
+    def forget(self, record_ids: list[int]) -> None:
         """Records are done: nothing else is known of them any more."""
-        self.open_records -= len(places)
-        self._done.mark(places)
+        self.open_records -= len(record_ids)
+        self._done.mark(record_ids)
         # Something is known of few records: none of these is asked where it knows nothing.
-        if self._failures.by_place:
-            self._failures.forget_all(places)
+        if self._failures.by_record_id:
+            self._failures.forget_all(record_ids)
         if self._redelivery.returned:
-            self._redelivery.forget_all(places)
+            self._redelivery.forget_all(record_ids)
         if self._replacements.records:
-            self._replacements.forget_all(places)
-        if self._origins.by_place:
-            self._origins.forget_all(places)
+            self._replacements.forget_all(record_ids)
+        if self._origins.by_record_id:
+            self._origins.forget_all(record_ids)
 
     # --- back --------------------------------------------------------------------------------------------------------
 
     def fail(self, settled: Settled, reason: str, delay_seconds: float | None, now: Moment) -> None:
         """Attempts failed; `delay_seconds` None: the backoff of the settings."""
-        lanes = settled if isinstance(settled, list) else [Lane(None, place, IN_FLIGHT) for place in settled]
+        lanes = settled if isinstance(settled, list) else [Lane(None, record_id, IN_FLIGHT) for record_id in settled]
         self._lanes.take_back(lanes)
         for lane in lanes:
-            self._held.fail(lane, reason, delay_seconds, now)
+            self._stalled.fail(lane, reason, delay_seconds, now)
 
     def give_back(self, settled: Settled) -> None:
         """Records come back unworked."""
@@ -139,13 +139,13 @@ class Outcomes:
             for run in self._lanes.line.runs():
                 if run.redelivered:
                     redelivery.note(range(run.start, run.end))
-        for places in self._deliveries.places():
-            redelivery.note(places if isinstance(places, range) else (places,))
+        for record_ids in self._deliveries.record_ids():
+            redelivery.note(record_ids if isinstance(record_ids, range) else (record_ids,))
 
     def mark_handed_out(self) -> None:
         """For after a clean stop: up to where what is in flight or came back was handed out."""
         self._redelivery.mark_returned()
         if isinstance(self._lanes.line, FifoLine):
             self._redelivery.mark(run.end - 1 for run in self._lanes.line.runs() if run.redelivered)
-        for places in self._deliveries.places():
-            self._redelivery.mark(places[-1:] if isinstance(places, range) else (places,))
+        for record_ids in self._deliveries.record_ids():
+            self._redelivery.mark(record_ids[-1:] if isinstance(record_ids, range) else (record_ids,))

@@ -25,7 +25,7 @@ class MachineParts(msgspec.Struct, frozen=True):
     failures: Failures
     dead_letters: DeadLetters
     replacements: Replacements
-    held: StalledLanes
+    stalled: StalledLanes
     redelivery: Redelivery
     admission: Admission
     origins: Origins

@@ -3,9 +3,9 @@
 The shell scans the topic and gives the columns of each batch (`admit`), takes records for workers that have credit
 (`take`), passes on what they say of them (`settle`), and tells the time (`tick`, at the latest at `deadline`). After
 any inputs it owes what `take_outputs` returns: first commit the events in one transaction, then append the dead
-letters, then answer the settlements. The first outputs of a machine hold its life, which makes its receipts its own:
-they are committed before anything is handed out. What `sessions.ready` names is taken by `sessions.take`; `presence` is
-told of workers that come and go.
+letters, then answer the settlements. The first outputs of a machine hold its epoch, which makes its receipts its own:
+they are committed before anything is handed out. What `sessions.ready` names is taken by `sessions.take`; `lifecycle`
+is told of workers that come and go.
 
 A lane that a worker has in a session is not in the line: see `sessions`.
 
@@ -32,7 +32,7 @@ from logbroker.queues.machine.ages import Ages
 from logbroker.queues.machine.alteration import Alteration
 from logbroker.queues.machine.fifo import FifoLine
 from logbroker.queues.machine.lane_index import LaneIndex
-from logbroker.queues.machine.leases import FIRST_LIFE, Deliveries
+from logbroker.queues.machine.leases import FIRST_EPOCH, Deliveries
 from logbroker.queues.machine.outcomes import Outcomes
 from logbroker.queues.machine.parts import MachineParts
 from logbroker.queues.machine.reconnect_grace import ReconnectGraces
@@ -44,12 +44,12 @@ from logbroker.queues.machine.successors import ChunkStore
 from logbroker.queues.machine.worker_lifecycle import WorkerLifecycle
 from logbroker.queues.model.lane import Lane, Run
 from logbroker.queues.model.messages import Granted, Outputs, PriorityCounts, Refusal, Settlement, Tally
-from logbroker.queues.model.record_id import Moment, place_of
+from logbroker.queues.model.record_id import Moment, record_id_of
 from logbroker.queues.model.settings import GROUP_TYPE, Ordering, QueueGroupSettings
 from logbroker.queues.priority.policy import levels_of
 from logbroker.queues.records.columns import Block
 from logbroker.queues.state.change_set import ChangeSet
-from logbroker.queues.state.completion import DoneRecords, Places
+from logbroker.queues.state.completion import DoneRecords, RecordIds
 from logbroker.queues.state.dead_letter_intents import DeadLetters, Route
 from logbroker.queues.state.failures import Failures
 from logbroker.queues.state.origins import Origins
@@ -75,35 +75,35 @@ class Queue:
         random: Callable[[], float],
         route: Route,
         store: ChunkStore | None = None,
-        life: int = FIRST_LIFE,
+        group_epoch: int = FIRST_EPOCH,
     ) -> None:
-        """A new group; `restart.load_queue` takes an old one over. `random` draws from [0, 1), `route` names partitions
-        of the dead-letter topic. `life` is above all numbers that a group of this name has ever given out: receipts and
-        tokens begin there. Raises InvalidRequestError."""
+        """A new group; `load.load_queue` takes an old one over. `random` draws from [0, 1), `route` names partitions
+        of the dead-letter topic. `group_epoch` is above all numbers that a group of this name has ever given out:
+        receipts and tokens begin there. Raises InvalidRequestError."""
         settings.check()
         self.topic_id = topic_id
-        self.life = life
-        self.life_before = 0
+        self.group_epoch = group_epoch
+        self.previous_epoch = 0
         """The one that ended with the last stop or crash of the broker; 0: none."""
         self.after_crash = False
         """The broker before did not stop cleanly: for a grace, workers may come back for what they held, by
         `sessions.reclaim` and then `reclaim`; `sessions.forget_unclaimed` ends it."""
         self._changes = changes = ChangeSet()
-        changes.events.append(upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, life)))
+        changes.events.append(upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, group_epoch)))
         self.done = DoneRecords(changes)
         self.lanes = LaneIndex(changes, store)
         self._successors = self.lanes.successors
-        self.deliveries = Deliveries(life)
+        self.deliveries = Deliveries(group_epoch)
         self.failures = Failures(changes)
         self.dead_letters = DeadLetters(route, changes)
         self.replacements = Replacements(changes)
         self.origins = Origins(changes)
-        self.held = StalledLanes(
+        self.stalled = StalledLanes(
             settings, self.lanes, self.failures, self.dead_letters, self.replacements, random, changes
         )
         self.redelivery = Redelivery()
         self.ages = Ages()
-        self.admission = Admission(self.done, self.lanes, self.held, self.redelivery)
+        self.admission = Admission(self.done, self.lanes, self.stalled, self.redelivery)
         parts = MachineParts(
             self.done,
             self.lanes,
@@ -111,7 +111,7 @@ class Queue:
             self.failures,
             self.dead_letters,
             self.replacements,
-            self.held,
+            self.stalled,
             self.redelivery,
             self.admission,
             self.origins,
@@ -119,10 +119,10 @@ class Queue:
         self.outcomes = Outcomes(parts)
         self._graces = ReconnectGraces()
         self.sessions = Sessions(
-            life,
+            group_epoch,
             self.lanes,
             self.deliveries,
-            self.held,
+            self.stalled,
             self.redelivery,
             self.outcomes,
             self._graces,
@@ -130,11 +130,11 @@ class Queue:
             changes,
         )
         self.lifecycle = WorkerLifecycle(
-            self.deliveries, self.held, self.sessions, self.outcomes, self._graces, self.tick
+            self.deliveries, self.stalled, self.sessions, self.outcomes, self._graces, self.tick
         )
         self._index = Index(parts, self.outcomes, self.sessions, changes)
         self.alteration = Alteration(settings, parts, self._index, self.sessions, self.ages, changes)
-        self._settling = Settling(self.deliveries, self.outcomes, self.sessions, self.held)
+        self._settling = Settling(self.deliveries, self.outcomes, self.sessions, self.stalled)
 
     @property
     def settings(self) -> QueueGroupSettings:
@@ -169,12 +169,12 @@ class Queue:
     def wants_more(self) -> bool:
         """Whether the scan may go on; else it waits until enough is handed out. With priorities it does not wait for
         that: to tell what is next, all that waits is to be known."""
-        settings, held = self.settings, self.held
+        settings, stalled = self.settings, self.stalled
         return (
             not self.draining
             and (settings.has_priorities or self.lanes.ready_records < settings.max_ready_records)
-            and held.count < settings.max_held_lanes
-            and len(held.not_before) < settings.max_delayed_records
+            and stalled.count < settings.max_held_lanes
+            and len(stalled.not_before) < settings.max_delayed_records
         )
 
     def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
@@ -205,7 +205,7 @@ class Queue:
         this time. What is done, or lies below the position, is passed over. Raises ValueError where the scan goes back.
         """
         if timestamp_ms >= 0:
-            self.ages.admit(place_of(partition, self.admission.position(partition)), timestamp_ms)
+            self.ages.admit(record_id_of(partition, self.admission.position(partition)), timestamp_ms)
         if self.settings.has_priorities:
             priorities = priorities or bytes((DEFAULT_PRIORITY,)) * len(offsets)
             times = times or [timestamp_ms] * len(offsets)
@@ -223,7 +223,7 @@ class Queue:
         ranking = self.lanes.ranking
         assert ranking is not None
         assert self.settings.ordering is Ordering.NONE
-        start = place_of(partition, self.admission.position(partition))
+        start = record_id_of(partition, self.admission.position(partition))
         admitted = self.admission.admit_block(ranking, self.settings, partition, generation, block, now)
         if admitted is None:
             return False
@@ -269,7 +269,7 @@ class Queue:
         return line.records if isinstance(line, FifoLine) else line.ready(levels_of(band))
 
     def reclaim(
-        self, worker_id: str, places: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
+        self, worker_id: str, record_ids: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
     ) -> list[Granted]:
         """Hand a worker anew what it held when the broker crashed; what is not ready is left out. For the grace after
         such a start, in which the shell takes nothing for anybody else. `found`: what `LaneIndex.find_heads` returned
@@ -279,7 +279,7 @@ class Queue:
             return []
         worker = self.deliveries.worker(worker_id)
         room = max(0, self.settings.max_in_flight - worker.in_flight)
-        lanes = self.lanes.take_these(sorted(set(places))[:room], found)
+        lanes = self.lanes.take_these(sorted(set(record_ids))[:room], found)
         return [self.outcomes.hand_out(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
 
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
@@ -302,7 +302,7 @@ class Queue:
 
     def count_expired(self, partition: int, end: int, left: Sequence[int] = ()) -> None:
         """Retention took what was not scanned yet below offset `end`, but for the offsets `left`."""
-        base = place_of(partition, 0)
+        base = record_id_of(partition, 0)
         start = self.position(partition)
         if start < end:
             there = sum(start <= offset < end and base | offset not in self.done for offset in left)
@@ -314,9 +314,9 @@ class Queue:
         for first, last in receipts:
             self.deliveries.excuse(worker_id, first, last)
 
-    def dead_lettered(self, place: int, now: Moment) -> None:
+    def dead_lettered(self, record_id: int, now: Moment) -> None:
         """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
-        self.outcomes.dead_lettered(place, now)
+        self.outcomes.dead_lettered(record_id, now)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -335,7 +335,7 @@ class Queue:
             self.outcomes.fail(settled, LEASE_ENDED, None, now)
         self.lifecycle.end_graces(now)
         self.sessions.expire(now)
-        self.held.tick(now.seconds)
+        self.stalled.tick(now.seconds)
         self.alteration.rebuild_if_drained()
 
     def deadline(self) -> float:
@@ -344,7 +344,7 @@ class Queue:
             return 0.0
         return min(
             self.deliveries.leases.next_at,
-            self.held.waits.deadlines.next_at,
+            self.stalled.delays.deadlines.next_at,
             self.sessions.locks.next_at,
             self._graces.next_at,
         )
@@ -373,7 +373,7 @@ class Queue:
         now: Moment,
         *,
         include_parked: bool = False,
-        kept: Mapping[int, Places] | None = None,
+        kept: Mapping[int, RecordIds] | None = None,
     ) -> None:
         """Begin some partitions at other offsets: all below is done, nothing from there on is, and its failures are
         forgotten. The index is made anew by another scan.
@@ -423,4 +423,4 @@ class Queue:
         """Return the last events of a clean stop: what was handed out is marked so at the next start."""
         events = self.take_outputs().events
         self.outcomes.mark_handed_out()
-        return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.life)]
+        return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.group_epoch)]

@@ -8,10 +8,10 @@ from logbroker.queues.machine.outcomes import Outcomes
 from logbroker.queues.machine.parts import MachineParts
 from logbroker.queues.machine.sessions import Sessions
 from logbroker.queues.model.lost_receipts import Loss
-from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.state import failures as retry
 from logbroker.queues.state.change_set import ChangeSet
-from logbroker.queues.state.completion import Places
+from logbroker.queues.state.completion import RecordIds
 
 
 class Index:
@@ -27,10 +27,10 @@ class Index:
         """Nothing is in flight. Without `keep_parked` nothing is parked by its key any more: lanes will be others.
         `rank_lanes` is called where there are no lanes."""
         if not keep_parked:
-            self._parts.held.forget_parked(lambda parked: True)
+            self._parts.stalled.forget_parked(lambda parked: True)
         self._empty(Loss.REARRANGED, rank_lanes)
 
-    def rewind(self, targets: Mapping[int, int], *, include_parked: bool, kept: Mapping[int, Places] | None) -> None:
+    def rewind(self, targets: Mapping[int, int], *, include_parked: bool, kept: Mapping[int, RecordIds] | None) -> None:
         """See `Queue.rewind`."""
         parts = self._parts
         for partition in targets:
@@ -38,26 +38,28 @@ class Index:
                 raise KeyError(partition)
         self._outcomes.note_handed_out()
         for partition in targets:
-            parts.redelivery.mark_below(place_of(partition, parts.done.floor(partition)))
+            parts.redelivery.mark_below(record_id_of(partition, parts.done.floor(partition)))
         parts.redelivery.note_pages(parts.done.rewind(targets, kept or {}))
         if include_parked:
-            parts.held.forget_parked(lambda parked: partition_of(parked.head) in targets)
+            parts.stalled.forget_parked(lambda parked: partition_of(parked.head) in targets)
         if kept is None:
-            parts.held.forget_parked(lambda parked: parked.head in parts.done)
-        for place in parts.dead_letters.refused():
-            if partition_of(place) in targets:
-                parts.dead_letters.withdraw(place)
-        parts.replacements.forget_all([place for place in parts.replacements.records if place in parts.done])
-        parts.origins.forget_all([place for place in parts.origins.places() if place in parts.done])
-        for place, failure in list(parts.failures.items()):
-            partition = partition_of(place)
-            if partition not in targets or parts.dead_letters.has_intent(place):
+            parts.stalled.forget_parked(lambda parked: parked.head in parts.done)
+        for record_id in parts.dead_letters.refused():
+            if partition_of(record_id) in targets:
+                parts.dead_letters.withdraw(record_id)
+        parts.replacements.forget_all(
+            [record_id for record_id in parts.replacements.records if record_id in parts.done]
+        )
+        parts.origins.forget_all([record_id for record_id in parts.origins.record_ids() if record_id in parts.done])
+        for record_id, failure in list(parts.failures.items()):
+            partition = partition_of(record_id)
+            if partition not in targets or parts.dead_letters.has_intent(record_id):
                 continue
-            is_below = offset_of(place) < targets[partition]
+            is_below = offset_of(record_id) < targets[partition]
             stays = not include_parked if failure.state == retry.PARKED else is_below
-            if place in parts.done or not stays:
-                parts.failures.forget(place)
-                parts.redelivery.returned.add(place)
+            if record_id in parts.done or not stays:
+                parts.failures.forget(record_id)
+                parts.redelivery.returned.add(record_id)
         parts.deliveries.lose_everything(Loss.REWOUND)
         self._empty(Loss.REWOUND)
 
@@ -69,8 +71,8 @@ class Index:
         if then is not None:
             then()
         parts.dead_letters.forget_lanes()
-        parts.held.forget_lanes()
-        parts.held.expect_all()
+        parts.stalled.forget_lanes()
+        parts.stalled.expect_all()
         parts.admission.rewind()
         self._outcomes.open_records = 0
         self._changes.rescan = True

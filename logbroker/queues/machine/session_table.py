@@ -1,6 +1,6 @@
 """Which sessions are open, until when, and under which tokens.
 
-The fencing token is drawn as receipts are: by a counter that begins at the group's life. So each holder of a lane has a
+The fencing token is drawn as receipts are: by a counter that begins at the group epoch. So each holder of a lane has a
 higher one than all before it, whatever was forgotten in between, and no row is needed for keys that have no session.
 
     row      key    b"z" BLAKE2b of the key (16)
@@ -25,10 +25,10 @@ from logbroker.queues.state.rows import SESSION_ROW, decode, delete, hashed_key
 class SessionTable:
     """The open sessions of a queue group, by lane key."""
 
-    def __init__(self, life: int, open_sessions: dict[bytes, WorkerSession], changes: ChangeSet) -> None:
+    def __init__(self, group_epoch: int, open_sessions: dict[bytes, WorkerSession], changes: ChangeSet) -> None:
         self.unclaimed: dict[bytes, int] = {}
         """Tokens of sessions that were held when the broker crashed."""
-        self._token = life
+        self._token = group_epoch
         self._open = open_sessions
         self.locks = DeadlineHeap[WorkerSession](attrgetter("deadline"))
         self._rows = ChangedRows(changes, partial(hashed_key, SESSION_ROW), self._row_of)

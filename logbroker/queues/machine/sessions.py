@@ -34,7 +34,7 @@ from logbroker.queues.machine.reconnect_grace import ReconnectGraces
 from logbroker.queues.machine.session_table import SessionTable
 from logbroker.queues.machine.stalled_lanes import StalledLanes
 from logbroker.queues.model.holders import LeaseHolder, WorkerSession
-from logbroker.queues.model.lane import IN_FLIGHT, IN_SESSION, NO_PLACE, Lane
+from logbroker.queues.model.lane import IN_FLIGHT, IN_SESSION, NO_RECORD, Lane
 from logbroker.queues.model.lost_receipts import Loss
 from logbroker.queues.model.messages import Granted, SessionWrite
 from logbroker.queues.model.record_id import Moment
@@ -57,10 +57,10 @@ class Sessions:
 
     def __init__(
         self,
-        life: int,
+        group_epoch: int,
         lanes: LaneIndex,
         deliveries: Deliveries,
-        held: StalledLanes,
+        stalled: StalledLanes,
         redelivery: Redelivery,
         outcomes: Outcomes,
         graces: ReconnectGraces,
@@ -71,13 +71,13 @@ class Sessions:
         """Another ordering waits: nothing is opened or handed out."""
         self._lanes = lanes
         self._deliveries = deliveries
-        self._held = held
+        self._stalled = stalled
         self._redelivery = redelivery
         self._outcomes = outcomes
         self._graces = graces
         self._tick = tick
         self._states = SessionStates(changes)
-        self._table = SessionTable(life, lanes.sessions, changes)
+        self._table = SessionTable(group_epoch, lanes.sessions, changes)
         self.locks = self._table.locks
         self._changes = changes
         self._now = 0.0
@@ -100,7 +100,7 @@ class Sessions:
 
     @property
     def last_token(self) -> int:
-        """No token of this life is above it."""
+        """No token of this group epoch is above it."""
         return self._table.last_token
 
     def is_taken(self, key: bytes) -> bool:
@@ -233,7 +233,7 @@ class Sessions:
 
     def prolong(self, session: WorkerSession, now: Moment, lease_seconds: float | None = None) -> None:
         """Let the lock end so long from now, or later; None: the group's lease."""
-        seconds = self._held.settings.lease_seconds if lease_seconds is None else lease_seconds
+        seconds = self._stalled.settings.lease_seconds if lease_seconds is None else lease_seconds
         session.deadline = max(session.deadline, now.seconds + seconds)
 
     # --- time and workers --------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class Sessions:
         lane = self._lanes.get(key)
         if lane is not None and lane.state == IN_SESSION:
             # At the end of the line: whoever opens the next free session shall not get the same one for ever.
-            self._held.enter(lane, now)
+            self._stalled.enter(lane, now)
 
     def offer_again(self, worker_id: str) -> None:
         """A worker came back in time: its sessions may have something to take."""
@@ -293,7 +293,7 @@ class Sessions:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _check(self, worker: LeaseHolder, prefetch: int) -> None:
-        settings = self._held.settings
+        settings = self._stalled.settings
         if settings.ordering is not Ordering.KEY:
             raise InvalidRequestError(
                 f"the queue group has ordering {settings.ordering.value}: sessions are of ordering keys, order by key"
@@ -329,10 +329,10 @@ class Sessions:
 
     def _may_take(self, lane: Lane) -> bool:
         """Whether the head of the lane of a session may be handed out."""
-        return lane.head != NO_PLACE and lane.state == IN_SESSION and lane.head not in self._held.attention
+        return lane.head != NO_RECORD and lane.state == IN_SESSION and lane.head not in self._stalled.attention
 
     def _begin(self, worker: LeaseHolder, key: bytes, token: int, prefetch: int, now: Moment) -> WorkerSession:
-        deadline = now.seconds + self._held.settings.lease_seconds
+        deadline = now.seconds + self._stalled.settings.lease_seconds
         session = WorkerSession(key, token, worker, prefetch, deadline, [])
         self._deliveries.add_session(session)
         self._table.add(session)
@@ -342,22 +342,22 @@ class Sessions:
     def _put_back(
         self, key: bytes, records: list[Lane], reason: str | None, delay_seconds: float | None, now: Moment
     ) -> None:
-        places = [record.head for record in records]
+        record_ids = [record.head for record in records]
         self._lanes.put_back(key, records)
-        self._redelivery.returned.update(places)
+        self._redelivery.returned.update(record_ids)
         if reason is not None:
-            self._held.note(key, places[0], reason, delay_seconds, now)
+            self._stalled.note(key, record_ids[0], reason, delay_seconds, now)
 
     def _go_on(self, session: WorkerSession, now: Moment) -> None:
         """Offer the head of the lane to the holder, or put the lane where its head demands."""
         lane = self._lanes.get(session.key)
         if lane is None or lane.state != IN_SESSION:
             return
-        if lane.head not in self._held.attention:
+        if lane.head not in self._stalled.attention:
             if session.in_flight < session.prefetch:
                 self._lanes.offered[session.key] = None
         elif not session.in_flight:
-            self._held.enter(lane, now)
+            self._stalled.enter(lane, now)
 
 
 def _records(settled: Settled) -> list[Lane]:

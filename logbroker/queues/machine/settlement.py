@@ -17,11 +17,11 @@ from logbroker.queues.model.settings import check_delay, check_lease
 class Settling:
     """Takes deliveries out of flight by their receipts, and passes on what they stand for."""
 
-    def __init__(self, deliveries: Deliveries, outcomes: Outcomes, sessions: Sessions, held: StalledLanes) -> None:
+    def __init__(self, deliveries: Deliveries, outcomes: Outcomes, sessions: Sessions, stalled: StalledLanes) -> None:
         self._deliveries = deliveries
         self._outcomes = outcomes
         self._sessions = sessions
-        self._held = held
+        self._stalled = stalled
 
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
         """See `Queue.settle`."""
@@ -97,7 +97,7 @@ class Settling:
     def _extend(self, worker_id: str, extension: Extension, refusals: list[Refusal], now: Moment) -> None:
         seconds = extension.lease_seconds
         if seconds is None:
-            seconds = self._held.settings.lease_seconds
+            seconds = self._stalled.settings.lease_seconds
         try:
             check_lease(seconds)
         except InvalidRequestError as error:

@@ -19,7 +19,7 @@ import msgspec
 
 from logbroker.queues.machine.delay_queue import DelayQueue
 from logbroker.queues.machine.lane_index import LaneIndex
-from logbroker.queues.model.lane import BLOCKED, DEAD_LETTERING, NO_PLACE, PARKED, WAITING, Lane
+from logbroker.queues.model.lane import BLOCKED, DEAD_LETTERING, NO_RECORD, PARKED, WAITING, Lane
 from logbroker.queues.model.messages import MAX_REASON_CHARACTERS, Notice, NoticeKind
 from logbroker.queues.model.record_id import OFFSET_MASK, Moment, offset_of, partition_of
 from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
@@ -41,7 +41,7 @@ class Parked(msgspec.Struct, frozen=True, array_like=True):
     since_ms: int
     reason: str
     head: int
-    """The record that failed, by its place."""
+    """The id of the record that failed."""
 
 
 class StalledLanes:
@@ -60,7 +60,7 @@ class StalledLanes:
         self.settings = settings
         self.attention: set[int] = set()
         """Records that need a look when they become heads: all that is stored of them, or asked for, is not met yet."""
-        self.waits = DelayQueue()
+        self.delays = DelayQueue()
         self.not_before: dict[int, int] = {}
         """Wall clock times of records that are no heads yet."""
         self.done_in_line: set[int] = set()
@@ -95,12 +95,12 @@ class StalledLanes:
 
     def expect_all(self) -> None:
         """Nothing is admitted (any more): every record of which something is stored is to be looked at."""
-        self.attention.update(self._failures.places(), self._dead_letters.intents(), self._replacements.records)
+        self.attention.update(self._failures.record_ids(), self._dead_letters.intents(), self._replacements.records)
 
     @property
     def count(self) -> int:
         """Lanes that are held, but for parked ones that a start has not met yet."""
-        return len(self.waits) + len(self.set_aside) + len(self._dead_letters)
+        return len(self.delays) + len(self.set_aside) + len(self._dead_letters)
 
     # --- going on and standing still ---------------------------------------------------------------------------------
 
@@ -112,19 +112,19 @@ class StalledLanes:
 
     def _enter(self, lane: Lane, now: Moment, enter_next: Callable[[Lane], None]) -> None:
         """`enter_next` is given the lane where its head is passed over, and another record is its head."""
-        place = lane.head
-        if place not in self.attention or self._lanes.is_behind(lane):
+        record_id = lane.head
+        if record_id not in self.attention or self._lanes.is_behind(lane):
             self._lanes.make_ready(lane)
             return
-        self.attention.discard(place)
-        due_ms = self.not_before.pop(place, 0)
-        if place in self.done_in_line:
-            self.done_in_line.discard(place)
+        self.attention.discard(record_id)
+        due_ms = self.not_before.pop(record_id, 0)
+        if record_id in self.done_in_line:
+            self.done_in_line.discard(record_id)
             self._lanes.advance((lane,), self.attention, enter_next)
             return
-        failure = self._failures.get(place)
+        failure = self._failures.get(record_id)
         wait = (due_ms - now.wall_ms) / 1000
-        if self._dead_letters.has_intent(place):
+        if self._dead_letters.has_intent(record_id):
             self._dead_letters.request(lane)
             return
         if failure is not None:
@@ -145,31 +145,31 @@ class StalledLanes:
 
     def wait(self, lane: Lane, due: float) -> None:
         lane.state = WAITING
-        self.waits.add(lane, due)
+        self.delays.add(lane, due)
 
     def fail(self, lane: Lane, reason: str, delay_seconds: float | None, now: Moment) -> None:
         """An attempt at the head of a lane failed; `delay_seconds` None: the backoff of the settings."""
         self.note(lane.key, lane.head, reason, delay_seconds, now)
         self.enter(lane, now)
 
-    def note(self, key: bytes | None, place: int, reason: str, delay_seconds: float | None, now: Moment) -> None:
+    def note(self, key: bytes | None, record_id: int, reason: str, delay_seconds: float | None, now: Moment) -> None:
         """An attempt at a record failed: decide what becomes of it, as soon as it is entered as the head of a lane."""
         for noted in self._noting:
-            noted[place] = key
-        self.attention.add(place)
-        failure = self._failures.add(place, reason, now.wall_ms)
+            noted[record_id] = key
+        self.attention.add(record_id)
+        failure = self._failures.add(record_id, reason, now.wall_ms)
         if failure.count < self.settings.max_attempts:
             if delay_seconds is None:
                 delay_seconds = backoff_seconds(self.settings, failure.count, self._random)
-            self._failures.delay(place, delay_seconds, now.wall_ms)
+            self._failures.delay(record_id, delay_seconds, now.wall_ms)
             return
         match self.settings.on_exhausted:
             case OnExhausted.BLOCK:
-                self._exhaust(key, place, reason, retry.BLOCKED, NoticeKind.BLOCKED)
+                self._exhaust(key, record_id, reason, retry.BLOCKED, NoticeKind.BLOCKED)
             case OnExhausted.PARK:
-                self._exhaust(key, place, reason, retry.PARKED, NoticeKind.PARKED)
+                self._exhaust(key, record_id, reason, retry.PARKED, NoticeKind.PARKED)
             case OnExhausted.DEAD_LETTER:
-                self._exhaust(key, place, reason, retry.EXHAUSTED, NoticeKind.DEAD_LETTERED)
+                self._exhaust(key, record_id, reason, retry.EXHAUSTED, NoticeKind.DEAD_LETTERED)
 
     @contextmanager
     def noting(self) -> Iterator[dict[int, bytes | None]]:
@@ -182,9 +182,9 @@ class StalledLanes:
         finally:
             self._noting = [other for other in self._noting if other is not noted]
 
-    def _exhaust(self, key: bytes | None, place: int, reason: str, state: int, kind: NoticeKind) -> None:
-        self._failures.set_state(place, state)
-        self._changes.notices.append(Notice(kind, key, place, reason[:MAX_REASON_CHARACTERS]))
+    def _exhaust(self, key: bytes | None, record_id: int, reason: str, state: int, kind: NoticeKind) -> None:
+        self._failures.set_state(record_id, state)
+        self._changes.notices.append(Notice(kind, key, record_id, reason[:MAX_REASON_CHARACTERS]))
 
     def _park(self, lane: Lane, failure: Failure) -> None:
         if lane.key is not None:
@@ -201,28 +201,28 @@ class StalledLanes:
     def let_go(self, lane: Lane) -> None:
         """A held lane is to go on: take it from where it is held. Its head's attempts begin anew."""
         if lane.state == WAITING:
-            self.waits.cancel(lane)
+            self.delays.cancel(lane)
         elif lane.state == DEAD_LETTERING:
             self._dead_letters.withdraw(lane.head)
-        elif lane.head != NO_PLACE:
+        elif lane.head != NO_RECORD:
             del self.set_aside[lane.head]
         if lane.state == PARKED and lane.key is not None:
             # The scan may not have met it since the start.
             self._failures.forget(self.parked.pop(lane.key).head)
             self._rows.changed(lane.key)
-        if lane.head != NO_PLACE:
+        if lane.head != NO_RECORD:
             self._failures.forget(lane.head)
             self.attention.discard(lane.head)
             self.not_before.pop(lane.head, None)
 
     def tick(self, now: float) -> None:
         """Lanes whose time has come are ready."""
-        for lane in self.waits.pop(now):
+        for lane in self.delays.pop(now):
             self._lanes.make_ready(lane)
 
     def first_of(self, lane: Lane) -> int:
         """The first record of a lane: of a parked one that the scan has not met yet, the one that failed."""
-        parked = self.parked.get(lane.key) if lane.head == NO_PLACE and lane.key is not None else None
+        parked = self.parked.get(lane.key) if lane.head == NO_RECORD and lane.key is not None else None
         return lane.head if parked is None else parked.head
 
     def cause_of(self, lane: Lane) -> int:
@@ -237,17 +237,17 @@ class StalledLanes:
         """Why a lane stands: the failure of the record by which it does."""
         return self._failures.get(self.cause_of(lane))
 
-    def find(self, place: int) -> Lane | None:
+    def find(self, record_id: int) -> Lane | None:
         """The held lane whose head this is."""
-        return self.set_aside.get(place) or self.waits.get(place) or self._dead_letters.find(place)
+        return self.set_aside.get(record_id) or self.delays.get(record_id) or self._dead_letters.find(record_id)
 
-    def forget_heads(self, places: Sequence[int]) -> None:
+    def forget_heads(self, record_ids: Sequence[int]) -> None:
         """Records that were to be heads yet are done."""
-        self.attention.difference_update(places)
-        self.done_in_line.difference_update(places)
+        self.attention.difference_update(record_ids)
+        self.done_in_line.difference_update(record_ids)
         if self.not_before:
-            for place in places:
-                self.not_before.pop(place, None)
+            for record_id in record_ids:
+                self.not_before.pop(record_id, None)
 
     def forget_parked(self, which: Callable[[Parked], bool]) -> None:
         """Lanes that are parked by their keys are so no more; the records that failed stay what they are."""
@@ -260,7 +260,7 @@ class StalledLanes:
         that they will be heads of."""
         for key in self.parked:
             self._lanes.add_parked(key)
-        self.waits.clear()
+        self.delays.clear()
         self.set_aside.clear()
         self.not_before.clear()
         self.attention.clear()

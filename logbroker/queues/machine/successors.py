@@ -1,4 +1,4 @@
-"""What waits behind the head of a lane: the places of its successors, in the order of their admission.
+"""What waits behind the head of a lane: the record ids of its successors, in the order of their admission.
 
 The last ones lie in the lane's tail, those before in chunks of 512, of which those beyond the first 16 of a lane go to
 a `ChunkStore` where there is one: a key with millions of records waiting takes 64 KiB here.
@@ -20,10 +20,10 @@ CHUNKS_IN_MEMORY: Final = 16
 
 
 class ChunkStore(Protocol):
-    """Where chunks of places are kept that are not needed soon. Disposable: a start begins with an empty one."""
+    """Where chunks of record ids are kept that are not needed soon. Disposable: a start begins with an empty one."""
 
-    def put(self, places: array[int]) -> int:
-        """Keep 512 places, and return by which number they are found."""
+    def put(self, record_ids: array[int]) -> int:
+        """Keep 512 record ids, and return by which number they are found."""
         ...
 
     def take(self, number: int) -> array[int] | None:
@@ -51,13 +51,13 @@ class Successors:
         """All lanes with over 512 records, and some that had so many."""
         return self._long.values()
 
-    def append(self, lane: Lane, place: int) -> None:
+    def append(self, lane: Lane, record_id: int) -> None:
         """A record joins the end of a lane."""
         tail = lane.tail
         if tail is None:
-            lane.tail = array("q", (place,))
+            lane.tail = array("q", (record_id,))
         else:
-            tail.append(place)
+            tail.append(record_id)
             if len(tail) >= CHUNK_RECORDS:
                 self.roll(lane, tail)
 
@@ -77,33 +77,33 @@ class Successors:
             return self.pop_from_chunk(lane, lane.chunks)
         if lane.tail is None:
             return None
-        place = lane.tail.pop(0)
+        record_id = lane.tail.pop(0)
         lane.tail = lane.tail or None
-        return place
+        return record_id
 
     def pop_from_chunk(self, lane: Lane, chunks: deque[array[int] | int]) -> int | None:
         """Take the first successor of a lane that has chunks; None: it cannot be read."""
         first = self._first_chunk(chunks)
         if first is None:
             return None
-        place = first.pop()
+        record_id = first.pop()
         if not first:
             chunks.popleft()
             if not chunks:
                 lane.chunks = None
                 del self._long[id(lane)]
-        return place
+        return record_id
 
-    def push(self, lane: Lane, place: int) -> None:
+    def push(self, lane: Lane, record_id: int) -> None:
         """Put a record before all successors."""
         if lane.chunks is not None:
             first = self._first_chunk(lane.chunks)
             if first is not None:
-                first.append(place)
+                first.append(record_id)
         elif lane.tail is not None:
-            lane.tail.insert(0, place)
+            lane.tail.insert(0, record_id)
         else:
-            lane.tail = array("q", (place,))
+            lane.tail = array("q", (record_id,))
 
     def _first_chunk(self, chunks: deque[array[int] | int]) -> array[int] | None:
         first = chunks[0]

@@ -24,7 +24,7 @@ class WorkerLifecycle:
     def __init__(
         self,
         deliveries: Deliveries,
-        held: StalledLanes,
+        stalled: StalledLanes,
         sessions: Sessions,
         outcomes: Outcomes,
         graces: ReconnectGraces,
@@ -32,7 +32,7 @@ class WorkerLifecycle:
     ) -> None:
         """`tick`: the queue's, by which whatever is due happens before and after."""
         self._deliveries = deliveries
-        self._held = held
+        self._stalled = stalled
         self._sessions = sessions
         self._outcomes = outcomes
         self._graces = graces
@@ -43,7 +43,7 @@ class WorkerLifecycle:
     def gone(self, worker_id: str, now: Moment) -> None:
         """The stream of a worker broke: it keeps what it holds for the grace, and is handed out nothing."""
         self._tick(now)
-        self._graces.begin(worker_id, now.seconds + self._held.settings.grace_seconds)
+        self._graces.begin(worker_id, now.seconds + self._stalled.settings.grace_seconds)
         self._tick(now)
 
     def back(self, worker_id: str, now: Moment) -> bool:
@@ -54,7 +54,7 @@ class WorkerLifecycle:
         return in_time
 
     def lost(self, worker_id: str, now: Moment) -> None:
-        """Another life of a worker came while the one before had its grace: that one is gone for good."""
+        """Another incarnation of a worker came while the one before had its grace: that one is gone for good."""
         self._tick(now)
         self._graces.cancel(worker_id)
         self._let_go(worker_id, Loss.WORKER_LOST)

@@ -54,7 +54,7 @@ class Grant(msgspec.Struct, eq=False):
     deadline: float
     lanes: list[Lane | None] | None
     """None in it: settled. Of a session, each stands for one record."""
-    places: range | None
+    record_ids: range | None
     """The run, where there are no lanes."""
     left: int
     """Deliveries that are not settled. 0: the grant is over."""
@@ -66,4 +66,4 @@ class Grant(msgspec.Struct, eq=False):
     @property
     def end(self) -> int:
         """After its last receipt."""
-        return self.first + len(self.lanes if self.lanes is not None else self.places or ())
+        return self.first + len(self.lanes if self.lanes is not None else self.record_ids or ())

@@ -24,7 +24,7 @@ STATE_NAMES: Final = ("ready", "in flight", "waiting", "blocked", "parked", "dea
 MAX_KEY_BYTES: Final = 256
 SHOWN_KEY_BYTES: Final = 64
 """Of a longer key, that are kept."""
-NO_PLACE: Final = -1
+NO_RECORD: Final = -1
 CHUNK_RECORDS: Final = 512
 
 
@@ -43,7 +43,7 @@ class Lane(msgspec.Struct, gc=False, eq=False):
 
     def __len__(self) -> int:
         """The records of the lane, its head included."""
-        count = (self.head != NO_PLACE) + len(self.tail or ())
+        count = (self.head != NO_RECORD) + len(self.tail or ())
         if self.chunks:
             first = self.chunks[0]
             count += (len(self.chunks) - 1) * CHUNK_RECORDS + (CHUNK_RECORDS if isinstance(first, int) else len(first))

@@ -73,7 +73,7 @@ class LostReceipts:
 
     def why(self, receipt: int, end: int, given: range) -> tuple[int, LogbrokerError]:
         """Return why a receipt that nobody holds is refused, and the next one, up to `end`, that may be refused for
-        another reason. `given`: those that were given out in this life."""
+        another reason. `given`: those that were given out in this group epoch."""
         if receipt < 0 or receipt >= given.stop:
             return (min(end, 0) if receipt < 0 else end), UnknownReceiptError(
                 f"receipt {receipt} was never given out by this queue group: settle with the receipt of the delivery"

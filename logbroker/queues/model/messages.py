@@ -33,7 +33,7 @@ class Granted(msgspec.Struct, gc=False):
     """Deliveries with consecutive receipts, in columns."""
 
     first_receipt: int
-    places: list[int] | range
+    record_ids: list[int] | range
     """A range: consecutive offsets of one partition, which can be handed on undecoded."""
     attempts: list[int]
     """Empty: all are first attempts."""
@@ -41,16 +41,16 @@ class Granted(msgspec.Struct, gc=False):
     """Whether it may have been handed out before. Empty: none was."""
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.record_ids)
 
     def receipts(self) -> range:
-        return range(self.first_receipt, self.first_receipt + len(self.places))
+        return range(self.first_receipt, self.first_receipt + len(self.record_ids))
 
     def partitions(self) -> list[int]:
-        return [place >> PARTITION_SHIFT for place in self.places]
+        return [record_id >> PARTITION_SHIFT for record_id in self.record_ids]
 
     def offsets(self) -> list[int]:
-        return [place & OFFSET_MASK for place in self.places]
+        return [record_id & OFFSET_MASK for record_id in self.record_ids]
 
 
 class Nack(msgspec.Struct, gc=False):
@@ -199,7 +199,7 @@ class DeadLetter(msgspec.Struct):
     """A record to append to the dead-letter topic, or what `Queue.replacements` has in its place; with the group's
     producer id, as a batch of its own."""
 
-    place: int
+    record_id: int
     partition: int
     """Of the dead-letter topic."""
     sequence: int
@@ -213,7 +213,7 @@ class DeadLetter(msgspec.Struct):
 
 
 class Tally(msgspec.Struct):
-    """What became of deliveries in one life of a queue group."""
+    """What became of deliveries in one group epoch."""
 
     acked: int = 0
     nacked: int = 0
@@ -250,7 +250,7 @@ class Notice(msgspec.Struct, frozen=True):
 
     kind: NoticeKind
     key: bytes | None
-    place: int
+    record_id: int
     reason: str
 
 

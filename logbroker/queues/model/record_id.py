@@ -1,9 +1,9 @@
-"""How a queue group names a record: by its place, one integer of partition and offset.
+"""Record ids: a queue group names a record by one integer of partition and offset.
 
-    place = partition << 48 | offset
+    record id = partition << 48 | offset
 
-A place fits a signed 64-bit array, sorts by partition and then by offset, and costs one machine word where it waits.
-`place >> 15` names the page of 32,768 records that it lies in, over all partitions.
+A record id fits a signed 64-bit array, sorts by partition and then by offset, and costs one machine word where it
+waits. `record_id >> 15` names the page of 32,768 records that it lies in, over all partitions.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Moment(NamedTuple):
     """Since 1970. May step."""
 
 
-def place_of(partition: int, offset: int) -> int:
+def record_id_of(partition: int, offset: int) -> int:
     return partition << PARTITION_SHIFT | offset
 
 
-def partition_of(place: int) -> int:
-    return place >> PARTITION_SHIFT
+def partition_of(record_id: int) -> int:
+    return record_id >> PARTITION_SHIFT
 
 
-def offset_of(place: int) -> int:
-    return place & OFFSET_MASK
+def offset_of(record_id: int) -> int:
+    return record_id & OFFSET_MASK

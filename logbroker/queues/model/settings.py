@@ -132,7 +132,7 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """With `ageing`, after so long a record counts as one level more urgent; 1 ms to a year."""
     weights: dict[str, int] = msgspec.field(default_factory=dict)
     """With `weighted`, the share of each band by its name, 0 to 1,000,000; a band of weight 0, or that is left out, is
-    served when no other has anything ready. Empty: those of `choosers.default_weights`."""
+    served when no other has anything ready. Empty: those of `policy.default_weights`."""
 
     def check(self) -> None:
         """Raises InvalidRequestError."""

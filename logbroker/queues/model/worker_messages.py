@@ -12,7 +12,7 @@ from logbroker.errors import InvalidRequestError
 MAX_WORKER_ID_BYTES: Final = 200
 MAX_CLIENT_NAME_CHARACTERS: Final = 255
 MAX_CREDIT: Final = 1_000_000
-HANDOUT_BYTES: Final = 1024 * 1024
+DISPATCH_BYTES: Final = 1024 * 1024
 """About as much is handed out to a worker at a time, at most."""
 MAX_CREDIT_BYTES: Final = 1 << 50
 
@@ -44,16 +44,16 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
     worker_id: str
     incarnation: int
-    """Random, not 0: one life of the worker."""
+    """Random, not 0; a worker that comes back with its own is the same."""
     client_name: str = ""
     held: Sequence[int] = ()
-    """All that it still holds, by place."""
+    """The ids of all records that it still holds."""
     sessions: Sequence[ListedSession] = ()
     """All sessions that it still holds."""
     attempts: Sequence[int] = ()
     """Which attempt each of `held` was; empty: not told."""
-    life: int = 0
-    """The queue group's when the worker was there last; 0: not told."""
+    group_epoch: int = 0
+    """That of the queue group when the worker was there last; 0: not told."""
     band: str = ""
     """Which it serves, outside of sessions; "": all."""
     credit_bytes: int | None = None

@@ -23,22 +23,22 @@ Heaps = Sequence[Sequence[tuple[Any, ...]]]
 """By level, what is ready; the first of each begins with its timestamp (ms)."""
 
 
-class Chooser(Protocol):
-    """Decides between levels."""
+class SchedulingPolicy(Protocol):
+    """Decides which level is served next."""
 
     def choose(self, active: int, allowed: int, heaps: Heaps) -> int:
         """Return the level to hand out one record of."""
         ...
 
 
-class Strict:
+class StrictPolicy:
     """The most urgent level."""
 
     def choose(self, active: int, allowed: int, heaps: Heaps) -> int:
         return (active & allowed).bit_length() - 1
 
 
-class Ageing:
+class AgeingPolicy:
     """The level whose oldest has the least timestamp - level * age: with each age that it waits, a record gains one.
 
     So it is never passed over for what was produced more than 9 ages after it.
@@ -59,11 +59,11 @@ class Ageing:
         return best
 
 
-class Weighted:
+class StridePolicy:
     """Shares by band, in strides: a delivery moves its band on by 1 / weight, and the band that is least far is next.
 
-    A band that comes back to have something ready begins where the others are, so it has saved up nothing; and where
-    only one band could be chosen, nothing is reckoned. A band of weight 0 is served when no other can be.
+    A band that comes back to have something ready begins where the others are, so it has saved up nothing; and a pick
+    with a single candidate is not charged. A band of weight 0 is served when no other can be.
     """
 
     def __init__(self, bands: Sequence[Band], weights: Sequence[int]) -> None:
@@ -97,16 +97,16 @@ class Weighted:
         return (active & allowed & best_levels).bit_length() - 1
 
 
-def chooser_of(settings: QueueGroupSettings, bands: Sequence[Band]) -> Chooser:
-    """The chooser of a group with priorities."""
+def policy_of(settings: QueueGroupSettings, bands: Sequence[Band]) -> SchedulingPolicy:
+    """Return the scheduling policy of a group with priorities."""
     match settings.priority:
         case Priority.AGEING:
-            return Ageing(max(1, round(settings.age_seconds * 1000)))
+            return AgeingPolicy(max(1, round(settings.age_seconds * 1000)))
         case Priority.WEIGHTED:
             weights = settings.weights or default_weights(bands)
-            return Weighted(bands, [weights.get(band.name, 0) for band in bands])
+            return StridePolicy(bands, [weights.get(band.name, 0) for band in bands])
         case _:
-            return Strict()
+            return StrictPolicy()
 
 
 def default_weights(bands: Sequence[Band]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What the lanes of a queue group with priorities know beside their places: ranks, and counts by priority.
+"""What the lanes of a queue group with priorities know beside record ids: ranks, and counts by priority.
 
 A lane has the rank of its head, and how many of its records are of which priority, where they are of several; the ranks
 of the records behind the head lie in `Ranks`.
@@ -35,10 +35,10 @@ class Ranking:
 
     # --- coming in and going out -------------------------------------------------------------------------------------
 
-    def new_lane(self, key: bytes | None, place: int, priority: int, timestamp_ms: int) -> RankedLane:
+    def new_lane(self, key: bytes | None, record_id: int, priority: int, timestamp_ms: int) -> RankedLane:
         """Return a lane of one record that waits, for `Lanes` to put where it belongs."""
         self.waiting[priority] += 1
-        return RankedLane(key, place, READY, priority=priority, timestamp_ms=timestamp_ms)
+        return RankedLane(key, record_id, READY, priority=priority, timestamp_ms=timestamp_ms)
 
     def admit(self, base: int, offsets: Sequence[int], priorities: bytes, times: Sequence[int]) -> None:
         """Take in records without ordering key; see `PriorityLine.admit`."""
@@ -59,16 +59,16 @@ class Ranking:
 
     # --- a lane's records --------------------------------------------------------------------------------------------
 
-    def begin(self, lane: Lane, place: int, priority: int, timestamp_ms: int) -> None:
+    def begin(self, lane: Lane, record_id: int, priority: int, timestamp_ms: int) -> None:
         """A parked lane without records gets its first one."""
         lane = ranked(lane)
-        lane.head, lane.priority, lane.timestamp_ms, lane.counts = place, priority, timestamp_ms, None
+        lane.head, lane.priority, lane.timestamp_ms, lane.counts = record_id, priority, timestamp_ms, None
         self.waiting[priority] += 1
 
-    def join(self, lane: Lane, place: int, priority: int, timestamp_ms: int) -> None:
+    def join(self, lane: Lane, record_id: int, priority: int, timestamp_ms: int) -> None:
         """A record is about to be the last one of a lane."""
         lane = ranked(lane)
-        self.ranks.put(place, priority, timestamp_ms)
+        self.ranks.put(record_id, priority, timestamp_ms)
         self.waiting[priority] += 1
         self._count(lane, priority)
         if lane.state == READY:
@@ -122,9 +122,9 @@ class Ranking:
         """The head of a lane is done, and was not in flight."""
         self.waiting[ranked(lane).priority] -= 1
 
-    def forget_successor(self, lane: Lane, place: int) -> None:
+    def forget_successor(self, lane: Lane, record_id: int) -> None:
         """A record behind the head of a lane is done."""
-        priority, _ = self.ranks.take(place)
+        priority, _ = self.ranks.take(record_id)
         self.waiting[priority] -= 1
         counts = ranked(lane).counts
         if counts is not None:

@@ -1,4 +1,4 @@
-"""Priorities and timestamps of records that wait behind others of their lanes, by place.
+"""Priorities and timestamps of records that wait behind others of their lanes, by record id.
 
 They lie in pages of 128 offsets: 9 bytes a record, and 2 for what a page takes beside them. A page is gone with the
 last rank that is taken out of it; so a record that waits for long, alone among others that are done, costs 1.5 KiB.
@@ -34,22 +34,22 @@ class Ranks:
         """How many pages are kept."""
         return len(self._pages)
 
-    def put(self, place: int, priority: int, timestamp_ms: int) -> None:
-        page = self._pages.get(place >> PAGE_SHIFT)
+    def put(self, record_id: int, priority: int, timestamp_ms: int) -> None:
+        page = self._pages.get(record_id >> PAGE_SHIFT)
         if page is None:
-            page = self._pages[place >> PAGE_SHIFT] = _Page(bytearray(_RECORDS), array("q", _NO_TIMES), 0)
-        index = place & _MASK
+            page = self._pages[record_id >> PAGE_SHIFT] = _Page(bytearray(_RECORDS), array("q", _NO_TIMES), 0)
+        index = record_id & _MASK
         page.priorities[index] = priority
         page.times[index] = timestamp_ms
         page.count += 1
 
-    def take(self, place: int) -> tuple[int, int]:
+    def take(self, record_id: int) -> tuple[int, int]:
         """Return priority and timestamp of a record, and forget them."""
-        page = self._pages[place >> PAGE_SHIFT]
+        page = self._pages[record_id >> PAGE_SHIFT]
         page.count -= 1
         if not page.count:
-            del self._pages[place >> PAGE_SHIFT]
-        index = place & _MASK
+            del self._pages[record_id >> PAGE_SHIFT]
+        index = record_id & _MASK
         return page.priorities[index], page.times[index]
 
     @property

@@ -1,16 +1,16 @@
-"""The line with priorities: what is ready, by level, each level in the order of timestamp and place.
+"""The line with priorities: what is ready, by level, each level in the order of timestamp and record id.
 
 Ten heaps, one for each level, hold *sources*: a ready lane, or a `RunCursor` or `Unread`, which stands for many records
 without ordering key. Of each source the heap knows only the front: to take a record is to take the least front, and
 to put the next one of its source in its stead. So a delivery costs O(log sources), however many records wait. `Unread`
 are made cursors level by level, when their front is taken; many at once come without being sorted into cursors at all.
 
-An entry is (timestamp, place, number, source). Where its source was taken out, or came to another level, the number is
-no more that of the source: the entry is void, and dropped when it comes to the front, or when too many are void.
+An entry is (timestamp, record id, number, source). Where its source was taken out, or came to another level, the number
+is no more that of the source: the entry is void, and dropped when it comes to the front, or when too many are void.
 
 A lane stands at the level of its most urgent record, so that a head without urgency does not hold back what comes
-behind it (or, by setting, at that of its head) and there at the timestamp and place of its head. What comes back takes
-the place that its rank gives it.
+behind it (or, by setting, at that of its head) and there at the timestamp and record id of its head. What comes back
+takes the place that its rank gives it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Final
 from logbroker.queues.model.lane import IN_FLIGHT, READY, Lane, RankedLane, ranked
 from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT
 from logbroker.queues.priority.levels import counts_of, heads_of, of_level
-from logbroker.queues.priority.policy import ALL_LEVELS, LEVELS, Chooser
+from logbroker.queues.priority.policy import ALL_LEVELS, LEVELS, SchedulingPolicy
 from logbroker.queues.priority.runs import Cursors, RunCursor, Unread
 
 Source = RankedLane | RunCursor | Unread
@@ -41,8 +41,8 @@ _COMPACT_AT: Final = 64
 class PriorityLine:
     """What is ready in a queue group with priorities."""
 
-    def __init__(self, chooser: Chooser, *, by_head: bool) -> None:
-        self.chooser = chooser
+    def __init__(self, policy: SchedulingPolicy, *, by_head: bool) -> None:
+        self.policy = policy
         self.by_head = by_head
         """How a lane is ranked; to be changed only while the line is empty."""
         self.records = 0
@@ -93,7 +93,8 @@ class PriorityLine:
             self.append(lane)
 
     def admit(self, base: int, offsets: Sequence[int], priorities: bytes, times: Sequence[int]) -> None:
-        """Take in records without ordering key, of rising offsets; `base` is the place of offset 0 in the partition."""
+        """Take in records without ordering key, of rising offsets; `base` is the record id of offset 0 in the
+        partition."""
         levels = set(priorities)
         if len(levels) > 1 and len(priorities) >= UNREAD_RECORDS:
             counts, heads = counts_of(priorities), heads_of(offsets, priorities, times)
@@ -128,7 +129,7 @@ class PriorityLine:
         """Take up to `credit` records of some levels, in the order of the group; they are in flight. Fewer where much
         would have to be read for more, and none only where there are none, or they cannot be read."""
         self._settle()
-        choose, heaps = self.chooser.choose, self._heaps
+        choose, heaps = self.policy.choose, self._heaps
         taken: list[Lane] = []
         served, begun = -1, 0
         self._reads = 0
@@ -153,7 +154,7 @@ class PriorityLine:
             self._reads += 1
             if not self._read(unread, level):
                 return None
-        timestamp_ms, place, number, source = heap[0]
+        timestamp_ms, record_id, number, source = heap[0]
         if isinstance(source, RankedLane):
             heapq.heappop(heap)
             source.entry = 0
@@ -161,7 +162,7 @@ class PriorityLine:
             lane.state = IN_FLIGHT
         else:
             assert isinstance(source, RunCursor)
-            lane = RankedLane(None, place, IN_FLIGHT, priority=level, timestamp_ms=timestamp_ms, level=level)
+            lane = RankedLane(None, record_id, IN_FLIGHT, priority=level, timestamp_ms=timestamp_ms, level=level)
             if source.consume():
                 heapq.heapreplace(heap, (*source.head, number, source))
             else:
@@ -191,8 +192,8 @@ class PriorityLine:
         """Take those of the `wanted` records out that are in the line. Goes through all of their partitions."""
         heads = set(wanted)
         by_base: dict[int, set[int]] = {}
-        for place in wanted:
-            by_base.setdefault(place >> PARTITION_SHIFT << PARTITION_SHIFT, set()).add(place & OFFSET_MASK)
+        for record_id in wanted:
+            by_base.setdefault(record_id >> PARTITION_SHIFT << PARTITION_SHIFT, set()).add(record_id & OFFSET_MASK)
         in_order = sorted(heads)
         for level, heap in enumerate(self._heaps):
             unread = [source for *_, source in heap if isinstance(source, Unread) and source.has_any(in_order)]
@@ -253,7 +254,7 @@ class PriorityLine:
                 active |= 1 << level
         if not active:
             return None
-        source = fronts[self.chooser.choose(active, ALL_LEVELS, fronts)][0][3]
+        source = fronts[self.policy.choose(active, ALL_LEVELS, fronts)][0][3]
         assert isinstance(source, RankedLane)
         return source.key
 

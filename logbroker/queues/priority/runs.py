@@ -33,7 +33,7 @@ class RunCursor(msgspec.Struct, gc=False, eq=False):
     """A run of records, of which the first ones are consumed."""
 
     base: int
-    """The place of offset 0 of its partition."""
+    """The record id of offset 0 of its partition."""
     level: int
     offsets: array[int]
     times: array[int]
@@ -47,7 +47,7 @@ class RunCursor(msgspec.Struct, gc=False, eq=False):
 
     @property
     def head(self) -> tuple[int, int]:
-        """Timestamp and place."""
+        """Timestamp and record id."""
         return self.times[self.at], self.base | self.offsets[self.at]
 
     def consume(self) -> bool:
@@ -84,10 +84,10 @@ class Unread(msgspec.Struct, gc=False, eq=False):
     entry: int = 0
     """The number of its entries in the line, one for each priority that is not read yet."""
 
-    def has_any(self, places: Sequence[int]) -> bool:
-        """Whether one of these places, which are sorted, lies in it."""
-        index = bisect_left(places, self.base | self.first_offset)
-        return index < len(places) and places[index] < self.base | self.next_offset
+    def has_any(self, record_ids: Sequence[int]) -> bool:
+        """Whether one of these record ids, which are sorted, lies in it."""
+        index = bisect_left(record_ids, self.base | self.first_offset)
+        return index < len(record_ids) and record_ids[index] < self.base | self.next_offset
 
 
 class Cursors:

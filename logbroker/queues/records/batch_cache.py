@@ -18,7 +18,7 @@ ENTRY_BYTES: Final = 512
 
 
 class Found(NamedTuple):
-    """What holds the places from `start` to before `end`: a batch, or the reason why there is none."""
+    """What holds the record ids from `start` to before `end`: a batch, or the reason why there is none."""
 
     start: int
     end: int
@@ -26,59 +26,59 @@ class Found(NamedTuple):
 
 
 class BatchCache:
-    """The bound of all shelves."""
+    """The bound that all groups share."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
-        self._sizes: OrderedDict[tuple[Shelf, int], int] = OrderedDict()
-        """The bytes that each batch counts for, by its shelf and its place there; the least recently used first."""
+        self._sizes: OrderedDict[tuple[GroupBatches, int], int] = OrderedDict()
+        """The bytes that each batch counts for, by its group and first record id; the least recently used first."""
 
-    def count(self, shelf: Shelf, start: int, size_bytes: int) -> None:
+    def count(self, batches: GroupBatches, start: int, size_bytes: int) -> None:
         """Take note of what a batch takes now."""
-        self.used_bytes += size_bytes - self._sizes.get((shelf, start), 0)
-        self._sizes[shelf, start] = size_bytes
+        self.used_bytes += size_bytes - self._sizes.get((batches, start), 0)
+        self._sizes[batches, start] = size_bytes
 
-    def used(self, shelf: Shelf, start: int) -> None:
-        self._sizes.move_to_end((shelf, start))
+    def used(self, batches: GroupBatches, start: int) -> None:
+        self._sizes.move_to_end((batches, start))
 
-    def forget(self, shelf: Shelf, start: int) -> None:
-        self.used_bytes -= self._sizes.pop((shelf, start))
+    def forget(self, batches: GroupBatches, start: int) -> None:
+        self.used_bytes -= self._sizes.pop((batches, start))
 
     def evict(self) -> None:
         """Let go what is too much."""
         while self.used_bytes > self.max_bytes:
-            shelf, start = next(iter(self._sizes))
-            shelf.remove(start)
+            batches, start = next(iter(self._sizes))
+            batches.remove(start)
 
 
-class Shelf:
+class GroupBatches:
     """The batches of one queue group in a cache."""
 
     def __init__(self, cache: BatchCache) -> None:
         self.cache = cache
         self._kept: dict[int, Found] = {}
-        """By the place of their base offset."""
+        """By the record id of their base offset."""
         self._starts: list[int] = []
-        """Their places, sorted."""
+        """These record ids, sorted."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, place: int) -> Found | None:
-        """Return what holds a place, which is a use of it."""
-        index = bisect_right(self._starts, place) - 1
+    def find(self, record_id: int) -> Found | None:
+        """Return what holds a record, which is a use of it."""
+        index = bisect_right(self._starts, record_id) - 1
         if index < 0:
             return None
         found = self._kept[self._starts[index]]
-        if place >= found.end:
+        if record_id >= found.end:
             return None
         self.cache.used(self, found.start)
         return found
 
-    def last_not_kept(self, place: int, stop: int) -> int:
-        """The last of consecutive places, from one that is not kept to before `stop`, of which none is."""
-        index = bisect_right(self._starts, place)
+    def last_not_kept(self, record_id: int, stop: int) -> int:
+        """The last of consecutive record ids, from one that is not kept to before `stop`, of which none is."""
+        index = bisect_right(self._starts, record_id)
         return (min(stop, self._starts[index]) if index < len(self._starts) else stop) - 1
 
     def add(self, found: Found) -> None:

@@ -1,4 +1,4 @@
-"""The records behind places: read from the log once more when they are handed out, or kept since the scan.
+"""The records behind record ids: read from the log once more when they are handed out, or kept since the scan.
 
 The index holds no records, so that its size does not depend on theirs. What is handed out soon after it was scanned is
 kept as the bytes of its batches, of which only the records asked for are decoded; all else is read again. A batch that
@@ -13,8 +13,8 @@ from typing import Final
 
 from logbroker.engine import Read, ReadableLog, ReadResult
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, OverloadedError
-from logbroker.queues.model.record_id import OFFSET_MASK, offset_of, partition_of, place_of
-from logbroker.queues.records.batch_cache import BatchCache, Found, Shelf
+from logbroker.queues.model.record_id import OFFSET_MASK, offset_of, partition_of, record_id_of
+from logbroker.queues.records.batch_cache import BatchCache, Found, GroupBatches
 from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
 from logbroker.record.codec import LogRecord
 from logbroker.record.stored_batch import Pieces, StoredBatch, stored_batches
@@ -35,7 +35,7 @@ class Records:
     """The records of one topic, for one queue group."""
 
     def __init__(self, engine: ReadableLog, topic_id: TopicId, cache: BatchCache) -> None:
-        self.shelf = Shelf(cache)
+        self.batches = GroupBatches(cache)
         self._engine = engine
         self._topic_id = topic_id
         self._record_bytes = 1.0
@@ -43,67 +43,71 @@ class Records:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def fetch(self, places: Sequence[int], max_bytes: int = NO_BOUND) -> list[LogRecord | LogbrokerError]:
-        """Return the records at these places, in their order.
+    async def fetch(self, record_ids: Sequence[int], max_bytes: int = NO_BOUND) -> list[LogRecord | LogbrokerError]:
+        """Return the records with these ids, in their order.
 
         In place of a record stands OffsetOutOfRangeError where it is not in the log any more, another error where it
         cannot be read (PartitionOfflineError, CorruptLogError) or decoded (CorruptBatchError and its like), and `LATER`
         where it would take more memory than about `max_bytes`; one record is always fetched.
         """
-        groups = await self.find(places, max_bytes)
+        groups = await self.find(record_ids, max_bytes)
         closed = {
             found.start: found.batch
             for _, found in groups
             if isinstance(found.batch, StoredBatch) and not found.batch.is_open
         }
         records = await in_decoder_if(
-            len(places) > INLINE_RECORDS or any(map(is_large, closed.values())),
+            len(record_ids) > INLINE_RECORDS or any(map(is_large, closed.values())),
             lambda: _decode(groups, max_bytes),
         )
         for start in closed:
-            self.shelf.recount(start)
-        self.shelf.cache.evict()
+            self.batches.recount(start)
+        self.batches.cache.evict()
         return records
 
-    async def find(self, places: Sequence[int], max_bytes: int = NO_BOUND) -> list[tuple[Sequence[int], Found]]:
-        """Return what holds these places, which are cut, in their order, by it. Decodes nothing.
+    async def find(self, record_ids: Sequence[int], max_bytes: int = NO_BOUND) -> list[tuple[Sequence[int], Found]]:
+        """Return what holds these records, which are cut, in their order, by it. Decodes nothing.
 
         When about `max_bytes` are read from the log, all else is `LATER`.
         """
         loaded: list[Found] = []
         while True:
-            groups, missing = self._group(places, loaded)
+            groups, missing = self._group(record_ids, loaded)
             if not missing:
                 return groups
             # What was kept at first may be gone by now: then there is another round.
             loaded = sorted([*loaded, *await self._load(_spans(missing), max_bytes)], key=lambda found: found.start)
 
     def _group(
-        self, places: Sequence[int], loaded: Sequence[Found]
+        self, record_ids: Sequence[int], loaded: Sequence[Found]
     ) -> tuple[list[tuple[Sequence[int], Found]], list[tuple[int, int]]]:
-        """Return places by what holds them, and the spans (first, last) of which that is not known."""
+        """Return record ids by what holds them, and the spans (first, last) of which that is not known."""
         groups: list[tuple[Sequence[int], Found]] = []
         missing: list[tuple[int, int]] = []
-        index, count = 0, len(places)
+        index, count = 0, len(record_ids)
         while index < count:
-            place = places[index]
-            found = self.shelf.find(place) or _covering(loaded, place)
+            record_id = record_ids[index]
+            found = self.batches.find(record_id) or _covering(loaded, record_id)
             if found is None:
-                last = self.shelf.last_not_kept(place, places.stop) if isinstance(places, range) else place
-                missing.append((place, last))
-                index += last + 1 - place
+                last = (
+                    self.batches.last_not_kept(record_id, record_ids.stop)
+                    if isinstance(record_ids, range)
+                    else record_id
+                )
+                missing.append((record_id, last))
+                index += last + 1 - record_id
                 continue
             begun, start, end = index, found.start, found.end
-            if isinstance(places, range):
-                index = min(count, begun + end - place)
+            if isinstance(record_ids, range):
+                index = min(count, begun + end - record_id)
             else:
-                while index < count and start <= places[index] < end:
+                while index < count and start <= record_ids[index] < end:
                     index += 1
-            groups.append((places[begun:index], found))
+            groups.append((record_ids[begun:index], found))
         return groups, missing
 
     async def _load(self, spans: list[tuple[int, int]], max_bytes: int) -> list[Found]:
-        """Read the batches that hold the places of some spans (first, last); what is returned covers all of them."""
+        """Read the batches that hold the records of some spans (first, last); what is returned covers all of them."""
         loaded: list[Found] = []
         while spans and max_bytes > 0:
             now, spans = spans[:_READS_AT_ONCE], spans[_READS_AT_ONCE:]
@@ -115,7 +119,7 @@ class Records:
                 if covered <= last:
                     spans.append((covered, last))
         loaded += (Found(first, last + 1, LATER) for first, last in spans)
-        self.shelf.cache.evict()
+        self.batches.cache.evict()
         return loaded
 
     def _wish(self, first: int, last: int) -> Read:
@@ -123,32 +127,32 @@ class Records:
         return Read(self._topic_id, partition_of(first), offset_of(first), max(1, size_bytes))
 
     def _take_in(self, first: int, last: int, result: ReadResult | LogbrokerError, loaded: list[Found]) -> int:
-        """Add what was read for a span; return the place up to which it is covered now."""
+        """Add what was read for a span; return the record id up to which it is covered now."""
         partition = partition_of(first)
         if isinstance(result, LogbrokerError):
             end = last + 1
             if isinstance(result, OffsetOutOfRangeError):
-                end = min(end, max(first + 1, place_of(partition, self._log_start(partition))))
+                end = min(end, max(first + 1, record_id_of(partition, self._log_start(partition))))
             loaded.append(Found(first, end, result))
             return end
         if not result.batches:
             loaded.append(Found(first, last + 1, OffsetOutOfRangeError(f"offset {offset_of(first)} is not readable")))
             return last + 1
-        place = begun = first
+        record_id = begun = first
         try:
             for batch in stored_batches(result.batches):
                 found = _found(partition, batch)
                 begun = min(begun, found.start)
-                if place < found.start:
-                    loaded.append(Found(place, found.start, OffsetOutOfRangeError("the log has a gap there")))
+                if record_id < found.start:
+                    loaded.append(Found(record_id, found.start, OffsetOutOfRangeError("the log has a gap there")))
                 loaded.append(found)
-                self.shelf.add(found)
-                place = found.end
+                self.batches.add(found)
+                record_id = found.end
         except LogbrokerError as error:
-            loaded.append(Found(place, last + 1, error))
+            loaded.append(Found(record_id, last + 1, error))
             return last + 1
-        self._record_bytes = len(result.batches) / (place - begun)
-        return place
+        self._record_bytes = len(result.batches) / (record_id - begun)
+        return record_id
 
     def _log_start(self, partition: int) -> int:
         try:
@@ -160,18 +164,18 @@ class Records:
 
     def keep(self, partition: int, batch: StoredBatch) -> None:
         """Keep a batch that was scanned, as its records are handed out soon."""
-        self.shelf.add(_found(partition, batch))
-        self.shelf.cache.evict()
+        self.batches.add(_found(partition, batch))
+        self.batches.cache.evict()
 
 
 def _found(partition: int, batch: StoredBatch) -> Found:
     header = batch.header
-    return Found(place_of(partition, header.base_offset), place_of(partition, header.next_offset), batch)
+    return Found(record_id_of(partition, header.base_offset), record_id_of(partition, header.next_offset), batch)
 
 
-def _covering(loaded: Sequence[Found], place: int) -> Found | None:
-    index = bisect_right(loaded, place, key=lambda found: found.start) - 1
-    return loaded[index] if index >= 0 and place < loaded[index].end else None
+def _covering(loaded: Sequence[Found], record_id: int) -> Found | None:
+    index = bisect_right(loaded, record_id, key=lambda found: found.start) - 1
+    return loaded[index] if index >= 0 and record_id < loaded[index].end else None
 
 
 def _spans(missing: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -213,11 +217,11 @@ def _needs_no_expansion(group: tuple[Sequence[int], Found]) -> bool:
 def _decode_at_once(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> list[LogRecord] | None:
     """None: that would take more than `max_bytes`. Raises what any of the records would have in its place."""
     pieces = Pieces()
-    for places, found in groups:
+    for record_ids, found in groups:
         if max_bytes <= 0:
             return None
         assert isinstance(found.batch, StoredBatch)
-        max_bytes -= pieces.add(found.batch, [place & OFFSET_MASK for place in places])
+        max_bytes -= pieces.add(found.batch, [record_id & OFFSET_MASK for record_id in record_ids])
     return pieces.records()
 
 
@@ -225,13 +229,13 @@ def _decode_one_by_one(
     groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int
 ) -> list[LogRecord | LogbrokerError]:
     records: list[LogRecord | LogbrokerError] = []
-    for places, found in groups:
+    for record_ids, found in groups:
         batch = found.batch
         if isinstance(batch, LogbrokerError) or max_bytes <= 0:
-            records += [batch if isinstance(batch, LogbrokerError) else LATER] * len(places)
+            records += [batch if isinstance(batch, LogbrokerError) else LATER] * len(record_ids)
             continue
         size_bytes = batch.size_bytes
-        decoded = _records_of(batch, places)
+        decoded = _records_of(batch, record_ids)
         batch.let_go()
         max_bytes -= batch.size_bytes - size_bytes
         max_bytes -= sum(len(record.value or b"") for record in decoded if isinstance(record, LogRecord))
@@ -239,11 +243,15 @@ def _decode_one_by_one(
     return records
 
 
-def _records_of(batch: StoredBatch, places: Sequence[int]) -> Sequence[LogRecord | LogbrokerError]:
+def _records_of(batch: StoredBatch, record_ids: Sequence[int]) -> Sequence[LogRecord | LogbrokerError]:
     try:
-        return batch.records([offset_of(place) for place in places])
+        return batch.records([offset_of(record_id) for record_id in record_ids])
     except OffsetOutOfRangeError as error:
         # One that is not there spoils none of the others.
-        return [error.as_value()] if len(places) == 1 else [_records_of(batch, [place])[0] for place in places]
+        return (
+            [error.as_value()]
+            if len(record_ids) == 1
+            else [_records_of(batch, [record_id])[0] for record_id in record_ids]
+        )
     except LogbrokerError as error:
-        return [error.as_value()] * len(places)
+        return [error.as_value()] * len(record_ids)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from logbroker.errors import CorruptBatchError, CorruptLogError
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from logbroker.queues.records.columns import lane_key_of
 from logbroker.queues.retention.copies import Copies, CopyBatch
@@ -30,8 +30,8 @@ class CopiedLanes:
         self._keyed_by: tuple[Ordering, str] | None = None
         """What the keys below depend on; None: they are not known."""
         self._lasts: dict[int, dict[bytes, int]] = {}
-        """By partition and key, the place of the last record that was copied: those of a lane are done in order."""
-        self._places: dict[int, Set[int]] = {}
+        """By partition and key, the id of the last record that was copied: those of a lane are done in order."""
+        self._record_ids: dict[int, Set[int]] = {}
         """By partition, records that were copied of what the log still has; the copies may be forgotten since."""
 
     async def keys(self, settings: QueueGroupSettings, partitions: int) -> Set[bytes]:
@@ -65,18 +65,18 @@ class CopiedLanes:
         """What was done may have to be done again."""
         self._keyed_by = None
 
-    async def places(self, partition: int, offset: int) -> Set[int]:
+    async def record_ids(self, partition: int, offset: int) -> Set[int]:
         """The records from an offset on that are copied, or were when last asked, and not done. Raises as `keys`."""
-        begin, done = place_of(partition, offset), self._done
+        begin, done = record_id_of(partition, offset), self._done
 
-        def left_of(places: Iterable[int]) -> set[int]:
-            return {place for place in places if place >= begin and place not in done}
+        def left_of(record_ids: Iterable[int]) -> set[int]:
+            return {record_id for record_id in record_ids if record_id >= begin and record_id not in done}
 
-        left = await asyncio.to_thread(left_of, self._places.get(partition, ()))
+        left = await asyncio.to_thread(left_of, self._record_ids.get(partition, ()))
         for _, batch in self._copies.batches(partition, offset):
             records = await self._read(partition, batch)
-            left |= await asyncio.to_thread(left_of, [place_of(partition, record.offset) for record in records])
-        self._places[partition] = left
+            left |= await asyncio.to_thread(left_of, [record_id_of(partition, record.offset) for record in records])
+        self._record_ids[partition] = left
         return left
 
     async def _read(self, partition: int, batch: CopyBatch) -> list[LogRecord]:
@@ -89,11 +89,11 @@ class CopiedLanes:
 
 def _lasts_of(partition: int, records: Sequence[LogRecord], settings: QueueGroupSettings) -> dict[bytes, int]:
     keys = ((lane_key_of(record, settings), record.offset) for record in records)
-    return {key: place_of(partition, offset) for key, offset in keys if key is not None}
+    return {key: record_id_of(partition, offset) for key, offset in keys if key is not None}
 
 
 def _not_done(lasts: Mapping[int, Mapping[bytes, int]], done: DoneRecords) -> dict[int, dict[bytes, int]]:
     return {
-        partition: {key: place for key, place in of_keys.items() if place not in done}
+        partition: {key: record_id for key, record_id in of_keys.items() if record_id not in done}
         for partition, of_keys in lasts.items()
     }

@@ -35,10 +35,18 @@ from logbroker.errors import (
     TooManyOpenFilesError,
     UnknownTopicError,
 )
-from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.records.decoder import in_decoder
 from logbroker.queues.state.completion import DoneRecords
-from logbroker.queues.state.rows import COPIES_ROW, COPIES_TOPIC_ROW, decode, delete, place_in, place_key, upsert
+from logbroker.queues.state.rows import (
+    COPIES_ROW,
+    COPIES_TOPIC_ROW,
+    decode,
+    delete,
+    record_id_in,
+    record_row_key,
+    upsert,
+)
 from logbroker.record.codec import BatchBuilder, LogRecord, check_crc, decode_batch
 from logbroker.record.compression import Codec
 from logbroker.record.header import MAX_EXPANDED_BYTES, parse_header
@@ -89,7 +97,7 @@ class Copies:
         self._done = done
         self._commit = commit
         self._batches: dict[int, CopyBatch] = {}
-        """By the place of the last record that each has a copy of."""
+        """By the id of the last record that each has a copy of."""
         self._lasts: list[int] = []
         """Their keys, sorted."""
         self._void: list[StateEvent] = []
@@ -110,7 +118,7 @@ class Copies:
             _log.error("the topic %s is gone, and with it %d batches of records that it kept", self._name, len(keys))
             self._void = [delete(key) for key in keys]
             return
-        self._batches = {place_in(key): decode(key, rows[key], CopyBatch) for key in keys}
+        self._batches = {record_id_in(key): decode(key, rows[key], CopyBatch) for key in keys}
         self._lasts = sorted(self._batches)
         self.topic_id = topic_id
 
@@ -177,13 +185,13 @@ class Copies:
 
     def batches(self, partition: int, offset: int = 0) -> list[tuple[int, CopyBatch]]:
         """The batches with copies of records of a partition from `offset` on, with the last offset in each; sorted."""
-        index = bisect_left(self._lasts, place_of(partition, offset))
-        end = bisect_left(self._lasts, place_of(partition + 1, 0))
+        index = bisect_left(self._lasts, record_id_of(partition, offset))
+        end = bisect_left(self._lasts, record_id_of(partition + 1, 0))
         return [(offset_of(last), self._batches[last]) for last in self._lasts[index:end]]
 
     def next_batch(self, partition: int, offset: int) -> CopyBatch | None:
         """The batch with the copy of the first record from `offset` on of which there is one."""
-        index = bisect_left(self._lasts, place_of(partition, offset))
+        index = bisect_left(self._lasts, record_id_of(partition, offset))
         if index == len(self._lasts) or partition_of(self._lasts[index]) != partition:
             return None
         return self._batches[self._lasts[index]]
@@ -237,11 +245,11 @@ class Copies:
         self, partition: int, records: Sequence[LogRecord], base_offset: int, instead_of: int | None = None
     ) -> None:
         """Take note of a batch of copies."""
-        last = place_of(partition, records[-1].offset)
+        last = record_id_of(partition, records[-1].offset)
         copied = CopyBatch(records[0].offset, base_offset)
-        gone = [] if instead_of is None else [place_of(partition, instead_of)]
-        events = [delete(place_key(COPIES_ROW, place)) for place in gone if place != last]
-        await self._commit([*events, upsert(place_key(COPIES_ROW, last), copied)])
+        gone = [] if instead_of is None else [record_id_of(partition, instead_of)]
+        events = [delete(record_row_key(COPIES_ROW, record_id)) for record_id in gone if record_id != last]
+        await self._commit([*events, upsert(record_row_key(COPIES_ROW, last), copied)])
         self._remove(gone)
         if last not in self._batches:
             insort(self._lasts, last)
@@ -249,9 +257,9 @@ class Copies:
 
     async def forget(self, partition: int, lasts: Iterable[int]) -> None:
         """Forget the batches with these last offsets."""
-        gone = [place_of(partition, offset) for offset in lasts]
+        gone = [record_id_of(partition, offset) for offset in lasts]
         if gone:
-            await self._commit([delete(place_key(COPIES_ROW, place)) for place in gone])
+            await self._commit([delete(record_row_key(COPIES_ROW, record_id)) for record_id in gone])
             self._remove(gone)
 
     async def cut(self, partition: int, offset: int) -> None:

@@ -27,7 +27,7 @@ from logbroker.config import MIB
 from logbroker.engine import ReadResult
 from logbroker.errors import LogbrokerError
 from logbroker.queues.context import GroupContext
-from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.records.decoder import in_decoder
 from logbroker.queues.retention.copied_lanes import CopiedLanes
 from logbroker.queues.retention.copies import Copies
@@ -146,10 +146,10 @@ class RetentionHolder:
         begun = max(self.needed_from(partition), log_start_offset)
         kept_from = max(log_start_offset, self._let_go.get(partition, 0))
         # What an attempt that was cut short has copied, the log still has: other lanes may have come to stand.
-        copied_again = await self._copied_lanes.places(partition, kept_from)
+        copied_again = await self._copied_lanes.record_ids(partition, kept_from)
         copied = 0
         reached = kept_from
-        with self._queue.held.noting() as noted:
+        with self._queue.stalled.noting() as noted:
             version = self._version()
             now_ms = self._context.moment().wall_ms
             standing = await self.standing.standing(partition, kept_from, until, now_ms)
@@ -243,7 +243,7 @@ class RetentionHolder:
                 yield from gathered.add(batch.records(offsets))
 
     def _count_undone(self, partition: int, start: int, end: int) -> int:
-        base = place_of(partition, 0)
+        base = record_id_of(partition, 0)
         return sum(high - low for low, high in self._queue.done.undone(base | start, base | max(start, end)))
 
     def _generation_starts(self, partition: int) -> list[int]:
@@ -258,7 +258,7 @@ class RetentionHolder:
         before_bytes = copies.size_bytes(partition)
         if before_bytes < max(MIN_REWRITTEN_BYTES, 2 * self._rewritten_bytes.get(partition, 0)):
             return
-        base = place_of(partition, 0)
+        base = record_id_of(partition, 0)
         for last, batch in copies.batches(partition):
             records = await copies.read(partition, batch)
             kept = [record for record in records if base | record.offset not in self._queue.done]
@@ -321,10 +321,10 @@ class _Piece:
 def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
     """Whether something of a piece stands that did not when it was begun; what fails is noted."""
     is_new = False
-    for place, key in noted.items():
-        is_behind = partition_of(place) == piece.partition and offset_of(place) >= piece.end
-        is_here = partition_of(place) == piece.partition and not is_behind
-        if standing.add_place(place) and key is None:
+    for record_id, key in noted.items():
+        is_behind = partition_of(record_id) == piece.partition and offset_of(record_id) >= piece.end
+        is_here = partition_of(record_id) == piece.partition and not is_behind
+        if standing.add_record_id(record_id) and key is None:
             is_new = is_new or is_here
         elif key is not None and key not in standing.keys:
             standing.add_keys((key,))

@@ -4,8 +4,8 @@ A lane stands when it is blocked or parked, when its head has failed, and when i
 dead-letter topic. The machine knows this of lanes that the scan has met since the last start, rewind or alteration, and
 the keys of what a session has in flight are not in its index at all. Who must not miss a lane, as retention and a
 rewind must not, begins with what is stored instead: records that failed, and parked keys. The key of a record of which
-only its place is stored is read from the log. Not-before times are stored nowhere but in the log, so records that the
-scan has not met are read for them.
+only its record id is stored is read from the log. Not-before times are stored nowhere but in the log, so records that
+the scan has not met are read for them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from logbroker.engine import LogGeneration, Read, ReadableLog, ReadResult
 from logbroker.errors import InvalidRequestError, LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.lane import BLOCKED, DEAD_LETTERING, PARKED, SHOWN_KEY_BYTES, WAITING, Lane
-from logbroker.queues.model.record_id import offset_of, partition_of, place_of
+from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.columns import NOT_BEFORE_BYTES, Columns, Undecodable, columns_of, lane_key_of
 from logbroker.queues.records.decoder import in_decoder
 from logbroker.queues.records.fetch import LATER, MAX_READ_BYTES, Records
 from logbroker.queues.state import failures as retry
-from logbroker.queues.state.completion import DoneRecords, Places
+from logbroker.queues.state.completion import DoneRecords, RecordIds
 from logbroker.queues.state.failures import Failure
 from logbroker.record.codec import LogRecord
 from logbroker.record.stored_batch import StoredBatch, stored_batches
@@ -48,7 +48,7 @@ class Standing:
 
     def __init__(self) -> None:
         self.keys: set[bytes] = set()
-        self.places: list[int] = []
+        self.record_ids: list[int] = []
         """Sorted."""
         self.delayed: dict[bytes, int] = {}
         """Until when (wall clock, ms) the lanes wait of which `sift` found a record with a not-before time."""
@@ -58,34 +58,34 @@ class Standing:
         """Below this offset, `sift` finds no lane that waits for a time and is not among these."""
 
     def __bool__(self) -> bool:
-        return bool(self.keys or self.places or self.everything)
+        return bool(self.keys or self.record_ids or self.everything)
 
     def add_keys(self, keys: Iterable[bytes | None]) -> None:
         self.keys.update(key for key in keys if key is not None)
         self.everything = self.everything or len(self.keys) > MAX_KEYS
 
-    def add_place(self, place: int) -> bool:
+    def add_record_id(self, record_id: int) -> bool:
         """Return whether it is new."""
-        is_new = not self.has_place(place)
+        is_new = not self.has_record_id(record_id)
         if is_new:
-            insort(self.places, place)
+            insort(self.record_ids, record_id)
         return is_new
 
-    def add(self, keys: Iterable[bytes], places: Iterable[int]) -> None:
+    def add(self, keys: Iterable[bytes], record_ids: Iterable[int]) -> None:
         """Add what may be many. For threads."""
         self.add_keys(keys)
-        self.places = sorted({*self.places, *places})
+        self.record_ids = sorted({*self.record_ids, *record_ids})
 
-    def has_place(self, place: int) -> bool:
-        index = bisect_left(self.places, place)
-        return self.places[index : index + 1] == [place]
+    def has_record_id(self, record_id: int) -> bool:
+        index = bisect_left(self.record_ids, record_id)
+        return self.record_ids[index : index + 1] == [record_id]
 
     def offsets_in(self, partition: int, batch: StoredBatch) -> set[int]:
         """Those of the records that lie in a batch."""
         header = batch.header
-        start = bisect_left(self.places, place_of(partition, header.base_offset))
-        end = bisect_left(self.places, place_of(partition, header.next_offset))
-        return set(map(offset_of, self.places[start:end]))
+        start = bisect_left(self.record_ids, record_id_of(partition, header.base_offset))
+        end = bisect_left(self.record_ids, record_id_of(partition, header.next_offset))
+        return set(map(offset_of, self.record_ids[start:end]))
 
     def keys_may_be_in(self, batch: StoredBatch) -> bool:
         """Whether to look for the keys in a batch. Where few lanes stand, most batches have none of them."""
@@ -125,7 +125,7 @@ def sift(
     A record whose not-before time lies after `now_ms` stands, and so does from there on what has its key. `left` takes
     the keys of what is neither done nor yielded.
     """
-    base = place_of(partition, 0)
+    base = record_id_of(partition, 0)
     for batch in stored_batches(batches):
         start, end = max(offsets.start, batch.header.base_offset), min(offsets.stop, batch.header.next_offset)
         if start >= end or next(done.undone(base | start, base | end), None) is None:
@@ -197,7 +197,7 @@ class StalledRecords:
         self._keyed_by: tuple[Ordering, str] | None = None
         """What the keys below depend on."""
         self._keys: dict[int, bytes | None] = {}
-        """Of records that were looked up, by place."""
+        """Of records that were looked up, by record id."""
         self._delayed: dict[bytes, int] = {}
         """Lanes that wait for a time in what the scan had not met, and until when (wall clock, ms)."""
         self._seen: dict[int, tuple[int, int]] = {}
@@ -214,7 +214,7 @@ class StalledRecords:
         """What stands of a partition between two offsets. Of records that wait for their time, `sift` finds those
         there itself. Raises what hinders reading."""
         self._forget_other_keys()
-        queue, held = self._queue, self._queue.held
+        queue, stalled = self._queue, self._queue.stalled
         found = Standing()
         # The scan goes on beside: what it meets from here on is looked for as if it did not.
         spans = self._log.topic_by_id(self._topic_id).generations
@@ -225,15 +225,20 @@ class StalledRecords:
         # All of it may be a million: only copied here, and looked at in a thread.
         lists = [
             list(each)
-            for each in (queue.failures.places(), queue.dead_letters.intents(), held.waits.heads(), held.not_before)
+            for each in (
+                queue.failures.record_ids(),
+                queue.dead_letters.intents(),
+                stalled.delays.heads(),
+                stalled.not_before,
+            )
         ]
         replaced = list(queue.replacements.records)
         lanes = list(queue.lanes) if any(lists) else []
-        found.add_keys(held.parked)
+        found.add_keys(stalled.parked)
         unknown: set[int] = set()
         if replaced or any(lists):
             unknown = await asyncio.to_thread(set, chain.from_iterable(lists))
-            found.places = await asyncio.to_thread(sorted, unknown.union(replaced))
+            found.record_ids = await asyncio.to_thread(sorted, unknown.union(replaced))
         if queue.settings.ordering is Ordering.NONE:
             return found
         if unknown:
@@ -241,11 +246,11 @@ class StalledRecords:
             unknown -= heads
             found.add_keys(keys)
         # What lies behind in the same partition has its lane behind it.
-        end = place_of(partition, until)
-        unknown = {place for place in unknown if partition_of(place) != partition or place < end}
+        end = record_id_of(partition, until)
+        unknown = {record_id for record_id in unknown if partition_of(record_id) != partition or record_id < end}
         # Such are met where they lie; only what was copied before is not.
-        begin = place_of(partition, start)
-        met = {place for place in unknown if begin <= place < end and place in held.not_before}
+        begin = record_id_of(partition, start)
+        met = {record_id for record_id in unknown if begin <= record_id < end and record_id in stalled.not_before}
         found.add_keys(await self._keys_of(unknown - met, (partition,)))
         found.add_keys(await self._delayed_before(scan, partition, start, until, now_ms))
         return found
@@ -256,11 +261,11 @@ class StalledRecords:
         self._forget_other_keys()
         queue = self._queue
         found = Standing()
-        found.add_keys(queue.held.parked)
+        found.add_keys(queue.stalled.parked)
         lanes, failures = list(queue.lanes), list(queue.failures.items())
         intents = set(queue.dead_letters.intents())
         aside, letters = await asyncio.to_thread(_set_aside, failures)
-        found.places = await asyncio.to_thread(sorted, (aside | letters) - intents)
+        found.record_ids = await asyncio.to_thread(sorted, (aside | letters) - intents)
         if aside and queue.settings.ordering is not Ordering.NONE:
             keys, heads = await asyncio.to_thread(_of_lanes, lanes, aside, frozenset((BLOCKED, PARKED)))
             found.add_keys(keys)
@@ -271,27 +276,27 @@ class StalledRecords:
         """Whether a key may have records in more than one partition."""
         return self._log.topic_by_id(self._topic_id).generation > 1
 
-    async def _keys_of(self, places: Iterable[int], partitions: Collection[int]) -> list[bytes | None]:
+    async def _keys_of(self, record_ids: Iterable[int], partitions: Collection[int]) -> list[bytes | None]:
         """Read the keys of records. One that the log has no more has none; nor has one that cannot be read now, unless
         it lies in these partitions, or growth may have moved its key there."""
         settings = self._queue.settings
-        wanted = set(places)
+        wanted = set(record_ids)
         if settings.ordering is Ordering.SINGLE:
             return [b""] if wanted else []
-        keys = {place: self._keys[place] for place in wanted & self._keys.keys()}
+        keys = {record_id: self._keys[record_id] for record_id in wanted & self._keys.keys()}
         unknown = sorted(wanted - keys.keys())
         has_grown = self._has_grown()
         fetched = Records(self._log, self._topic_id, BatchCache(0))
         while unknown:
             now, unknown = unknown[:_KEYS_AT_ONCE], unknown[_KEYS_AT_ONCE:]
-            for place, record in zip(now, await fetched.fetch(now, MAX_READ_BYTES), strict=True):
+            for record_id, record in zip(now, await fetched.fetch(now, MAX_READ_BYTES), strict=True):
                 if record is LATER:
-                    unknown.append(place)
+                    unknown.append(record_id)
                 elif isinstance(record, LogRecord):
-                    keys[place] = lane_key_of(record, settings)
+                    keys[record_id] = lane_key_of(record, settings)
                 elif isinstance(record, OffsetOutOfRangeError | InvalidRequestError):
-                    keys[place] = None  # It is gone, or cannot be decoded: it has no lane.
-                elif has_grown or partition_of(place) in partitions:
+                    keys[record_id] = None  # It is gone, or cannot be decoded: it has no lane.
+                elif has_grown or partition_of(record_id) in partitions:
                     raise record
         self._keys = keys  # Only now: another may have asked meanwhile.
         return list(keys.values())
@@ -363,7 +368,7 @@ class StalledRecords:
         what hinders reading."""
         loop = asyncio.get_running_loop()
         done = self._queue.done
-        while (offset := offset_of(done.skip_full(place_of(partition, start)))) < until:
+        while (offset := offset_of(done.skip_full(record_id_of(partition, start)))) < until:
             begun_at = loop.time()
             [result] = await self._log.read([Read(self._topic_id, partition, offset, MAX_READ_BYTES)])
             if isinstance(result, LogbrokerError):
@@ -375,26 +380,26 @@ class StalledRecords:
             # Nobody waits for it: the interpreter belongs to the deliveries.
             await asyncio.sleep(loop.time() - begun_at)
 
-    async def below(self, partition: int, until: int, standing: Standing) -> Places:
+    async def below(self, partition: int, until: int, standing: Standing) -> RecordIds:
         """The records of a partition below an offset that stand and are not done. Raises what hinders reading."""
         queue = self._queue
-        places = Places()
+        record_ids = RecordIds()
         start = queue.done.floor(partition)
         async for result in self.read(partition, start, until):
             sifted = sift(result.batches, partition, range(start, until), standing, queue.settings, queue.done)
-            await in_decoder(partial(_gather, sifted, partition, places))
-        return places
+            await in_decoder(partial(_gather, sifted, partition, record_ids))
+        return record_ids
 
 
 def _of_lanes(
-    lanes: Iterable[Lane], places: Set[int], states: Set[int] = _STANDING
+    lanes: Iterable[Lane], record_ids: Set[int], states: Set[int] = _STANDING
 ) -> tuple[set[bytes | None], set[int]]:
     """The keys of lanes that are in one of some states or whose head is one of some records, and those heads."""
     keys: set[bytes | None] = set()
     heads: set[int] = set()
     for lane in lanes:
         head = lane.head
-        if head in places:
+        if head in record_ids:
             heads.add(head)
             keys.add(lane.key)
         elif lane.state in states:
@@ -406,11 +411,11 @@ def _set_aside(failures: Iterable[tuple[int, Failure]]) -> tuple[set[int], set[i
     """The records that are blocked or parked, and those that are to go to the dead-letter topic."""
     aside: set[int] = set()
     letters: set[int] = set()
-    for place, failure in failures:
+    for record_id, failure in failures:
         if failure.state in (retry.BLOCKED, retry.PARKED):
-            aside.add(place)
+            aside.add(record_id)
         elif failure.state == retry.EXHAUSTED:
-            letters.add(place)
+            letters.add(record_id)
     return aside, letters
 
 
@@ -419,6 +424,6 @@ def _exhaust(sifted: Iterator[Sifted]) -> None:
         pass
 
 
-def _gather(sifted: Iterator[Sifted], partition: int, places: Places) -> None:
+def _gather(sifted: Iterator[Sifted], partition: int, record_ids: RecordIds) -> None:
     for each in sifted:
-        places.add(place_of(partition, offset) for offset in each.offsets)
+        record_ids.add(record_id_of(partition, offset) for offset in each.offsets)

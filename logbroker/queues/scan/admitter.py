@@ -51,7 +51,7 @@ class Admitter:
         # What is ready at once is handed out soon, unless much is ready before it.
         ready = queue.lanes.ready_records
         size_bytes = sum(len(batch.raw) + ENTRY_BYTES for batch in columns.batches)
-        if ready > ready_before and ready * size_bytes <= len(columns.offsets) * records.shelf.cache.max_bytes // 2:
+        if ready > ready_before and ready * size_bytes <= len(columns.offsets) * records.batches.cache.max_bytes // 2:
             for batch in columns.batches:
                 records.keep(partition, batch)
 

@@ -1,16 +1,16 @@
-"""Which of what was readable at some moment is scanned by now: marks, for who must not be served before that.
+"""Scan barriers: who takes one is not served before all is scanned that was readable at that moment.
 
 The scan is seen as rounds. A round is over when each partition of it is scanned up to the end that it had when the
 round first read it. So a round ends however fast the partitions grow, and what comes to be readable meanwhile makes
-the next one. A mark is the number of the round with which all is scanned that was readable when it was taken.
+the next one. A barrier is the number of the round with which all is scanned that was readable when it was taken.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-NO_MARK: Final = 0
-"""That has always passed."""
+NO_BARRIER: Final = 0
+"""A barrier that has always passed."""
 _UNREAD: Final = -2
 _READING: Final = -1
 
@@ -29,14 +29,14 @@ class ScanBarriers:
     # --- what is asked -----------------------------------------------------------------------------------------------
 
     def take(self) -> int:
-        """Return a mark of now; NO_MARK where all is scanned."""
+        """Return a barrier at what is readable now; NO_BARRIER where all is scanned."""
         if self._next:
             return self._round + 1
-        return NO_MARK if self._is_idle else self._round
+        return NO_BARRIER if self._is_idle else self._round
 
-    def has_passed(self, mark: int) -> bool:
-        """Whether all is scanned that was readable when the mark was taken."""
-        return mark < self._round or self._is_idle
+    def has_passed(self, barrier: int) -> bool:
+        """Whether all is scanned that was readable when the barrier was taken."""
+        return barrier < self._round or self._is_idle
 
     @property
     def _is_idle(self) -> bool:

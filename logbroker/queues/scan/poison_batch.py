@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from logbroker.errors import LogbrokerError
 from logbroker.queues.machine.queue import Queue
-from logbroker.queues.model.record_id import Moment, place_of
+from logbroker.queues.model.record_id import Moment, record_id_of
 from logbroker.queues.model.settings import Ordering
 from logbroker.queues.state import failures as retry
 from logbroker.record.header import BatchHeader
@@ -16,16 +16,16 @@ def admit_undecodable(
     """Take in such a batch as one record without an ordering key, whose attempts are exhausted.
 
     From here on it is a dead letter like any other: its intent is stored before it is appended. `Records.fetch` of its
-    place gives the error again, and `Records.find` the batch. Raises ValueError as `Queue.admit` does.
+    id gives the error again, and `Records.find` the batch. Raises ValueError as `Queue.admit` does.
     """
     # A scan may begin in the middle of the batch.
     offset = max(header.base_offset, queue.position(partition))
-    place = place_of(partition, offset)
-    if place not in queue.done and queue.failures.get(place) is None:
-        queue.failures.add(place, error.message, now.wall_ms)
-        queue.failures.set_state(place, retry.EXHAUSTED)
-        queue.held.attention.add(place)
+    record_id = record_id_of(partition, offset)
+    if record_id not in queue.done and queue.failures.get(record_id) is None:
+        queue.failures.add(record_id, error.message, now.wall_ms)
+        queue.failures.set_state(record_id, retry.EXHAUSTED)
+        queue.stalled.attention.add(record_id)
         # What it stands for lasts, unlike a gap: a start passes over pages that are all done, and may begin behind it.
-        queue.done.mark_range(place + 1, place_of(partition, header.next_offset))
+        queue.done.mark_range(record_id + 1, record_id_of(partition, header.next_offset))
     keys = (None,) if queue.settings.ordering is Ordering.KEY else ()
     queue.admit(partition, generation, (offset,), header.next_offset, keys, (), now)

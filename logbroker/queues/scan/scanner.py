@@ -6,7 +6,7 @@ Nothing is remembered here that the queue does not know: where to go on is its p
 emptied meanwhile shows in its generation, which only the scan sets. So a scan that comes back from a read or a thread
 looks there, and drops what it has where the queue has moved on.
 
-Who must not be served before all is scanned that is readable now takes a mark (`scan_marks.py`).
+Who must not be served before all is scanned that is readable now takes a barrier (`barriers.py`).
 
 A scan whose group has no workers, and nobody who waits, rests before each look (`rests.py`), the first one after a
 start included. Whoever needs to know what is there rouses it.
@@ -40,8 +40,8 @@ from logbroker.types import PartitionKey, TopicId
 
 RETRY_SECONDS: Final = 0.1
 """Between two tries to read, where the engine has too much to do."""
-MARK_SECONDS: Final = 1.0
-"""Who would not wait at all waits so long for a mark: the scan is rarely farther behind."""
+BARRIER_SECONDS: Final = 1.0
+"""Who would not wait at all waits so long for a barrier: the scan is rarely farther behind."""
 
 _BREATHE: Final = 64
 """After so many partitions that the index cache has, others have their turn."""
@@ -68,7 +68,7 @@ class Scanner:
         it."""
         self._engine = engine
         self._queue = queue
-        self._admissions = Admitter(queue, records, index_cache, moment)
+        self._admitter = Admitter(queue, records, index_cache, moment)
         self._moment = moment
         self._on_changed = changed
         self._rests = rests
@@ -84,9 +84,9 @@ class Scanner:
         """Partitions that may have more, in the order of their turns."""
         self._watch: Watch | None = None
         self._watched: set[int] = set()
-        self._marks = ScanBarriers()
-        self._rounds_told = self._marks.rounds
-        self._index_mark = self._marks.take()
+        self._barriers = ScanBarriers()
+        self._rounds_told = self._barriers.rounds
+        self._index_barrier = self._barriers.take()
         """Of all that was readable when the index was begun."""
         self._paused = False
         self._has_ended = False
@@ -121,50 +121,51 @@ class Scanner:
         """Whether there may be more to scan that nobody has needed so far."""
         return self._turn is not None
 
-    async def catch_up(self, wait_seconds: float = MARK_SECONDS) -> bool:
+    async def catch_up(self, wait_seconds: float = BARRIER_SECONDS) -> bool:
         """Let the scan get to all that is readable now, whether it rests or is under way, if that takes no longer: for
         who only looks. Return whether it is there; what is left else, `unscanned` tells. With no time left nothing is
         waited for, nor is a scan that rests roused."""
-        mark = self.mark()
-        if wait_seconds > 0 and not self.may_serve(mark):
-            await self._passed(mark, wait_seconds)
-        return self._has_scanned(mark) and not (self.stopped or self._has_ended)
+        barrier = self.barrier()
+        if wait_seconds > 0 and not self.may_serve(barrier):
+            await self._passed(barrier, wait_seconds)
+        return self._has_scanned(barrier) and not (self.stopped or self._has_ended)
 
-    def mark(self) -> int:
-        """Return a mark of all that is readable now, for `may_serve`."""
+    def barrier(self) -> int:
+        """Return a barrier of all that is readable now, for `may_serve`."""
         if self._watch is not None:
             self._note(self._watch)
         if self._has_news():
-            self._marks.is_behind = True
-        return self._marks.take()
+            self._barriers.is_behind = True
+        return self._barriers.take()
 
-    def may_serve(self, mark: int) -> bool:
-        """Whether all is scanned that was readable when the mark was taken. Also where the scan pauses: what it has not
-        met waits for room, and who is served makes it."""
-        return self._has_scanned(mark) or not self._queue.wants_more
+    def may_serve(self, barrier: int) -> bool:
+        """Whether all is scanned that was readable when the barrier was taken. Also where the scan pauses: what it has
+        not met waits for room, and who is served makes it."""
+        return self._has_scanned(barrier) or not self._queue.wants_more
 
-    def _has_scanned(self, mark: int) -> bool:
-        return self._marks.has_passed(mark) and not self.is_indexing
+    def _has_scanned(self, barrier: int) -> bool:
+        return self._barriers.has_passed(barrier) and not self.is_indexing
 
-    async def reached(self, mark: int, wait_seconds: float) -> float:
-        """Wait for `may_serve`, and return what is left of a time to wait; waits for MARK_SECONDS, if that is more."""
+    async def reached(self, barrier: int, wait_seconds: float) -> float:
+        """Wait for `may_serve`, and return what is left of a time to wait; waits for BARRIER_SECONDS, if that is
+        more."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        await self._passed(mark, max(wait_seconds, MARK_SECONDS))
+        await self._passed(barrier, max(wait_seconds, BARRIER_SECONDS))
         return max(0.0, wait_seconds - (loop.time() - begun))
 
-    async def _passed(self, mark: int, wait_seconds: float) -> None:
+    async def _passed(self, barrier: int, wait_seconds: float) -> None:
         self.rouse()
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_seconds):
-                while not (self.may_serve(mark) or self._has_ended):
+                while not (self.may_serve(barrier) or self._has_ended):
                     self._progress.clear()
                     await self._progress.wait()
 
     @property
     def is_indexing(self) -> bool:
         """Whether the scan is still to go through what was readable when it began, or began anew."""
-        return not self._marks.has_passed(self._index_mark) or self._marks.is_behind or self._has_news()
+        return not self._barriers.has_passed(self._index_barrier) or self._barriers.is_behind or self._has_news()
 
     def unscanned(self) -> int:
         """As `count_unscanned`, at once."""
@@ -188,8 +189,8 @@ class Scanner:
     async def run(self) -> None:
         """Scan until cancelled, or until the topic is deleted."""
         try:
-            self._admissions.begin_index()
-            await self._admissions.load()
+            self._admitter.begin_index()
+            await self._admitter.load()
             watch = self._watch = self._engine.watch(self._awake.set)
             try:
                 while True:
@@ -224,7 +225,7 @@ class Scanner:
         for key in watch.moved():
             if key.partition not in self.stopped:
                 self._due[key.partition] = None
-                self._marks.note(key.partition)
+                self._barriers.note(key.partition)
 
     async def _scan(self, watch: Watch) -> None:
         """Go on until all is scanned, or the queue wants no more. Raises UnknownTopicError."""
@@ -232,14 +233,14 @@ class Scanner:
         while True:
             self._note(watch)
             self._catch_up(watch)
-            if self._rounds_told != self._marks.rounds:
-                self._rounds_told = self._marks.rounds
+            if self._rounds_told != self._barriers.rounds:
+                self._rounds_told = self._barriers.rounds
                 if not self.is_indexing:
-                    self._admissions.index_is_made(len(self._watched))
+                    self._admitter.index_is_made(len(self._watched))
                 self._changed()
             self._paused = not self._queue.wants_more
             if self._paused:
-                self._progress.set()  # Marks are not waited for then: see `may_serve`.
+                self._progress.set()  # Barriers are not waited for then: see `may_serve`.
             if self._paused or not self._due:
                 return
             partition = self._next_due()
@@ -256,8 +257,8 @@ class Scanner:
             except LogbrokerError as error:
                 if error.retriable:
                     # What cannot be read now is not readable: only who comes later waits for it.
-                    self._marks.drop(partition)
-                    self._marks.note(partition)
+                    self._barriers.drop(partition)
+                    self._barriers.note(partition)
                     await asyncio.sleep(RETRY_SECONDS)
                     self._due[partition] = None
                 else:
@@ -269,7 +270,7 @@ class Scanner:
         partition = next(iter(self._due))
         # Taken out before the read: what comes to be readable from now on puts it there again.
         del self._due[partition]
-        self._marks.reading(partition)
+        self._barriers.reading(partition)
         return partition
 
     def _changed(self) -> None:
@@ -287,20 +288,20 @@ class Scanner:
             self._settings = self._queue.settings
             for partition in self.stopped:
                 self._due[partition] = None
-                self._marks.begin(partition)
+                self._barriers.begin(partition)
             self.stopped.clear()
         if generations.were_left:
             # All begins anew.
             generations.begin_anew()
             self._due.clear()
             self.stopped.clear()
-            self._marks.drop_all()
-            self._index_mark = self._marks.take()
-            self._admissions.begin_index()
+            self._barriers.drop_all()
+            self._index_barrier = self._barriers.take()
+            self._admitter.begin_index()
         if not generations.are_all_begun and not self._due:
             self._begin_next_generation(watch)
         # Where nothing is due, a partition that is stopped holds the next generation back.
-        self._marks.is_behind = not generations.are_all_begun and bool(self._due)
+        self._barriers.is_behind = not generations.are_all_begun and bool(self._due)
 
     def _begin_next_generation(self, watch: Watch) -> None:
         """Begin the next generation, unless a partition that is stopped holds it back."""
@@ -314,20 +315,20 @@ class Scanner:
                     self._stop(partition, error)
                     continue
             self._due[partition] = None
-            self._marks.begin(partition)
+            self._barriers.begin(partition)
 
     async def _take_up(self, partition: int) -> bool:
         """Admit what an earlier scan left of a partition; return whether it has no more."""
-        if not await self._admissions.take_up(partition):
+        if not await self._admitter.take_up(partition):
             return False
-        self._marks.scanned_all(partition)
+        self._barriers.scanned_all(partition)
         return True
 
     async def _scan_some(self, partition: int) -> None:
         """Read on in a partition, and admit what comes. Raises what stands in the way."""
         position = self._queue.position(partition)
         if position >= self._generations.end(partition):
-            self._marks.scanned_all(partition)
+            self._barriers.scanned_all(partition)
             return
         [result] = await self._engine.read([Read(self._topic_id, partition, position, MAX_READ_BYTES)])
         # The topic may have grown meanwhile: what is of the next generation is readable only after that is known.
@@ -339,10 +340,10 @@ class Scanner:
         elif isinstance(result, LogbrokerError):
             raise result
         elif result.batches and position < end:
-            self._marks.has_end(partition, result.high_watermark)
+            self._barriers.has_end(partition, result.high_watermark)
             await self._admit_read(partition, position, result, end)
         else:
-            self._marks.scanned_all(partition)
+            self._barriers.scanned_all(partition)
 
     def _is_at(self, partition: int, position: int) -> bool:
         """Whether the queue still waits for what follows a position; else, see to it that it is asked again."""
@@ -361,7 +362,7 @@ class Scanner:
             self._pass_over(partition, start)
             self._due[partition] = None
         else:
-            self._marks.scanned_all(partition)
+            self._barriers.scanned_all(partition)
 
     def _pass_over(self, partition: int, offset: int) -> None:
         """There is no record below an offset that is not admitted."""
@@ -384,7 +385,7 @@ class Scanner:
                 if result.next_offset < result.high_watermark:
                     self._due[partition] = None
                 else:
-                    self._marks.scanned_all(partition)
+                    self._barriers.scanned_all(partition)
                 return
             if isinstance(piece, Undecodable):
                 damage = await damage_at(self._engine, self._topic_id, partition, piece.batch.header.base_offset)
@@ -392,7 +393,7 @@ class Scanner:
                     raise damage
                 if not self._is_at(partition, position):
                     return
-                error = self._admissions.admit_undecodable(partition, piece)
+                error = self._admitter.admit_undecodable(partition, piece)
                 if error is not None:
                     name = self._name_of(partition)
                     _log.warning("a batch of %s goes to the dead-letter topic as it is: %s", name, error)
@@ -401,15 +402,15 @@ class Scanner:
                     # Copies, or what follows on the last one: all else went with retention.
                     end = min(result.log_start_offset, piece.next_offset)
                     self._queue.count_expired(partition, end, piece.offsets)
-                self._admissions.admit(partition, piece)
+                self._admitter.admit(partition, piece)
             position = self._queue.position(partition)
-            self._marks.scanned(partition, position)
+            self._barriers.scanned(partition, position)
             self._changed()
         self._due[partition] = None
 
     def _stop(self, partition: int, error: LogbrokerError) -> None:
         self.stopped[partition] = error.as_value()
-        self._marks.drop(partition)
+        self._barriers.drop(partition)
         _log.warning("%s is not served to a queue group any more: %s", self._name_of(partition), error)
         self._changed()
 

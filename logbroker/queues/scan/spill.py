@@ -1,4 +1,4 @@
-"""Chunks of a long lane on disk: places of records that are not needed soon.
+"""Chunks of a long lane on disk: ids of records that are not needed soon.
 
 One temporary file per queue group, without a name, so that it is gone with the broker however that ends; what was in it
 is scanned anew. The file is a row of slots of 4 KiB, one chunk each; free slots are used again, and when none is in use
@@ -36,22 +36,22 @@ class SpillFile:
         """Chunks that the disk refused, by negative numbers."""
         self._refused = 0
 
-    def put(self, places: array[int]) -> int:
-        """Keep 512 places, and return by which number they are found."""
+    def put(self, record_ids: array[int]) -> int:
+        """Keep 512 record ids, and return by which number they are found."""
         slot = self._free.pop() if self._free else self._slots
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=self._directory, buffering=0)  # noqa: SIM115
-            data = places.tobytes()
+            data = record_ids.tobytes()
             written = os.pwrite(self._file.fileno(), data, slot * SLOT_BYTES)
         except OSError as error:
-            return self._refuse(slot, places, error.strerror or str(error))
+            return self._refuse(slot, record_ids, error.strerror or str(error))
         if written < SLOT_BYTES:
-            return self._refuse(slot, places, "it is full")
+            return self._refuse(slot, record_ids, "it is full")
         self._slots = max(self._slots, slot + 1)
         return slot
 
-    def _refuse(self, slot: int, places: array[int], why: str) -> int:
+    def _refuse(self, slot: int, record_ids: array[int], why: str) -> int:
         if slot < self._slots:
             self._free.append(slot)
         if not self._refused:
@@ -62,7 +62,7 @@ class SpillFile:
                 why,
             )
         self._refused += 1
-        self._in_memory[-self._refused] = places
+        self._in_memory[-self._refused] = record_ids
         return -self._refused
 
     def take(self, number: int) -> array[int] | None:

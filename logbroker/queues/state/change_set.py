@@ -37,7 +37,7 @@ class ChangeSet:
         self.lost_sessions: list[tuple[WorkerSession, Loss]] = []
         """Sessions that ended without their holder's wish."""
         self.unsent_letters: dict[int, None] = {}
-        """Places of records whose dead letters are to be sent."""
+        """Ids of records whose dead letters are to be sent."""
         self.discarded: list[Any] = []
         """Containers that nobody refers to any more."""
         self.rescan = False

@@ -16,7 +16,7 @@ from typing import Final
 
 from logbroker.engine import StateEvent
 from logbroker.errors import CorruptLogError
-from logbroker.queues.model.record_id import OFFSET_MASK, partition_of, place_of
+from logbroker.queues.model.record_id import OFFSET_MASK, partition_of, record_id_of
 from logbroker.queues.state.change_set import ChangeSet
 from logbroker.queues.state.rows import (
     FLOOR_ROW,
@@ -42,22 +42,22 @@ _FULL_ROW: Final = b"\0"
 _IS_UNDONE: Final = bytes.maketrans(b"01", b"\1\0")
 
 
-class Places:
+class RecordIds:
     """A set of records, as a bitmap of each page that has some."""
 
     def __init__(self) -> None:
         self.pages: dict[int, bytearray] = {}
 
-    def add(self, places: Iterable[int]) -> None:
+    def add(self, record_ids: Iterable[int]) -> None:
         pages = self.pages
-        for place in places:
-            page = pages.get(place >> PAGE_SHIFT)
+        for record_id in record_ids:
+            page = pages.get(record_id >> PAGE_SHIFT)
             if page is None:
-                page = pages[place >> PAGE_SHIFT] = bytearray()
-            index = place >> 3 & 4095
+                page = pages[record_id >> PAGE_SHIFT] = bytearray()
+            index = record_id >> 3 & 4095
             if index >= len(page):
                 _lengthen(page, index)
-            page[index] |= 1 << (place & 7)
+            page[index] |= 1 << (record_id & 7)
 
     def add_page(self, page_id: int, page: bytes | bytearray) -> None:
         """Add the records of a bitmap, which nobody else changes."""
@@ -68,9 +68,9 @@ class Places:
         bits = int.from_bytes(known, "little") | int.from_bytes(page, "little")
         self.pages[page_id] = bytearray(bits.to_bytes(max(len(known), len(page)), "little"))
 
-    def __contains__(self, place: int) -> bool:
-        page, index = self.pages.get(place >> PAGE_SHIFT), place >> 3 & 4095
-        return page is not None and index < len(page) and bool(page[index] & 1 << (place & 7))
+    def __contains__(self, record_id: int) -> bool:
+        page, index = self.pages.get(record_id >> PAGE_SHIFT), record_id >> 3 & 4095
+        return page is not None and index < len(page) and bool(page[index] & 1 << (record_id & 7))
 
     def last_of_pages(self) -> Iterator[int]:
         """Yield the last record of each page."""
@@ -80,14 +80,14 @@ class Places:
 
 
 class DoneRecords:
-    """What is done, by place. To mark something twice is harmless."""
+    """What is done, by record id. To mark something twice is harmless."""
 
     def __init__(self, changes: ChangeSet) -> None:
         self._changes = changes
         self._pages: dict[int, bytearray] = {}
         self._full: set[int] = set()
         self._floors: dict[int, int] = {}
-        """Places, by partition. The bits below a floor in its own page are set."""
+        """Record ids, by partition. The bits below a floor in its own page are set."""
         self._dirty: set[int] = set()
         self._moved: dict[int, None] = {}
         """Partitions whose floor is to be written."""
@@ -106,14 +106,14 @@ class DoneRecords:
             if key.startswith(FLOOR_ROW):
                 partition = partition_in(key)
                 offset = decode(key, value, int)
-                self._floors[partition] = place_of(partition, min(offset, ends.get(partition, offset)))
+                self._floors[partition] = record_id_of(partition, min(offset, ends.get(partition, offset)))
                 if offset != self._floors[partition] & OFFSET_MASK:
                     self._moved[partition] = None
             elif key.startswith(PAGE_ROW):
                 self._load_page(key, value)
         for page_id in [*self._pages, *self._full]:
             partition = page_id >> PAGES_SHIFT
-            self._clamp(page_id, place_of(partition, ends.get(partition, OFFSET_MASK)))
+            self._clamp(page_id, record_id_of(partition, ends.get(partition, OFFSET_MASK)))
         for partition, floor in self._floors.items():
             self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor)
             self._stale[partition] = None
@@ -143,12 +143,12 @@ class DoneRecords:
     def open(self, partition: int, start_offset: int) -> None:
         """Begin to keep a partition: all below `start_offset` counts as done. Durable with the next rows."""
         self._changes.sources[self] = None
-        floor = place_of(partition, start_offset)
+        floor = record_id_of(partition, start_offset)
         self._floors[partition] = floor
         self._set_range(floor >> PAGE_SHIFT << PAGE_SHIFT, floor)
         self._moved[partition] = None
 
-    def rewind(self, targets: Mapping[int, int], kept: Mapping[int, Places]) -> dict[int, bytes | bytearray]:
+    def rewind(self, targets: Mapping[int, int], kept: Mapping[int, RecordIds]) -> dict[int, bytes | bytearray]:
         """In some partitions, all below an offset counts as done, but for those of `kept` that are not, and nothing
         from there on. Return the bitmaps, by page, of what was done in them above their floors, absent ones included.
         Raises KeyError for a partition not open."""
@@ -164,11 +164,11 @@ class DoneRecords:
             self._full.discard(page_id)
             self._dirty.add(page_id)
         for partition, offset in targets.items():
-            self._rewind(partition, place_of(partition, offset), undone.get(partition, {}))
+            self._rewind(partition, record_id_of(partition, offset), undone.get(partition, {}))
         return were
 
     def _rewind(self, partition: int, end: int, undone: Mapping[int, int]) -> None:
-        """All below a place is done but for these, in a partition without pages."""
+        """All below a record is done but for these, in a partition without pages."""
         floor = end
         if undone:
             first = min(undone)
@@ -183,14 +183,14 @@ class DoneRecords:
             self._dirty.add(page_id)
         self._moved[partition] = None
 
-    def count_undone(self, places: Places) -> int:
+    def count_undone(self, record_ids: RecordIds) -> int:
         """How many of some records are not done."""
-        return sum(bits.bit_count() for bits in self._undone_of(places).values())
+        return sum(bits.bit_count() for bits in self._undone_of(record_ids).values())
 
-    def _undone_of(self, places: Places) -> dict[int, int]:
+    def _undone_of(self, record_ids: RecordIds) -> dict[int, int]:
         """The bits of those that are not done, by page; only of pages that have some."""
         undone: dict[int, int] = {}
-        for page_id, wanted in places.pages.items():
+        for page_id, wanted in record_ids.pages.items():
             floor = self._floors.get(page_id >> PAGES_SHIFT, 0)
             if page_id in self._full or page_id < floor >> PAGE_SHIFT:
                 continue
@@ -199,14 +199,14 @@ class DoneRecords:
                 undone[page_id] = bits
         return undone
 
-    def __contains__(self, place: int) -> bool:
-        page_id = place >> PAGE_SHIFT
-        floor = self._floors.get(place >> 48)
-        if page_id in self._full or (floor is not None and place < floor):
+    def __contains__(self, record_id: int) -> bool:
+        page_id = record_id >> PAGE_SHIFT
+        floor = self._floors.get(record_id >> 48)
+        if page_id in self._full or (floor is not None and record_id < floor):
             return True
         page = self._pages.get(page_id)
-        index = place >> 3 & 4095
-        return page is not None and index < len(page) and bool(page[index] & 1 << (place & 7))
+        index = record_id >> 3 & 4095
+        return page is not None and index < len(page) and bool(page[index] & 1 << (record_id & 7))
 
     def is_open(self, partition: int) -> bool:
         return partition in self._floors
@@ -221,7 +221,7 @@ class DoneRecords:
 
     def count_above_floor(self, partition: int) -> int:
         """How many records of a partition are done beyond its floor, absent ones included."""
-        floor = place_of(partition, self.floor(partition))
+        floor = record_id_of(partition, self.floor(partition))
         in_pages = sum(
             int.from_bytes(page, "little").bit_count()
             for page_id, page in self._pages.items()
@@ -239,49 +239,49 @@ class DoneRecords:
         )
 
     def count_not_done(self, start: int, end: int) -> int:
-        """How many places of a range are not done."""
-        place = max(start, self._floors.get(partition_of(start), start))
+        """How many record ids of a range are not done."""
+        record_id = max(start, self._floors.get(partition_of(start), start))
         count = 0
-        while place < end:
-            page_id = place >> PAGE_SHIFT
+        while record_id < end:
+            page_id = record_id >> PAGE_SHIFT
             stop = min(end, page_id + 1 << PAGE_SHIFT)
             if page_id not in self._full:
                 base = page_id << PAGE_SHIFT
-                bits = int.from_bytes(self._pages.get(page_id, b""), "little") >> place - base
-                count += stop - place - (bits & (1 << stop - place) - 1).bit_count()
-            place = stop
+                bits = int.from_bytes(self._pages.get(page_id, b""), "little") >> record_id - base
+                count += stop - record_id - (bits & (1 << stop - record_id) - 1).bit_count()
+            record_id = stop
         return count
 
     def undone(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges within `start` to `end` that are not done."""
         begun = -1
         # The scan may be below the floor, where the record that held the floor back is done since the scan began.
-        place = max(start, self._floors.get(partition_of(start), start))
-        while place < end:
-            page_id = place >> PAGE_SHIFT
+        record_id = max(start, self._floors.get(partition_of(start), start))
+        while record_id < end:
+            page_id = record_id >> PAGE_SHIFT
             stop = min(end, page_id + 1 << PAGE_SHIFT)
             page = self._pages.get(page_id)
             if page is None and page_id not in self._full:
-                begun = place if begun < 0 else begun
-                place = stop
+                begun = record_id if begun < 0 else begun
+                record_id = stop
                 continue
             if page is None:
                 if begun >= 0:
-                    yield begun, place
+                    yield begun, record_id
                     begun = -1
-                place = stop
+                record_id = stop
                 continue
-            bits = int.from_bytes(page, "little") >> (place & PAGE_RECORDS - 1)
-            while place < stop:
+            bits = int.from_bytes(page, "little") >> (record_id & PAGE_RECORDS - 1)
+            while record_id < stop:
                 # The length of the run of equal bits that comes next.
                 run = _trailing_ones(bits) if bits & 1 else _trailing_zeros(bits)
                 if bits & 1:
                     if begun >= 0:
-                        yield begun, place
+                        yield begun, record_id
                         begun = -1
                 elif begun < 0:
-                    begun = place
-                place = min(stop, place + run)
+                    begun = record_id
+                record_id = min(stop, record_id + run)
                 bits >>= run
         if begun >= 0:
             yield begun, end
@@ -290,38 +290,38 @@ class DoneRecords:
         """Return a byte for each record of a range: 1 where it is not done."""
         mask = bytearray()
         floor = min(end, max(start, self._floors.get(partition_of(start), start)))
-        place = floor
-        while place < end:
-            page_id = place >> PAGE_SHIFT
+        record_id = floor
+        while record_id < end:
+            page_id = record_id >> PAGE_SHIFT
             stop = min(end, page_id + 1 << PAGE_SHIFT)
             page = self._pages.get(page_id)
             if page is None:
-                mask += (b"\0" if page_id in self._full else b"\1") * (stop - place)
+                mask += (b"\0" if page_id in self._full else b"\1") * (stop - record_id)
             else:
-                octets = page[place >> 3 & 4095 : (stop - 1 >> 3 & 4095) + 1]
+                octets = page[record_id >> 3 & 4095 : (stop - 1 >> 3 & 4095) + 1]
                 # As text, in which the bits are turned into bytes at once.
-                width = (stop - 1 | 7) + 1 - (place & ~7)
+                width = (stop - 1 | 7) + 1 - (record_id & ~7)
                 bits = f"{int.from_bytes(octets, 'little'):0{width}b}"[::-1].encode()
-                mask += bits[place & 7 : (place & 7) + stop - place].translate(_IS_UNDONE)
-            place = stop
+                mask += bits[record_id & 7 : (record_id & 7) + stop - record_id].translate(_IS_UNDONE)
+            record_id = stop
         return bytes(floor - start) + mask
 
-    def skip_full(self, place: int) -> int:
-        """The first place from this one on that lies neither below the floor nor in a page that is all done."""
-        place = max(place, self._floors.get(partition_of(place), place))
-        while place >> PAGE_SHIFT in self._full:
-            place = (place >> PAGE_SHIFT) + 1 << PAGE_SHIFT
-        return place
+    def skip_full(self, record_id: int) -> int:
+        """The first record id from this one on that lies neither below the floor nor in a page that is all done."""
+        record_id = max(record_id, self._floors.get(partition_of(record_id), record_id))
+        while record_id >> PAGE_SHIFT in self._full:
+            record_id = (record_id >> PAGE_SHIFT) + 1 << PAGE_SHIFT
+        return record_id
 
-    def mark(self, places: Iterable[int]) -> None:
+    def mark(self, record_ids: Iterable[int]) -> None:
         """Mark records as done."""
         self._changes.sources[self] = None
         pages, dirty = self._pages, self._dirty
         page_id = -1
         page = bytearray()
-        for place in places:
-            if place >> PAGE_SHIFT != page_id:
-                page_id = place >> PAGE_SHIFT
+        for record_id in record_ids:
+            if record_id >> PAGE_SHIFT != page_id:
+                page_id = record_id >> PAGE_SHIFT
                 found = pages.get(page_id)
                 if found is not None:
                     page = found
@@ -331,10 +331,10 @@ class DoneRecords:
                     page = self._new_page(page_id)
                 dirty.add(page_id)
             try:
-                page[place >> 3 & 4095] |= 1 << (place & 7)
+                page[record_id >> 3 & 4095] |= 1 << (record_id & 7)
             except IndexError:
-                _lengthen(page, place >> 3 & 4095)
-                page[place >> 3 & 4095] |= 1 << (place & 7)
+                _lengthen(page, record_id >> 3 & 4095)
+                page[record_id >> 3 & 4095] |= 1 << (record_id & 7)
 
     def mark_range(self, start: int, end: int) -> None:
         """Mark consecutive records of one partition as done."""
@@ -418,25 +418,27 @@ class DoneRecords:
 
     def _advance(self, partition: int) -> None:
         """Move a floor to the first record that is not done, and forget the pages that it leaves behind."""
-        place = begun = self._floors[partition]
+        record_id = begun = self._floors[partition]
         while True:
-            page_id = place >> PAGE_SHIFT
+            page_id = record_id >> PAGE_SHIFT
             if page_id in self._full:
                 self._full.discard(page_id)
             else:
                 page = self._pages.get(page_id)
                 if page is None:
                     break
-                index, end = place >> 3 & 4095, len(page)
+                index, end = record_id >> 3 & 4095, len(page)
                 if index < end and page[index] == 0xFF:
                     index = end - len(page[index:].lstrip(b"\xff"))
                 if index < PAGE_BYTES:
-                    place = (page_id << PAGE_SHIFT) + index * 8 + (_trailing_ones(page[index]) if index < end else 0)
+                    record_id = (
+                        (page_id << PAGE_SHIFT) + index * 8 + (_trailing_ones(page[index]) if index < end else 0)
+                    )
                     break
                 del self._pages[page_id]
-            place = page_id + 1 << PAGE_SHIFT
-        self._floors[partition] = place
-        if place >> PAGE_SHIFT != begun >> PAGE_SHIFT:
+            record_id = page_id + 1 << PAGE_SHIFT
+        self._floors[partition] = record_id
+        if record_id >> PAGE_SHIFT != begun >> PAGE_SHIFT:
             self._moved[partition] = None
 
 

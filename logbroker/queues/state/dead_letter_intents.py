@@ -37,8 +37,8 @@ from logbroker.queues.state.rows import (
     decode,
     partition_in,
     partition_key,
-    place_in,
-    place_key,
+    record_id_in,
+    record_row_key,
 )
 
 MAX_OUTSTANDING: Final = 5
@@ -72,21 +72,21 @@ class DeadLetters:
     def __init__(self, route: Route, changes: ChangeSet) -> None:
         self._route = route
         self._intents: dict[int, _Intent] = {}
-        """By the record's place, in the order of their making."""
+        """By record id, in the order of their making."""
         self._lanes: dict[int, _Waiting] = {}
-        """Lanes whose heads are on their way, by place, with or without an intent yet."""
+        """Lanes whose heads are on their way, by record id, with or without an intent yet."""
         self._waiting: dict[int, deque[int]] = {}
-        """Places that wait for an intent, by partition; void where no such lane waits any more."""
+        """Ids of records that wait for an intent, by partition; void where no such lane waits any more."""
         self._outstanding: dict[int, int] = {}
         self._sequences: dict[int, int] = {}
         self._unsent = changes.unsent_letters
         self._unsettled: set[int] = set()
         """Intents whose letters may be in the topic already."""
         self._refusals: dict[int, str] = {}
-        """Why a letter is refused, by place."""
+        """Why a letter is refused, by record id."""
         self._troubles: dict[int, str] = {}
         """Why a partition of the dead-letter topic takes no letters, or the `WHOLE_TOPIC`."""
-        self._rows = ChangedRows(changes, partial(place_key, INTENT_ROW), self._row_of)
+        self._rows = ChangedRows(changes, partial(record_row_key, INTENT_ROW), self._row_of)
         self._sequence_rows = ChangedRows(changes, partial(partition_key, SEQUENCE_ROW), self._sequences.get)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
@@ -94,40 +94,40 @@ class DeadLetters:
         intents: list[tuple[int, int, int, _Intent]] = []
         for key, value in rows.items():
             if key.startswith(INTENT_ROW):
-                place = place_in(key)
+                record_id = record_id_in(key)
                 intent = decode(key, value, _Intent)
-                self._rows.load(place)
-                if place & OFFSET_MASK < ends.get(partition_of(place), OFFSET_MASK):
-                    intents.append((intent.partition, intent.sequence, place, intent))
+                self._rows.load(record_id)
+                if record_id & OFFSET_MASK < ends.get(partition_of(record_id), OFFSET_MASK):
+                    intents.append((intent.partition, intent.sequence, record_id, intent))
                 else:
-                    self._rows.changed(place)
+                    self._rows.changed(record_id)
             elif key.startswith(SEQUENCE_ROW):
                 self._sequences[partition_in(key)] = decode(key, value, int)
         intents.sort(key=lambda found: found[:3])
-        for partition, _, place, intent in intents:
-            self._intents[place] = intent
+        for partition, _, record_id, intent in intents:
+            self._intents[record_id] = intent
             self._outstanding[partition] = self._outstanding.get(partition, 0) + (intent.producer is None)
-            self._unsent[place] = None
-            self._unsettled.add(place)
+            self._unsent[record_id] = None
+            self._unsettled.add(record_id)
 
     # --- lanes -------------------------------------------------------------------------------------------------------
 
     def request(self, lane: Lane) -> None:
         """The head of a lane is to go; the lane is held until `done`."""
-        place = lane.head
+        record_id = lane.head
         lane.state = DEAD_LETTERING
-        intent = self._intents.get(place)
+        intent = self._intents.get(record_id)
         if intent is not None:
-            self._lanes[place] = _Waiting(lane, intent.partition)
+            self._lanes[record_id] = _Waiting(lane, intent.partition)
             return
         partition = self._route(lane.key)
-        self._lanes[place] = _Waiting(lane, partition)
-        self._waiting.setdefault(partition, deque()).append(place)
+        self._lanes[record_id] = _Waiting(lane, partition)
+        self._waiting.setdefault(partition, deque()).append(record_id)
         self._issue(partition)
 
-    def find(self, place: int) -> Lane | None:
+    def find(self, record_id: int) -> Lane | None:
         """The lane that waits for its head to go, by that head."""
-        waiting = self._lanes.get(place)
+        waiting = self._lanes.get(record_id)
         return None if waiting is None else waiting.lane
 
     def lanes(self) -> list[Lane]:
@@ -145,8 +145,8 @@ class DeadLetters:
 
     # --- intents -----------------------------------------------------------------------------------------------------
 
-    def has_intent(self, place: int) -> bool:
-        return place in self._intents
+    def has_intent(self, record_id: int) -> bool:
+        return record_id in self._intents
 
     def intents(self) -> Iterator[int]:
         """The records that have an intent."""
@@ -154,35 +154,35 @@ class DeadLetters:
 
     def holds(self, letter: DeadLetter) -> bool:
         """Whether a letter is still to be carried out: nobody withdrew it meanwhile."""
-        intent = self._intents.get(letter.place)
+        intent = self._intents.get(letter.record_id)
         return intent is not None and (intent.partition, intent.sequence) == (letter.partition, letter.sequence)
 
-    def done(self, place: int) -> Lane | None:
+    def done(self, record_id: int) -> Lane | None:
         """An append is synced: return the lane that waited for it, if it is admitted. Raises KeyError."""
-        self._forget(place)
-        waiting = self._lanes.pop(place, None)
+        self._forget(record_id)
+        waiting = self._lanes.pop(record_id, None)
         return None if waiting is None else waiting.lane
 
-    def may_return(self, place: int) -> bool:
+    def may_return(self, record_id: int) -> bool:
         """Whether a record that is on its way is certainly not in the dead-letter topic, nor under way there."""
-        return place not in self._unsettled
+        return record_id not in self._unsettled
 
-    def withdraw(self, place: int) -> None:
+    def withdraw(self, record_id: int) -> None:
         """A record is not to go after all; the lane that waited for it is its own again."""
-        self._lanes.pop(place, None)
-        if place in self._intents:
-            self._forget(place)
+        self._lanes.pop(record_id, None)
+        if record_id in self._intents:
+            self._forget(record_id)
 
     def refused(self) -> list[int]:
         """The records whose letters are refused and certainly not in the dead-letter topic."""
-        return [place for place in self._refusals if place not in self._unsettled]
+        return [record_id for record_id in self._refusals if record_id not in self._unsettled]
 
-    def _forget(self, place: int) -> None:
-        intent = self._intents.pop(place)
-        self._rows.changed(place)
-        self._unsent.pop(place, None)
-        self._unsettled.discard(place)
-        self._refusals.pop(place, None)
+    def _forget(self, record_id: int) -> None:
+        intent = self._intents.pop(record_id)
+        self._rows.changed(record_id)
+        self._unsent.pop(record_id, None)
+        self._unsettled.discard(record_id)
+        self._refusals.pop(record_id, None)
         if intent.producer is None:
             self._outstanding[intent.partition] -= 1
             self._issue(intent.partition)
@@ -190,27 +190,27 @@ class DeadLetters:
     def _issue(self, partition: int) -> None:
         waiting = self._waiting.get(partition)
         while waiting and self._outstanding.get(partition, 0) < MAX_OUTSTANDING:
-            place = waiting.popleft()
-            if place in self._intents or place not in self._lanes:
+            record_id = waiting.popleft()
+            if record_id in self._intents or record_id not in self._lanes:
                 continue
             sequence = self._sequences.get(partition, 0)
             self._sequences[partition] = sequence + 1
             self._outstanding[partition] = self._outstanding.get(partition, 0) + 1
-            self._intents[place] = _Intent(partition, sequence)
-            self._unsent[place] = None
-            self._rows.changed(place)
+            self._intents[record_id] = _Intent(partition, sequence)
+            self._unsent[record_id] = None
+            self._rows.changed(record_id)
             self._sequence_rows.changed(partition)
 
     # --- what becomes of letters -------------------------------------------------------------------------------------
 
     def sending(self, letters: Iterable[DeadLetter]) -> None:
         """These letters are under way: nobody can tell whether they are in the topic until something is known again."""
-        self._unsettled.update(letter.place for letter in letters)
+        self._unsettled.update(letter.record_id for letter in letters)
 
     def not_there(self, letter: DeadLetter) -> None:
         """The topic has told that it does not have a letter."""
         if self.holds(letter):
-            self._unsettled.discard(letter.place)
+            self._unsettled.discard(letter.record_id)
 
     def topic_is_gone(self) -> None:
         """There is no dead-letter topic, and no letter in it."""
@@ -220,10 +220,10 @@ class DeadLetters:
         """A letter has this producer from now on, whatever becomes of others; no other has to wait for it."""
         if not self.holds(letter):
             return
-        intent = self._intents[letter.place]
+        intent = self._intents[letter.record_id]
         was_apart = intent.producer is not None
         intent.producer = letter.producer = producer
-        self._rows.changed(letter.place)
+        self._rows.changed(letter.record_id)
         if not was_apart:
             self._outstanding[intent.partition] -= 1
             self._issue(intent.partition)
@@ -231,11 +231,11 @@ class DeadLetters:
     def refuse(self, letter: DeadLetter, why: str) -> None:
         """The topic does not take this letter, for now."""
         if self.holds(letter):
-            self._refusals[letter.place] = why
+            self._refusals[letter.record_id] = why
 
     def take_up(self, letter: DeadLetter) -> None:
         """A letter that was refused is tried again."""
-        self._refusals.pop(letter.place, None)
+        self._refusals.pop(letter.record_id, None)
 
     def trouble(self, partition: int, why: str) -> None:
         """A partition of the dead-letter topic, or the `WHOLE_TOPIC`, takes nothing, for now; "": it does again."""
@@ -251,16 +251,16 @@ class DeadLetters:
 
     @property
     def refusals(self) -> Mapping[int, str]:
-        """Why single letters are refused, by the places of their records."""
+        """Why single letters are refused, by the ids of their records."""
         return self._refusals
 
-    def refusal(self, place: int) -> str:
+    def refusal(self, record_id: int) -> str:
         """Why a record that is on its way does not arrive; "": nothing is known to hinder it. What hinders all letters
         comes first: before that is mended, nothing else helps."""
-        waiting = self._lanes.get(place)
-        if self._troubles and (waiting is not None or place in self._refusals) and WHOLE_TOPIC in self._troubles:
+        waiting = self._lanes.get(record_id)
+        if self._troubles and (waiting is not None or record_id in self._refusals) and WHOLE_TOPIC in self._troubles:
             return self._troubles[WHOLE_TOPIC]
-        if why := self._refusals.get(place):
+        if why := self._refusals.get(record_id):
             return why
         return "" if waiting is None or not self._troubles else self._troubles.get(waiting.partition, "")
 
@@ -269,20 +269,20 @@ class DeadLetters:
     def take(self, failures: Failures) -> list[DeadLetter]:
         """Return the intents to carry out, in the order of their sequences, as soon as their rows are synced."""
         letters: list[DeadLetter] = []
-        for place in self._unsent:
-            intent = self._intents[place]
-            failure = failures.get(place)
+        for record_id in self._unsent:
+            intent = self._intents[record_id]
+            failure = failures.get(record_id)
             told = (
                 (0, 0, 0, ())
                 if failure is None
                 else (failure.count, failure.first_ms, failure.last_ms, failure.reasons)
             )
-            letters.append(DeadLetter(place, intent.partition, intent.sequence, *told, intent.producer))
+            letters.append(DeadLetter(record_id, intent.partition, intent.sequence, *told, intent.producer))
         self._unsent.clear()
         return letters
 
-    def _row_of(self, place: int) -> tuple[int, int] | _Intent | None:
-        intent = self._intents.get(place)
+    def _row_of(self, record_id: int) -> tuple[int, int] | _Intent | None:
+        intent = self._intents.get(record_id)
         if intent is None or intent.producer is not None:
             return intent
         return intent.partition, intent.sequence

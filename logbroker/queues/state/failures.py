@@ -20,7 +20,7 @@ from logbroker.queues.model.messages import MAX_REASON_CHARACTERS
 from logbroker.queues.model.record_id import OFFSET_MASK, partition_of
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.state.change_set import ChangedRows, ChangeSet
-from logbroker.queues.state.rows import FAILURE_ROW, decode, place_in, place_key
+from logbroker.queues.state.rows import FAILURE_ROW, decode, record_id_in, record_row_key
 
 MAX_REASONS: Final = 8
 """The last ones are kept."""
@@ -62,76 +62,76 @@ def backoff_seconds(settings: QueueGroupSettings, failures: int, random: Callabl
 
 
 class Failures:
-    """The records of a queue group that failed and are not done, by place."""
+    """The records of a queue group that failed and are not done, by record id."""
 
     def __init__(self, changes: ChangeSet) -> None:
-        self.by_place: dict[int, Failure] = {}
+        self.by_record_id: dict[int, Failure] = {}
         """Only to be read by others."""
-        self._rows = ChangedRows(changes, partial(place_key, FAILURE_ROW), self.by_place.get)
+        self._rows = ChangedRows(changes, partial(record_row_key, FAILURE_ROW), self.by_record_id.get)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
         """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
         for key, value in rows.items():
             if not key.startswith(FAILURE_ROW):
                 continue
-            place = place_in(key)
+            record_id = record_id_in(key)
             failure = decode(key, value, Failure)
             if failure.count < 0 or failure.state not in (RETRYING, BLOCKED, PARKED, EXHAUSTED):
                 raise CorruptLogError(f"the queue row under key {key.hex()} is no failure")
-            self._rows.load(place)
-            if place & OFFSET_MASK < ends.get(partition_of(place), OFFSET_MASK):
-                self.by_place[place] = failure
+            self._rows.load(record_id)
+            if record_id & OFFSET_MASK < ends.get(partition_of(record_id), OFFSET_MASK):
+                self.by_record_id[record_id] = failure
             else:
-                self._rows.changed(place)
+                self._rows.changed(record_id)
 
-    def add(self, place: int, reason: str, wall_ms: int) -> Failure:
+    def add(self, record_id: int, reason: str, wall_ms: int) -> Failure:
         """An attempt failed. Its due time is set by `delay`, or its state by `set_state`."""
-        known = self.by_place.get(place)
+        known = self.by_record_id.get(record_id)
         reason = reason[:MAX_REASON_CHARACTERS]
         if known is None:
             known = Failure(1, wall_ms, wall_ms, wall_ms, 0, RETRYING, (reason,))
-            self.by_place[place] = known
+            self.by_record_id[record_id] = known
         else:
             known.count += 1
             known.last_ms = wall_ms
             known.reasons = (*known.reasons, reason)[-MAX_REASONS:]
-        self._rows.changed(place)
+        self._rows.changed(record_id)
         return known
 
-    def delay(self, place: int, seconds: float, wall_ms: int) -> None:
+    def delay(self, record_id: int, seconds: float, wall_ms: int) -> None:
         """A record that failed waits for so long."""
-        failure = self.by_place[place]
+        failure = self.by_record_id[record_id]
         failure.state = RETRYING
         failure.delay_ms = int(seconds * 1000)
         failure.due_ms = wall_ms + failure.delay_ms
-        self._rows.changed(place)
+        self._rows.changed(record_id)
 
-    def set_state(self, place: int, state: int) -> None:
-        self.by_place[place].state = state
-        self._rows.changed(place)
+    def set_state(self, record_id: int, state: int) -> None:
+        self.by_record_id[record_id].state = state
+        self._rows.changed(record_id)
 
-    def get(self, place: int) -> Failure | None:
-        return self.by_place.get(place)
+    def get(self, record_id: int) -> Failure | None:
+        return self.by_record_id.get(record_id)
 
-    def count(self, place: int) -> int:
+    def count(self, record_id: int) -> int:
         """How many attempts at a record failed."""
-        failure = self.by_place.get(place)
+        failure = self.by_record_id.get(record_id)
         return 0 if failure is None else failure.count
 
-    def forget(self, place: int) -> None:
+    def forget(self, record_id: int) -> None:
         """The record is done, or its attempts begin anew."""
-        if self.by_place.pop(place, None) is not None:
-            self._rows.changed(place)
+        if self.by_record_id.pop(record_id, None) is not None:
+            self._rows.changed(record_id)
 
-    def forget_all(self, places: Iterable[int]) -> None:
-        for place in places:
-            self.forget(place)
+    def forget_all(self, record_ids: Iterable[int]) -> None:
+        for record_id in record_ids:
+            self.forget(record_id)
 
     def items(self) -> Iterable[tuple[int, Failure]]:
-        return self.by_place.items()
+        return self.by_record_id.items()
 
-    def places(self) -> Iterable[int]:
-        return self.by_place.keys()
+    def record_ids(self) -> Iterable[int]:
+        return self.by_record_id.keys()
 
     def __len__(self) -> int:
-        return len(self.by_place)
+        return len(self.by_record_id)

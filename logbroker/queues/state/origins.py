@@ -14,7 +14,7 @@ from functools import partial
 
 from logbroker.queues.model.record_id import OFFSET_MASK, offset_of, partition_of
 from logbroker.queues.state.change_set import ChangedRows, ChangeSet
-from logbroker.queues.state.rows import ORIGIN_ROW, decode, place_in, place_key
+from logbroker.queues.state.rows import ORIGIN_ROW, decode, record_id_in, record_row_key
 from logbroker.record.dead_letter import FirstOrigin
 
 
@@ -22,38 +22,38 @@ class Origins:
     """Those of one queue group."""
 
     def __init__(self, changes: ChangeSet) -> None:
-        self.by_place: dict[int, FirstOrigin] = {}
+        self.by_record_id: dict[int, FirstOrigin] = {}
         """Only to be read by others."""
-        """By the places of their records now."""
-        self._rows = ChangedRows(changes, partial(place_key, ORIGIN_ROW), self.by_place.get)
+        """By the present ids of their records."""
+        self._rows = ChangedRows(changes, partial(record_row_key, ORIGIN_ROW), self.by_record_id.get)
 
     def __len__(self) -> int:
-        return len(self.by_place)
+        return len(self.by_record_id)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
         """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
         for row, value in rows.items():
             if row.startswith(ORIGIN_ROW):
-                place = place_in(row)
-                self._rows.load(place)
-                if offset_of(place) < ends.get(partition_of(place), OFFSET_MASK):
-                    self.by_place[place] = decode(row, value, FirstOrigin)
+                record_id = record_id_in(row)
+                self._rows.load(record_id)
+                if offset_of(record_id) < ends.get(partition_of(record_id), OFFSET_MASK):
+                    self.by_record_id[record_id] = decode(row, value, FirstOrigin)
                 else:
-                    self._rows.changed(place)
+                    self._rows.changed(record_id)
 
-    def get(self, place: int) -> FirstOrigin | None:
-        return self.by_place.get(place)
+    def get(self, record_id: int) -> FirstOrigin | None:
+        return self.by_record_id.get(record_id)
 
-    def put(self, place: int, origin: FirstOrigin) -> None:
-        self.by_place[place] = origin
-        self._rows.changed(place)
+    def put(self, record_id: int, origin: FirstOrigin) -> None:
+        self.by_record_id[record_id] = origin
+        self._rows.changed(record_id)
 
-    def places(self) -> list[int]:
-        return list(self.by_place)
+    def record_ids(self) -> list[int]:
+        return list(self.by_record_id)
 
-    def forget_all(self, places: Iterable[int]) -> None:
+    def forget_all(self, record_ids: Iterable[int]) -> None:
         """Records are done."""
-        if self.by_place:
-            for place in places:
-                if self.by_place.pop(place, None) is not None:
-                    self._rows.changed(place)
+        if self.by_record_id:
+            for record_id in record_ids:
+                if self.by_record_id.pop(record_id, None) is not None:
+                    self._rows.changed(record_id)

@@ -1,16 +1,17 @@
 """Which records may have been handed out before.
 
-Known for certain are those that came back in this life. After a crash nobody knows what the workers had, so all that
-lay in the log counts; a clean stop writes down, per partition, the end of what may have been handed out. So the mark is
-set needlessly at times, and never missing. When the index is made anew in one life, it is known as well as before: what
-was in flight or came back is kept record by record, and so is what was done, where a rewind undoes that; only what lies
-below the floor of a partition that is rewound counts as a whole.
+Known for certain are those that came back in this group epoch. After a crash nobody knows what the workers had, so all
+that lay in the log counts; a clean stop writes down, per partition, the end of what may have been handed out. So the
+mark is set needlessly at times, and never missing. When the index is made anew in one group epoch, it is known as well
+as before: what was in flight or came back is kept record by record, and so is what was done, where a rewind undoes
+that; only what lies below the floor of a partition that is rewound counts as a whole.
 
     row      key    b"h"
-             value  msgpack array: life, map of partition -> offset
+             value  msgpack array: group epoch, map of partition -> offset
 
-The row counts only as long as its life is that of the stored header: a life that began after it may have ended in any
-way. Whoever writes a header hands out nothing before it is committed, so a start that failed before that costs nothing.
+The row counts only as long as its epoch is that of the stored header: an epoch that began after it may have ended in
+any way. Whoever writes a header hands out nothing before it is committed, so a start that failed before that costs
+nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from logbroker.engine import StateEvent
-from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT, offset_of, partition_of, place_of
-from logbroker.queues.state.completion import DoneRecords, Places
+from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT, offset_of, partition_of, record_id_of
+from logbroker.queues.state.completion import DoneRecords, RecordIds
 from logbroker.queues.state.failures import Failures
 from logbroker.queues.state.rows import HANDED_ROW, PAGE_SHIFT, decode, upsert
 
@@ -31,36 +32,36 @@ class Redelivery:
         self.returned: set[int] = set()
         """Records that were handed out and given back."""
         self.marks: dict[int, int] = {}
-        """By partition, the place below which everything may have been handed out."""
-        self.noted = Places()
+        """By partition, the record id below which everything may have been handed out."""
+        self.noted = RecordIds()
         """Records that were handed out, beside those. Only to be read by others."""
 
-    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], life: int, done: DoneRecords) -> bool:
-        """Take over what a clean stop of the stored life wrote, or expect the worst; return whether it was clean.
+    def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], group_epoch: int, done: DoneRecords) -> bool:
+        """Take over what a clean stop of the stored epoch wrote, or expect the worst; return whether it was clean.
 
         Raises CorruptLogError.
         """
         stopped, known = (
             decode(HANDED_ROW, rows[HANDED_ROW], tuple[int, dict[int, int]]) if HANDED_ROW in rows else (0, {})
         )
-        if stopped != life:
+        if stopped != group_epoch:
             # Of a log that cannot be looked at now, nobody knows how far it was handed out.
             known = {**dict.fromkeys(done.partitions(), OFFSET_MASK), **ends}
         for partition, end in known.items():
-            self.marks[partition] = place_of(partition, min(end, ends.get(partition, end)))
-        return stopped == life
+            self.marks[partition] = record_id_of(partition, min(end, ends.get(partition, end)))
+        return stopped == group_epoch
 
-    def flags(self, places: Sequence[int], failures: Failures) -> list[bool]:
+    def flags(self, record_ids: Sequence[int], failures: Failures) -> list[bool]:
         """Whether each record may have been handed out before; empty: certainly none."""
         marks, returned, noted = self.marks, self.returned, self.noted
         if not (failures or returned or marks or noted.pages):
             return []
         return [
-            place in returned
-            or place < marks.get(place >> PARTITION_SHIFT, 0)
-            or failures.count(place) > 0
-            or place in noted
-            for place in places
+            record_id in returned
+            or record_id < marks.get(record_id >> PARTITION_SHIFT, 0)
+            or failures.count(record_id) > 0
+            or record_id in noted
+            for record_id in record_ids
         ]
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
@@ -73,20 +74,20 @@ class Redelivery:
             return
         handed = self.returned.intersection(range(middle, end)) if self.returned else set()
         if self.noted.pages:
-            handed.update(place for place in range(middle, end) if place in self.noted)
+            handed.update(record_id for record_id in range(middle, end) if record_id in self.noted)
         begun = middle
-        for place in sorted(handed):
-            if begun < place:
-                yield begun, place, False
-            yield place, place + 1, True
-            begun = place + 1
+        for record_id in sorted(handed):
+            if begun < record_id:
+                yield begun, record_id, False
+            yield record_id, record_id + 1, True
+            begun = record_id + 1
         if begun < end:
             yield begun, end, False
 
-    def mark(self, places: Iterable[int]) -> None:
+    def mark(self, record_ids: Iterable[int]) -> None:
         """Whatever lies up to these records may have been handed out."""
-        for place in places:
-            self.mark_below(place + 1)
+        for record_id in record_ids:
+            self.mark_below(record_id + 1)
 
     def mark_returned(self) -> None:
         """All that came back may have been handed out; it need not be known one by one any more."""
@@ -100,9 +101,9 @@ class Redelivery:
         self.noted.add(self.returned)
         self.returned.clear()
 
-    def note(self, places: Iterable[int]) -> None:
+    def note(self, record_ids: Iterable[int]) -> None:
         """Records were handed out."""
-        self.noted.add(places)
+        self.noted.add(record_ids)
 
     def note_pages(self, pages: Mapping[int, bytes | bytearray]) -> None:
         """The records of bitmaps, by page, were handed out."""
@@ -112,10 +113,10 @@ class Redelivery:
             if start + 8 * len(page.rstrip(b"\0")) > (self.marks.get(partition_of(start), 0) | 7):
                 self.noted.add_page(page_id, page)
 
-    def mark_below(self, place: int) -> None:
-        """Whatever lies below a place, in its partition, may have been handed out."""
-        partition = partition_of(place)
-        self.marks[partition] = max(self.marks.get(partition, 0), place)
+    def mark_below(self, record_id: int) -> None:
+        """Whatever lies below a record, in its partition, may have been handed out."""
+        partition = partition_of(record_id)
+        self.marks[partition] = max(self.marks.get(partition, 0), record_id)
 
     def drop_a_mark(self, done: DoneRecords) -> None:
         """Drop the next mark and page below which all is done, or see to it later: one at a time, as they are many."""
@@ -131,12 +132,12 @@ class Redelivery:
                 self.noted.pages[page_id] = page
             break
 
-    def forget_all(self, places: Iterable[int]) -> None:
+    def forget_all(self, record_ids: Iterable[int]) -> None:
         """Records are done."""
         if self.returned:
-            self.returned.difference_update(places)
+            self.returned.difference_update(record_ids)
 
-    def stop_row(self, life: int) -> StateEvent:
+    def stop_row(self, group_epoch: int) -> StateEvent:
         """The row that a clean stop writes, after `mark` was told all that is in flight or came back."""
-        ends = {partition: offset_of(place) for partition, place in sorted(self.marks.items())}
-        return upsert(HANDED_ROW, (life, ends))
+        ends = {partition: offset_of(record_id) for partition, record_id in sorted(self.marks.items())}
+        return upsert(HANDED_ROW, (group_epoch, ends))

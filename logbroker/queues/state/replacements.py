@@ -17,7 +17,7 @@ import msgspec
 from logbroker.errors import OverloadedError, RecordTooLargeError
 from logbroker.queues.model.record_id import OFFSET_MASK, offset_of, partition_of
 from logbroker.queues.state.change_set import ChangedRows, ChangeSet
-from logbroker.queues.state.rows import REPLACEMENT_ROW, decode, place_in, place_key
+from logbroker.queues.state.rows import REPLACEMENT_ROW, decode, record_id_in, record_row_key
 from logbroker.record.codec import LogRecord
 
 MAX_REPLACEMENT_BYTES: Final = 1_048_576
@@ -39,27 +39,27 @@ class Replacements:
 
     def __init__(self, changes: ChangeSet) -> None:
         self.records: dict[int, LogRecord] = {}
-        """By the places of the records that they stand for; only to be read. Their offsets are those of the log."""
+        """By the ids of the records that they stand for; only to be read. Their offsets are those of the log."""
         self._bytes = 0
-        self._rows = ChangedRows(changes, partial(place_key, REPLACEMENT_ROW), self._row_of)
+        self._rows = ChangedRows(changes, partial(record_row_key, REPLACEMENT_ROW), self._row_of)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
         """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
         for row, value in rows.items():
             if row.startswith(REPLACEMENT_ROW):
-                place = place_in(row)
+                record_id = record_id_in(row)
                 stored = decode(row, value, _Row)
-                self._rows.load(place)
-                if offset_of(place) < ends.get(partition_of(place), OFFSET_MASK):
+                self._rows.load(record_id)
+                if offset_of(record_id) < ends.get(partition_of(record_id), OFFSET_MASK):
                     self._put(
-                        place,
-                        LogRecord(offset_of(place), stored.timestamp_ms, stored.key, stored.value, stored.headers),
+                        record_id,
+                        LogRecord(offset_of(record_id), stored.timestamp_ms, stored.key, stored.value, stored.headers),
                     )
                 else:
-                    self._rows.changed(place)
+                    self._rows.changed(record_id)
 
-    def get(self, place: int) -> LogRecord | None:
-        return self.records.get(place)
+    def get(self, record_id: int) -> LogRecord | None:
+        return self.records.get(record_id)
 
     def check(self, record: LogRecord) -> None:
         """Raises RecordTooLargeError over 1 MiB, or OverloadedError where the queue group keeps too many."""
@@ -75,31 +75,31 @@ class Replacements:
                 f" {MAX_REPLACEMENTS_BYTES:,} are kept: wait until they are worked off"
             )
 
-    def put(self, place: int, record: LogRecord) -> None:
+    def put(self, record_id: int, record: LogRecord) -> None:
         """Keep a replacement that was checked."""
-        self._drop(place)
-        self._put(place, record)
-        self._rows.changed(place)
+        self._drop(record_id)
+        self._put(record_id, record)
+        self._rows.changed(record_id)
 
-    def forget_all(self, places: Iterable[int]) -> None:
+    def forget_all(self, record_ids: Iterable[int]) -> None:
         """Records are done."""
         if self.records:
-            for place in places:
-                self._drop(place)
+            for record_id in record_ids:
+                self._drop(record_id)
 
-    def _row_of(self, place: int) -> _Row | None:
-        record = self.records.get(place)
+    def _row_of(self, record_id: int) -> _Row | None:
+        record = self.records.get(record_id)
         return None if record is None else _Row(record.timestamp_ms, record.key, record.value, tuple(record.headers))
 
-    def _put(self, place: int, record: LogRecord) -> None:
-        self.records[place] = record
+    def _put(self, record_id: int, record: LogRecord) -> None:
+        self.records[record_id] = record
         self._bytes += _size(record)
 
-    def _drop(self, place: int) -> None:
-        record = self.records.pop(place, None)
+    def _drop(self, record_id: int) -> None:
+        record = self.records.pop(record_id, None)
         if record is not None:
             self._bytes -= _size(record)
-            self._rows.changed(place)
+            self._rows.changed(record_id)
 
 
 def _size(record: LogRecord) -> int:

@@ -3,28 +3,28 @@
 All integers in keys are big-endian; values are msgpack arrays but for the pages.
 
     row       key                                    value
-    header    b"g"                                   version, "queue", topic id, life
+    header    b"g"                                   version, "queue", topic id, group epoch
     settings  b"s"                                   a map of all settings by name
     floor     b"f" partition (4)                     offset: all records below are done
     page      b"p" partition (4) number (5)          a bitmap of what is done: bit `offset & 7` of byte
                                                      `offset >> 3 & 4095`, of the offsets with `offset >> 15 == number`;
                                                      without trailing zero bytes, and b"\\0" where all of it is done
-    failure   b"a" partition (4) offset (8)          attempts that failed, their times and reasons: see `retry.Failure`
-    parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason, place of the head
+    failure   b"a" partition (4) offset (8)          attempts that failed, their times and reasons: see `failures`
+    parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason, record id of the head
     intent    b"d" partition (4) offset (8)          partition of the dead-letter topic, sequence in it, ...:
-                                                     see `dead_letters`
+                                                     see `dead_letter_intents`
     sequence  b"q" partition (4)                     the next sequence in this partition of the dead-letter topic
     producer  b"i" partition (4)                     who appends to it: see `messages.LetterProducer`
     copies    b"t", b"c" ...                         the internal topic, and what is copied there: see `copies`
-    replaced  b"r" partition (4) offset (8)          what stands in a record's place: see `replacements`
+    replaced  b"r" partition (4) offset (8)          what stands for a record: see `replacements`
     origin    b"b" partition (4) offset (8)          where a redriven record came from first: see `origins`
     session   b"z" BLAKE2b of the key (16)           lane key, fencing token; only while the session is open
     state     b"y" BLAKE2b of the key (16)           lane key, the state that sessions of this key leave to the next
     progress  b"e" partition (4)                     what is sent back of it: see `redrive`
     round     b"w"                                   what is being sent back: see `redrive`
-    room      b"l"                                   what the broker made the dead-letter topic take: see `letter_room`
-    handed    b"h"                                   life, and a map: per partition the end of what may have been handed
-                                                     out; by a clean stop; void under a header of another life
+    room      b"l"                                   what the broker made the dead-letter topic take: see `size_limits`
+    handed    b"h"                                   group epoch, and a map: per partition the end of what may have been
+                                                     handed out; by a clean stop; void under a header of another epoch
 
 The header begins as that of a consumer group does, so that who opens a scope sees the type of the group.
 """
@@ -67,7 +67,7 @@ PAGES_SHIFT: Final = PARTITION_SHIFT - PAGE_SHIFT
 """`page id >> PAGES_SHIFT` is the partition."""
 
 _PAGE_MASK: Final = OFFSET_MASK >> PAGE_SHIFT
-_PLACE_BYTES: Final = 12
+_RECORD_ID_BYTES: Final = 12
 _HASH_BYTES: Final = 16
 
 T = TypeVar("T")
@@ -81,19 +81,19 @@ class HeaderRow(msgspec.Struct, frozen=True, array_like=True):
     version: int
     type: str
     topic_id: bytes
-    life: int
-    """Above all numbers that were given out before; the first receipt. Up to `MAX_COUNTED_LIFE` it is of a broker that
-    counted lives from 1, and had them as the upper 19 bits of receipts."""
+    group_epoch: int
+    """Above all numbers that were given out before; the first receipt. Up to `MAX_COUNTED_EPOCH` it is of a broker that
+    counted epochs from 1, and had them as the upper 19 bits of receipts."""
 
 
-def place_key(kind: bytes, place: int) -> bytes:
+def record_row_key(kind: bytes, record_id: int) -> bytes:
     """The key of a row about one record."""
-    return kind + (place >> PARTITION_SHIFT).to_bytes(4, "big") + (place & OFFSET_MASK).to_bytes(8, "big")
+    return kind + (record_id >> PARTITION_SHIFT).to_bytes(4, "big") + (record_id & OFFSET_MASK).to_bytes(8, "big")
 
 
-def place_in(key: bytes) -> int:
+def record_id_in(key: bytes) -> int:
     """The record that a row is about. Raises CorruptLogError."""
-    if len(key) != 1 + _PLACE_BYTES:
+    if len(key) != 1 + _RECORD_ID_BYTES:
         raise CorruptLogError(f"the queue row under key {key.hex()} names no record")
     return int.from_bytes(key[1:5], "big") << PARTITION_SHIFT | int.from_bytes(key[5:], "big")
 

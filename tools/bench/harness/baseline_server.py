@@ -19,7 +19,7 @@ import uvloop
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class BareServer:
+class BaselineServer:
     """One file, appended to and read from."""
 
     def __init__(self, path: Path) -> None:
@@ -49,7 +49,7 @@ class BareServer:
 
 
 async def _serve(directory: Path) -> None:
-    bare = BareServer(directory / "bare.log")
+    bare = BaselineServer(directory / "bare.log")
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)])
     handlers: dict[str, Any] = {
         "Append": grpc.unary_unary_rpc_method_handler(bare.append),

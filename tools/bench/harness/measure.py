@@ -17,7 +17,7 @@ import msgspec
 from logbroker.client import Admin, Consumer, Producer
 from logbroker.embedded_broker import embedded
 from logbroker.tools.bench.harness import load
-from logbroker.tools.bench.harness.servers import bare_server
+from logbroker.tools.bench.harness.servers import baseline_server
 
 MIB: Final = 1024 * 1024
 TOPIC: Final = "bench"
@@ -72,7 +72,7 @@ def _servers(setup: Setup) -> Iterator[tuple[str, str | None]]:
         )
         (directory / "bare").mkdir()
         address = stack.enter_context(embedded(directory / "broker")).address
-        bare = stack.enter_context(bare_server(directory / "bare")) if setup.ceiling else None
+        bare = stack.enter_context(baseline_server(directory / "bare")) if setup.ceiling else None
         yield address, bare
 
 

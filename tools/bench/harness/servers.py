@@ -12,15 +12,15 @@ from logbroker.errors import BrokerUnavailableError
 
 
 @contextmanager
-def bare_server(directory: Path) -> Iterator[str]:
-    """Run the bare server on a file in `directory`; yields its address."""
+def baseline_server(directory: Path) -> Iterator[str]:
+    """Run the baseline server on a file in `directory`; yields its address."""
     command = [sys.executable, "-m", "logbroker.tools.bench.harness.baseline_server", str(directory)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.startswith("ready grpc="):
-            raise BrokerUnavailableError("the bare server did not start")
+            raise BrokerUnavailableError("the baseline server did not start")
         yield line.strip().removeprefix("ready grpc=")
     finally:
         process.communicate(timeout=30)  # closes its standard input, by which it stops

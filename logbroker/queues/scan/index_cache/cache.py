@@ -7,7 +7,7 @@ other settings or of a log that was cut since is scanned from the log.
 
 It is written in steps of a few milliseconds, between which others have their turn, however many blocks there are.
 
-A block says what the log says, so it does not matter which life of the group wrote it, or what was done since.
+A block says what the log says, so it does not matter in which group epoch it was written, or what was done since.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from logbroker.queues.records.columns import Block, Columns
 from logbroker.queues.scan.index_cache.blocks import Blocks
-from logbroker.queues.scan.index_cache.files import SidecarFiles
+from logbroker.queues.scan.index_cache.files import IndexCacheFiles
 from logbroker.queues.scan.index_cache.format import (
     VERSION,
     BlockSummary,
@@ -64,7 +64,7 @@ class IndexCache:
         self._queue = queue
         self._engine = engine
         self._topic_id = TopicId(queue.topic_id)
-        self._files = SidecarFiles(data_dir, group_id)
+        self._files = IndexCacheFiles(data_dir, group_id)
         self._settings: QueueGroupSettings | None = None
         """As they were when they were last looked at."""
         self._keyed_by = ("", "")

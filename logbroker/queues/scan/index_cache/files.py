@@ -26,7 +26,7 @@ _READING: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITING: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-class SidecarFiles:
+class IndexCacheFiles:
     """Of one queue group; made at the first need. All calls take microseconds in the page cache, and raise OSError."""
 
     def __init__(self, data_dir: Path, group_id: str) -> None:

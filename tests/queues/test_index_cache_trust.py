@@ -21,8 +21,7 @@ from logbroker.queues.scan.index_cache.cache import IndexCache
 from logbroker.queues.scan.index_cache.format import Checkpoint
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import PRIORITY
-from tests.queues.shell import Shell, shell, until
-from tests.queues.sidecars import (
+from tests.queues.index_caches import (
     ORDERINGS,
     PARTITIONS,
     Reads,
@@ -30,9 +29,10 @@ from tests.queues.sidecars import (
     files,
     fill,
     group_of,
-    order_without_sidecar,
+    order_without_index_cache,
     small_blocks,
 )
+from tests.queues.shell import Shell, shell, until
 
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
@@ -41,7 +41,7 @@ async def test_damaged_files_are_never_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordering: Ordering, seed: int
 ) -> None:
     draw = random.Random(seed)
-    expected = await order_without_sidecar(tmp_path / "other", ordering, seed, 0)
+    expected = await order_without_index_cache(tmp_path / "other", ordering, seed, 0)
     path = tmp_path / "one"
     with small_blocks(monkeypatch, 16):
         async with shell(path) as opened:
@@ -195,18 +195,18 @@ def boot_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         IndexCache,
         "_fits",
-        lambda sidecar, found: fits(sidecar, msgspec.structs.replace(found, boot_id=sidecar._engine.boot_id)),
+        lambda cache, found: fits(cache, msgspec.structs.replace(found, boot_id=cache._engine.boot_id)),
     )
 
 
 def leader_epoch_ignored(patch: pytest.MonkeyPatch) -> None:
     block_at = IndexCache.block_at
 
-    def bug(sidecar: IndexCache, partition: int, generation: int, position: int) -> Block | None:
-        epoch = sidecar._engine.partition_facts(sidecar._topic_id, partition).leader_epoch
-        for block in [block for block in sidecar._blocks if block.partition == partition]:
-            sidecar._blocks.put(msgspec.structs.replace(block, leader_epoch=epoch))
-        return block_at(sidecar, partition, generation, position)
+    def bug(cache: IndexCache, partition: int, generation: int, position: int) -> Block | None:
+        epoch = cache._engine.partition_facts(cache._topic_id, partition).leader_epoch
+        for block in [block for block in cache._blocks if block.partition == partition]:
+            cache._blocks.put(msgspec.structs.replace(block, leader_epoch=epoch))
+        return block_at(cache, partition, generation, position)
 
     patch.setattr(IndexCache, "block_at", bug)
 
@@ -214,15 +214,15 @@ def leader_epoch_ignored(patch: pytest.MonkeyPatch) -> None:
 def keys_ignored_at_a_start(patch: pytest.MonkeyPatch) -> None:
     fits = IndexCache._fits
 
-    def bug(sidecar: IndexCache, found: Checkpoint) -> bool:
-        ordering, key_header = sidecar._keyed_by
-        return fits(sidecar, msgspec.structs.replace(found, ordering=ordering, key_header=key_header))
+    def bug(cache: IndexCache, found: Checkpoint) -> bool:
+        ordering, key_header = cache._keyed_by
+        return fits(cache, msgspec.structs.replace(found, ordering=ordering, key_header=key_header))
 
     patch.setattr(IndexCache, "_fits", bug)
 
 
 def keys_ignored_at_a_change(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(IndexCache, "_clear", lambda sidecar: None)
+    patch.setattr(IndexCache, "_clear", lambda cache: None)
 
 
 @pytest.mark.parametrize("plant", [keys_ignored_at_a_start, keys_ignored_at_a_change])

@@ -10,9 +10,9 @@ import pytest
 
 from logbroker.errors import InvalidRequestError
 from logbroker.tools.experiments import keys
-from logbroker.tools.experiments.figures import Finish, busy_shares, pauses, percentile, violations
-from logbroker.tools.experiments.lane_strip import Strip, StripFigures, StripPlan
+from logbroker.tools.experiments.lane_strip import Strip, StripMetrics, StripPlan
 from logbroker.tools.experiments.lane_words import conclusions
+from logbroker.tools.experiments.metrics import Finish, busy_shares, pauses, percentile, violations
 
 SEED = 20261121
 
@@ -123,10 +123,10 @@ def test_skews_are_what_they_are_called() -> None:
 
 
 def test_words_say_what_each_strip_gained_and_cost() -> None:
-    """Drawn from figures: four strips as they should come out, and one that must not."""
+    """Drawn from metrics: four strips as they should come out, and one that must not."""
 
-    def figures(name: str, ordering: str, rate: float, violations: int, busy: float) -> StripFigures:
-        return StripFigures(
+    def metrics(name: str, ordering: str, rate: float, violations: int, busy: float) -> StripMetrics:
+        return StripMetrics(
             name=name,
             ordering=ordering,
             keys=100,
@@ -146,10 +146,10 @@ def test_words_say_what_each_strip_gained_and_cost() -> None:
             repeats=0,
         )
 
-    strips = [figures("none", "none", 900, 12, 7.5), figures("single", "single", 100, 0, 0.9)]
-    none, single, key = conclusions([*strips, figures("key of 100", "key", 800, 0, 6.0)])
+    strips = [metrics("none", "none", 900, 12, 7.5), metrics("single", "single", 100, 0, 0.9)]
+    none, single, key = conclusions([*strips, metrics("key of 100", "key", 800, 0, 6.0)])
     assert none.startswith("none: 9.0 times as fast as one line, 7.5 of 8 workers at work on average, but 12 records")
     assert single.startswith("single: every key in order, and everything else too; 0.9 of 8 workers at work")
     assert key.startswith("key of 100: every key in order, 8.0 times as fast as one line; 6.0 of 8 workers at work")
-    (*_, wrong) = conclusions([*strips, figures("key of 4", "key", 800, 3, 6.0)])
+    (*_, wrong) = conclusions([*strips, metrics("key of 4", "key", 800, 3, 6.0)])
     assert "3 records OUT OF ORDER, which must not happen" in wrong

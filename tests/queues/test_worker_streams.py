@@ -31,7 +31,7 @@ async def test_a_worker_reclaims_what_it_held_when_the_broker_crashed(tmp_path: 
         link = await group.connect(hello(held=[0, 1]))
         assert not link.resumed
         [reclaimed] = link.reclaimed
-        assert list(reclaimed.places) == [0, 1]
+        assert list(reclaimed.record_ids) == [0, 1]
         await ack(link, *reclaimed.receipts())
         assert group.queue.done.floor(0) == 2
 
@@ -74,7 +74,7 @@ async def test_a_second_stream_of_a_worker_takes_the_place_of_the_first(tmp_path
         await ack(again, receipt)
 
 
-async def test_another_life_of_a_worker_waits_for_the_end_of_the_one_before(tmp_path: Path) -> None:
+async def test_another_incarnation_of_a_worker_waits_for_the_end_of_the_one_before(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         await opened.topic()
         await opened.append((b"a", b"a"))
@@ -129,8 +129,8 @@ async def test_what_was_granted_to_who_went_at_that_moment_is_free(
         hand_out = PullLine._hand_out
         leave: list[Callable[[], object]] = []
 
-        def hand_out_and_leave(line: PullLine, seat: PullRequest, turn: Turn) -> None:
-            hand_out(line, seat, turn)
+        def hand_out_and_leave(line: PullLine, pull: PullRequest, turn: Turn) -> None:
+            hand_out(line, pull, turn)
             leave.pop(0)()
 
         monkeypatch.setattr(PullLine, "_hand_out", hand_out_and_leave)
@@ -192,24 +192,24 @@ async def test_a_worker_that_comes_twice_after_a_crash_reclaims_once(
         assert link.connected
 
 
-async def test_what_failed_since_or_was_held_before_another_life_is_not_reclaimed(tmp_path: Path) -> None:
+async def test_what_failed_since_or_was_held_before_another_epoch_is_not_reclaimed(tmp_path: Path) -> None:
     async with shell(tmp_path, crash=True) as opened:
         await opened.topic()
         await opened.append((b"a", b"a"), (b"b", b"b"), (b"c", b"c"))
         group = await opened.group(grace_seconds=60, backoff_initial_seconds=0.0)
         link = await group.connect(hello())
         (first, _), *_ = await take(link, 3)
-        life = group.queue.life
+        group_epoch = group.queue.group_epoch
         await nack(link, first, delay_seconds=0)
-    held = hello(held=[0, 1, 2], attempts=[1, 1, 1], life=life)
+    held = hello(held=[0, 1, 2], attempts=[1, 1, 1], group_epoch=group_epoch)
     async with shell(tmp_path, crash=True) as opened:
         group = opened.groups.group("g")
         link = await group.connect(held)
         [reclaimed] = link.reclaimed
-        assert list(reclaimed.places) == [1, 2], "the first one failed, and was to be somebody else's"
+        assert list(reclaimed.record_ids) == [1, 2], "the first one failed, and was to be somebody else's"
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
-        assert (await group.connect(held)).reclaimed == [], "others may have had it in the life between"
+        assert (await group.connect(held)).reclaimed == [], "others may have had it in the epoch between"
 
 
 @pytest.mark.parametrize("breaks", [True, False])
@@ -225,9 +225,9 @@ async def test_what_was_reclaimed_on_a_stream_that_broke_before_its_welcome_is_r
         async with asyncio.timeout(25):
             await link.next_deliveries()
         await take(link, 1)
-        life = group.queue.life
+        group_epoch = group.queue.group_epoch
     sessions = [ListedSession(b"b", session.token, 2)]
-    held = hello(held=[0, 1, 2], sessions=sessions, life=life)
+    held = hello(held=[0, 1, 2], sessions=sessions, group_epoch=group_epoch)
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         link = await group.connect(held)
@@ -236,10 +236,10 @@ async def test_what_was_reclaimed_on_a_stream_that_broke_before_its_welcome_is_r
         if breaks:
             link.disconnected()
         link = await group.connect(held)
-        assert not link.resumed, "it knows no receipt of this life"
+        assert not link.resumed, "it knows no receipt of this group epoch"
         assert link.sessions == sessions
         [reclaimed] = link.reclaimed
-        assert list(reclaimed.places) == [0]
+        assert list(reclaimed.record_ids) == [0]
         async with asyncio.timeout(25):
             delivered = await link.next_deliveries()
         assert values(delivered) == [b"b1", b"b2"]

@@ -1,4 +1,4 @@
-"""Queue groups with priorities over lives of a broker, and what they keep of their index."""
+"""Queue groups with priorities over runs of a broker, and what they keep of their index."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logbroker.engine import Append, Appended, Read, ReadResult
 from logbroker.errors import LogbrokerError
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.settings import Ordering, Priority
-from logbroker.queues.scan.index_cache import cache as sidecar_module
+from logbroker.queues.scan.index_cache import cache as cache_module
 from logbroker.queues.scan.index_cache.files import DIRECTORY
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import PRIORITY
@@ -82,7 +82,7 @@ def files(path: Path) -> list[Path]:
     return sorted((path / "data" / DIRECTORY).rglob("*.*"))
 
 
-async def order_without_sidecar(path: Path, ordering: Ordering, seed: int, acked: int) -> list[bytes | None]:
+async def order_without_index_cache(path: Path, ordering: Ordering, seed: int, acked: int) -> list[bytes | None]:
     """The order in which the records of a seed come from a group that never had a restart."""
     async with shell(path) as opened:
         await opened.topic(partitions=PARTITIONS)
@@ -101,5 +101,5 @@ async def order_without_sidecar(path: Path, ordering: Ordering, seed: int, acked
 @contextmanager
 def small_blocks(monkeypatch: pytest.MonkeyPatch, count: int) -> Iterator[None]:
     with monkeypatch.context() as patched:
-        patched.setattr(sidecar_module, "BLOCK_RECORDS", count)
+        patched.setattr(cache_module, "BLOCK_RECORDS", count)
         yield

@@ -9,15 +9,14 @@ import pytest
 
 from logbroker.engine import Append
 from logbroker.queues.model.messages import Settlement
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import Ordering
 from logbroker.queues.model.starts import StartAt
-from logbroker.queues.scan.index_cache import cache as sidecar
-from logbroker.queues.scan.index_cache.files import DIRECTORY, SidecarFiles
+from logbroker.queues.scan.index_cache import cache as cache_module
+from logbroker.queues.scan.index_cache.files import DIRECTORY, IndexCacheFiles
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import NOT_BEFORE, PRIORITY
-from tests.queues.shell import ack, hello, records, shell, take, until
-from tests.queues.sidecars import (
+from tests.queues.index_caches import (
     ORDERINGS,
     PARTITIONS,
     Reads,
@@ -25,9 +24,10 @@ from tests.queues.sidecars import (
     files,
     fill,
     group_of,
-    order_without_sidecar,
+    order_without_index_cache,
     small_blocks,
 )
+from tests.queues.shell import ack, hello, records, shell, take, until
 
 
 @pytest.mark.prove(keep=1)
@@ -35,7 +35,7 @@ from tests.queues.sidecars import (
 @pytest.mark.parametrize("ending", ["stop", "crash", "crash after a checkpoint", "without files"])
 async def test_the_order_after_a_restart_is_that_without_one(tmp_path: Path, ordering: Ordering, ending: str) -> None:
     seed, acked = 5, 20
-    expected = await order_without_sidecar(tmp_path / "other", ordering, seed, acked)
+    expected = await order_without_index_cache(tmp_path / "other", ordering, seed, acked)
     path = tmp_path / "one"
     async with shell(path, crash=ending.startswith("crash")) as opened:
         await opened.topic(partitions=PARTITIONS)
@@ -106,14 +106,14 @@ async def test_a_deleted_group_leaves_no_files_and_another_of_its_name_sees_none
         assert not files(tmp_path)
 
 
-def full(files: SidecarFiles, data: bytes) -> tuple[int, int]:
+def full(files: IndexCacheFiles, data: bytes) -> tuple[int, int]:
     raise OSError(28, "No space left on device")
 
 
 async def test_a_disk_that_takes_nothing_is_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(SidecarFiles, "append", full)
+    monkeypatch.setattr(IndexCacheFiles, "append", full)
     with small_blocks(monkeypatch, 16):
         async with shell(tmp_path) as opened:
             await opened.topic(partitions=PARTITIONS)
@@ -160,9 +160,9 @@ async def test_files_stay_for_as_long_as_the_index_may_read_them(
             group = opened.groups.group("g")
             await until(lambda: not group.scanner.is_indexing)
             if why == "the disk is full":
-                monkeypatch.setattr(SidecarFiles, "append", full)
+                monkeypatch.setattr(IndexCacheFiles, "append", full)
             else:
-                monkeypatch.setattr(sidecar, "MAX_BYTES", 0)
+                monkeypatch.setattr(cache_module, "MAX_BYTES", 0)
             await fill(opened, random.Random(2), batches=20)
             await until(lambda: group.scanner.unscanned() == 0)
             for _ in group.index_cache._steps(1):
@@ -193,13 +193,13 @@ async def test_workers_come_back_for_what_lies_in_blocks_that_are_not_read(tmp_p
         link = await group.connect(hello())
         link.add_credit(7)
         delivered = await link.next_deliveries()
-        held = list(map(place_of, delivered.partitions, delivered.offsets))
+        held = list(map(record_id_of, delivered.partitions, delivered.offsets))
         waiting = group.queue.open_records
         group.index_cache.close()
     async with shell(tmp_path) as opened:
         group = opened.groups.group("g")
         link = await group.connect(hello(held=held))
-        assert sorted(place for granted in link.reclaimed for place in granted.places) == sorted(held)
+        assert sorted(record_id for granted in link.reclaimed for record_id in granted.record_ids) == sorted(held)
         other = await group.connect(hello("other"))
         rest = await take(other, waiting - len(held))
         assert len({record.value for _, record in rest}) == len(rest)

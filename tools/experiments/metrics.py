@@ -1,4 +1,4 @@
-"""What is read out of the times at which records were worked on: order, latency, idle workers. Pure functions."""
+"""Metrics of the times at which records were worked on: order, latency, idle workers. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocks of a sidecar: found as a plain list of them would find them, and written without holding anybody up."""
+"""The blocks of an index cache: found as a plain list would find them, and written without holding anybody up."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from logbroker.queues.machine.queue import Queue
-from logbroker.queues.model.record_id import place_of
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import Ordering, Priority
 from logbroker.queues.records.columns import Columns
-from logbroker.queues.scan.index_cache import cache as sidecar_module
+from logbroker.queues.scan.index_cache import cache as cache_module
 from logbroker.queues.scan.index_cache.blocks import Blocks
 from logbroker.queues.scan.index_cache.cache import IndexCache
-from logbroker.queues.scan.index_cache.files import SidecarFiles
+from logbroker.queues.scan.index_cache.files import IndexCacheFiles
 from logbroker.queues.scan.index_cache.format import BlockSummary, Checkpoint, decode, split
 from tests.queues.fake_log import FakeLog
 from tests.queues.groups import new_queue
@@ -72,7 +72,7 @@ def test_blocks_are_those_of_a_plain_list(seed: int) -> None:
 
 
 def _place(block: BlockSummary) -> int:
-    return place_of(block.partition, block.first_offset)
+    return record_id_of(block.partition, block.first_offset)
 
 
 def _span(block: BlockSummary) -> tuple[int, int]:
@@ -83,56 +83,56 @@ def ranked_queue(log: FakeLog) -> Queue:
     return new_queue(len(log.partitions), ordering=Ordering.NONE, priority=Priority.STRICT)
 
 
-async def sidecar_of(path: Path, log: FakeLog) -> IndexCache:
-    sidecar = IndexCache("g", ranked_queue(log), log.engine, path)
-    await sidecar.load()
-    return sidecar
+async def index_cache_of(path: Path, log: FakeLog) -> IndexCache:
+    cache = IndexCache("g", ranked_queue(log), log.engine, path)
+    await cache.load()
+    return cache
 
 
-def gather(sidecar: IndexCache, partition: int, first: int, count: int) -> None:
+def gather(cache: IndexCache, partition: int, first: int, count: int) -> None:
     offsets = range(first, first + count)
     columns = Columns(offsets, offsets.stop, [], [], bytes(count), array("q", offsets), [])
-    sidecar.gather(partition, 1, first, columns)
+    cache.gather(partition, 1, first, columns)
 
 
 def kept(path: Path) -> list[tuple[int, int, int]]:
     """What a start would find: partitions and offsets of all blocks."""
-    parts = [decode(part, Checkpoint) for part in split(SidecarFiles(path, "g").read_checkpoint())]
+    parts = [decode(part, Checkpoint) for part in split(IndexCacheFiles(path, "g").read_checkpoint())]
     return sorted((block.partition, *_span(block)) for part in parts if part is not None for block in part.blocks)
 
 
 async def test_a_checkpoint_takes_many_steps_and_counts_when_all_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar_module, "PART_BLOCKS", 2)
+    monkeypatch.setattr(cache_module, "PART_BLOCKS", 2)
     log = FakeLog(7)
-    sidecar = await sidecar_of(tmp_path, log)
+    cache = await index_cache_of(tmp_path, log)
     for partition in range(7):
-        gather(sidecar, partition, 0, 3)
-    for _ in sidecar._steps(1):
+        gather(cache, partition, 0, 3)
+    for _ in cache._steps(1):
         pass
     assert kept(tmp_path) == [(partition, 0, 3) for partition in range(7)]
     for partition in range(7):
-        gather(sidecar, partition, 3, 3)
-    steps = sidecar._steps(1)
+        gather(cache, partition, 3, 3)
+    steps = cache._steps(1)
     for _ in range(7 + 5):  # All blocks, and most of their parts.
         next(steps)
     assert kept(tmp_path) == [(partition, 0, 3) for partition in range(7)], "a part of a checkpoint counted"
     del steps
-    gather(sidecar, 0, 6, 3)
-    sidecar.close()
+    gather(cache, 0, 6, 3)
+    cache.close()
     assert len(kept(tmp_path)) == 2 * 7 + 1
-    assert len(list((await sidecar_of(tmp_path, log))._blocks)) == 2 * 7 + 1
+    assert len(list((await index_cache_of(tmp_path, log))._blocks)) == 2 * 7 + 1
 
 
 async def test_others_have_their_turn_between_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sidecar_module, "PART_BLOCKS", 1)
-    monkeypatch.setattr(sidecar_module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(cache_module, "PART_BLOCKS", 1)
+    monkeypatch.setattr(cache_module, "CHECKPOINT_SECONDS", 0.0)
     log = FakeLog(50)
-    sidecar = await sidecar_of(tmp_path, log)
+    cache = await index_cache_of(tmp_path, log)
     for partition in range(50):
-        gather(sidecar, partition, 0, sidecar_module.MIN_BLOCK_RECORDS)
-    keeping = asyncio.create_task(sidecar.keep())
+        gather(cache, partition, 0, cache_module.MIN_BLOCK_RECORDS)
+    keeping = asyncio.create_task(cache.keep())
     turns = 0
     async with asyncio.timeout(25):
         while len(kept(tmp_path)) < 50:
@@ -145,12 +145,12 @@ async def test_others_have_their_turn_between_the_steps(tmp_path: Path, monkeypa
 
 async def stopped_with_blocks(path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int) -> FakeLog:
     """Leave a checkpoint of one block a partition, each a part of its own."""
-    monkeypatch.setattr(sidecar_module, "PART_BLOCKS", 1)
+    monkeypatch.setattr(cache_module, "PART_BLOCKS", 1)
     log = FakeLog(partitions)
-    sidecar = await sidecar_of(path, log)
+    cache = await index_cache_of(path, log)
     for partition in range(partitions):
-        gather(sidecar, partition, 0, 3)
-    sidecar.close()
+        gather(cache, partition, 0, 3)
+    cache.close()
     assert len(kept(path)) == partitions
     return log
 
@@ -159,7 +159,7 @@ async def test_others_have_their_turn_while_a_checkpoint_is_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = await stopped_with_blocks(tmp_path, monkeypatch, 50)
-    loading = asyncio.create_task(sidecar_of(tmp_path, log))
+    loading = asyncio.create_task(index_cache_of(tmp_path, log))
     turns = 0
     while not loading.done():
         await asyncio.sleep(0)
@@ -180,19 +180,19 @@ async def test_a_stop_within_the_takeover_leaves_the_files_as_they_are(
     await asyncio.wait([loading])
     stopped.close()
     assert len(list(stopped._blocks)) < 5, "all was taken over already"
-    assert len(list((await sidecar_of(tmp_path, log))._blocks)) == 5
+    assert len(list((await index_cache_of(tmp_path, log))._blocks)) == 5
 
 
 async def test_what_is_too_much_to_gather_is_written_little_by_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar_module, "MAX_GATHERED_RECORDS", 100)
-    sidecar = await sidecar_of(tmp_path, FakeLog(10))
+    monkeypatch.setattr(cache_module, "MAX_GATHERED_RECORDS", 100)
+    cache = await index_cache_of(tmp_path, FakeLog(10))
     written: list[int] = []
     for partition in range(10):
-        gather(sidecar, partition, 0, 30)
-        written.append(len(list(sidecar._blocks)))
-        assert sidecar._gathered_records < 100
+        gather(cache, partition, 0, 30)
+        written.append(len(list(cache._blocks)))
+        assert cache._gathered_records < 100
     assert written == [0, 0, 0, 1, 2, 3, 4, 5, 6, 7]
 
 
@@ -200,10 +200,10 @@ async def test_a_disk_that_is_full_within_a_checkpoint_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = FakeLog(3)
-    sidecar = await sidecar_of(tmp_path, log)
+    cache = await index_cache_of(tmp_path, log)
     for partition in range(3):
-        gather(sidecar, partition, 0, 3)
+        gather(cache, partition, 0, 3)
     monkeypatch.setattr("os.write", lambda fd, data: 1)
-    sidecar.close()
+    cache.close()
     assert caplog.text.count("its index is not kept on disk any more (the disk is full)") == 1
     assert kept(tmp_path) == []
