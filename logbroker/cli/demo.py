@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 import signal
 import threading
 import time
@@ -10,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import Final
+from typing import BinaryIO, Final
 
 import click
 import msgspec
@@ -47,13 +48,32 @@ class _Outcome(msgspec.Struct, kw_only=True):
 
 
 @click.command()
+@click.option(
+    "--csv",
+    "csv_file",
+    type=click.File("wb", lazy=False),
+    metavar="FILE",
+    help="Write the flights as CSV to FILE instead, - for standard output.",
+)
 @json_option
-def demo(as_json: bool) -> None:
+def demo(csv_file: BinaryIO | None, as_json: bool) -> None:
     """Send a month of flights through a broker and check what comes back.
 
     27,004 departures from New York in January 2013 go, keyed by aircraft, into 8 partitions of a broker in a temporary
     directory. After a restart all of them must be there, those of each aircraft in order.
+
+    \b
+    Examples:
+      logbroker demo
+      logbroker demo --csv flights.csv
+      logbroker demo --csv - | head -3
     """
+    if csv_file is not None:
+        if as_json:
+            raise click.UsageError("--csv starts no broker and measures nothing: leave out --json")
+        with _flights_as_csv() as rows:
+            shutil.copyfileobj(rows, csv_file)
+        return
     flights = read_flights()
     with stops_are_interrupts(), embedded() as broker, _ended_with(broker):
         with Admin(broker.address) as admin:
@@ -106,9 +126,16 @@ def _ended_with(broker: EmbeddedBroker) -> Iterator[None]:
 
 def read_flights() -> list[InputRecord]:
     """Return the flights that come with the package, in time order, keyed by aircraft."""
+    with _flights_as_csv() as rows:
+        return list(read_csv(rows, key_column=KEY_COLUMN))
+
+
+@contextmanager
+def _flights_as_csv() -> Iterator[gzip.GzipFile]:
+    """Open the CSV file of flights that comes with the package."""
     data = files("logbroker.cli.demo_data").joinpath("flights-2013-01.csv.gz")
     with data.open("rb") as compressed, gzip.open(compressed) as rows:
-        return list(read_csv(rows, key_column=KEY_COLUMN))
+        yield rows
 
 
 def _send(address: str, flights: list[InputRecord]) -> float:

@@ -15,7 +15,7 @@ from logbroker.cli.common.input_formats import InputRecord
 from logbroker.cli.demo import check_order
 from logbroker.client import Record
 from logbroker.errors import LogbrokerError
-from tests.cli.command import ENVIRONMENT, LOGBROKER, output_of
+from tests.cli.command import ENVIRONMENT, LOGBROKER, logbroker, output_of
 
 
 def test_all_flights_come_back_and_a_table_tells_of_them() -> None:
@@ -29,6 +29,24 @@ def test_programs_get_json() -> None:
     outcome = json.loads(output_of("demo", "--json"))
     assert outcome["records"] == sum(outcome["partition_records"]) == 27_004
     assert len(outcome["partition_bytes"]) == 8
+
+
+def test_the_flights_are_written_as_csv(tmp_path: Path) -> None:
+    output_of("demo", "--csv", tmp_path / "flights.csv")
+    written = (tmp_path / "flights.csv").read_bytes()
+    lines = written.splitlines()
+    assert len(lines) == 27_005
+    assert lines[0].startswith(b"year,month,day,")
+    assert b",N14228," in lines[1]
+    assert output_of("demo", "--csv", "-") == written
+
+
+def test_a_csv_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "missing" / "flights.csv"
+    result = logbroker("demo", "--csv", place)
+    assert result.returncode == 2
+    assert str(place) in result.stderr.decode()
+    assert logbroker("demo", "--csv", "-", "--json").returncode == 2
 
 
 def _runs(pid: int) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import textwrap
-from pathlib import Path
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +13,9 @@ from logbroker import client
 from logbroker.client import sync
 from logbroker.errors import InvalidRequestError
 from tests.client.worker_helpers import create, fill, wait_until
+from tests.docs.markdown import ROOT, read
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "QUEUES.md"
-ALL_BLOCKS = [
-    block
-    for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), flags=re.DOTALL)
-    if '"billing"' in block
-]
+ALL_BLOCKS = [block.text for block in read(ROOT / "docs" / "QUEUES.md").blocks if "from billing import" in block.text]
 BLOCKS = [block for block in ALL_BLOCKS if "batches(" not in block]
 
 
@@ -44,15 +39,12 @@ async def test_the_documented_way_goes_on_after_a_bad_record(
     workers: list[Any] = []
     seen: set[int] = set()
 
-    def note(delivery: Any) -> None:
-        seen.add(int(delivery.value))
+    def charge(value: bytes) -> None:
+        seen.add(int(value))
         if len(seen) == 30:
             workers[0].stop()
-        if int(delivery.value) % 10 == 3:
+        if int(value) % 10 == 3:
             raise ValueError("bad")
-
-    async def bill(delivery: client.WorkerDelivery) -> None:
-        note(delivery)
 
     def noted(of: Any) -> Any:
         class Noted(of):  # type: ignore[misc]
@@ -64,20 +56,18 @@ async def test_the_documented_way_goes_on_after_a_bad_record(
 
     monkeypatch.setattr(client, "Worker", noted(client.Worker))
     monkeypatch.setattr(sync, "Worker", noted(sync.Worker))
-    names: dict[str, Any] = {"bill": bill if is_async(block) else note}
-    if is_async(block):
-        exec(f"async def main():\n{textwrap.indent(block, '    ')}", names)
-        async with asyncio.timeout(30):
-            await names["main"]()
-    else:
-        await asyncio.to_thread(exec, block, names)
+    monkeypatch.setitem(sys.modules, "billing", SimpleNamespace(charge=charge))
+    async with asyncio.timeout(30):
+        await asyncio.to_thread(exec, block, {})
     assert seen == set(range(30))
     described = await wait_until(address, topic, lambda queue: queue.counts.open == queue.counts.parked)
     assert described.counts.parked == 3
 
 
 @pytest.mark.parametrize("ordering", ["key", "none"])
-async def test_the_documented_way_with_lists_settles_each_as_was_said(address: str, topic: str, ordering: str) -> None:
+async def test_the_documented_way_with_lists_settles_each_as_was_said(
+    address: str, topic: str, ordering: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [block] = (block for block in ALL_BLOCKS if "batches(" in block)
     await create(address, topic, ordering=ordering, max_attempts=1, on_exhausted="park")
     await fill(address, topic, 300, keys=30)
@@ -86,7 +76,7 @@ async def test_the_documented_way_with_lists_settles_each_as_was_said(address: s
     class Done(Exception):  # noqa: N818 - it ends the loop
         pass
 
-    def bill_all(values: list[bytes]) -> set[int]:
+    def charge_all(values: list[bytes]) -> set[int]:
         numbers = [int(value) for value in values]
         lists.append(numbers)
         if ordering == "key":
@@ -98,7 +88,9 @@ async def test_the_documented_way_with_lists_settles_each_as_was_said(address: s
     def work() -> None:
         text = block.replace("127.0.0.1:9192", address).replace('"billing"', f'"{topic}"')
         with pytest.raises(Done):
-            exec(text, {"bill_all": bill_all})
+            exec(text, {})
+
+    monkeypatch.setitem(sys.modules, "billing", SimpleNamespace(charge_all=charge_all))
 
     async with asyncio.timeout(60):
         working = asyncio.create_task(asyncio.to_thread(work))

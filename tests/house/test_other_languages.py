@@ -17,6 +17,7 @@ import pytest
 from logbroker import errors
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.v1 import admin_pb2, common_pb2, groups_pb2, log_pb2, queues_pb2
+from tests.docs.markdown import read
 
 ROOT = Path(__file__).resolve().parents[2]
 BUF = "@bufbuild/buf@1.75.0"
@@ -40,17 +41,16 @@ def needs(*tools: str) -> None:
 
 @pytest.mark.prove
 @pytest.mark.parametrize(
-    ("language", "tools", "installs"), [("Go", ("go",), "go install"), ("Node.js", ("node", "npm"), "npm install")]
+    ("folder_name", "tools", "installs"), [("go", ("go",), "go install"), ("node", ("node", "npm"), "npm install")]
 )
 def test_the_example_works_off_its_orders_in_order_by_the_commands_of_its_readme(
-    language: str, tools: tuple[str, ...], installs: str, tmp_path: Path, logbroker_broker: EmbeddedBroker
+    folder_name: str, tools: tuple[str, ...], installs: str, tmp_path: Path, logbroker_broker: EmbeddedBroker
 ) -> None:
     needs(*tools)
     for name in ("examples", "proto"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("node_modules", "build"))
-    text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
-    section = text[text.index(f"## {language}\n") :].split("\n## ")[0]
-    enter, *commands = re.findall(r"(?m)^    (.*)$", section)
+    blocks = (block.text.splitlines() for block in read(ROOT / "examples" / "README.md").blocks)
+    [(enter, *commands)] = (lines for lines in blocks if lines[0] == f"cd examples/{folder_name}")
     folder = tmp_path / enter.removeprefix("cd ")
     shown = ""
     for command in commands:
