@@ -100,7 +100,7 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Fenced(msgspec.Struct, frozen=True):
-    """The member is none any more, and holds nothing."""
+    """The member was removed, and holds nothing."""
 
     error: MemberFencedError
 

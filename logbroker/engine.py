@@ -227,7 +227,7 @@ class Holder(Protocol):
         ...
 
     def let_go(self, partition: int, offset: int) -> None:
-        """It is to need nothing below `offset` soon; asked again, with each look of retention, until it does not."""
+        """Ask the holder to release records below `offset`; asked again, with each look of retention, until it has."""
         ...
 
 

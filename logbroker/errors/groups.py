@@ -129,7 +129,7 @@ class OffsetsFullError(LogbrokerError):
 
 
 class MemberFencedError(LogbrokerError):
-    """The member is none any more and holds nothing: it may join anew."""
+    """The broker has removed the member, which holds nothing: it may join anew."""
 
     code = Code.ABORTED
     reason = "MEMBER_FENCED"

@@ -11,7 +11,7 @@ from logbroker.errors import LogbrokerError
 from logbroker.pacing import Pace, Steps, in_large_steps, in_turns
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.machine.inspect import Alarm, Counts
-from logbroker.queues.model.messages import PriorityCounts, Tally
+from logbroker.queues.model.messages import DeliveryCounts, PriorityCounts
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.starts import UNSEEN_END
 from logbroker.types import TopicId
@@ -54,7 +54,7 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
     settings: QueueGroupSettings
     state: str
     counts: Counts
-    tally: Tally
+    tally: DeliveryCounts
     delivered: int
     dead_lettered: int
     alarms_raised: int

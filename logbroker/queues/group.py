@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -150,6 +151,11 @@ class QueueGroup:
     @property
     def lease_ms(self) -> int:
         return round(self.queue.settings.lease_seconds * 1000)
+
+    def lease_left_ms(self, delivered: Delivered) -> int:
+        """Return what is left of the leases of these records, which began when they were granted."""
+        passed_seconds = self.moment().seconds - delivered.granted_at
+        return max(1, self.lease_ms - math.ceil(passed_seconds * 1000))
 
     @property
     def draining(self) -> bool:

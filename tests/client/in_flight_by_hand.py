@@ -30,11 +30,18 @@ class Worker:
         welcome = queues_pb2.Welcome(
             resumed=resumed, lease_ms=round(LEASE_SECONDS * 1000), topic="t", reclaimed=reclaimed, sessions=sessions
         )
-        return self.in_flight.welcomed(welcome, NOW)
+        return self.in_flight.welcomed(welcome, NOW, NOW)
 
     def receive(
         self, receipt: int, offsets: Sequence[int], now: float = NOW, session: HeldSession[WorkerDelivery] | None = None
     ) -> None:
+        self.in_flight.outbox.heard_at = max(self.in_flight.outbox.heard_at, now)
+        self.receive_late(receipt, offsets, now, session)
+
+    def receive_late(
+        self, receipt: int, offsets: Sequence[int], now: float, session: HeldSession[WorkerDelivery] | None = None
+    ) -> None:
+        """Receive deliveries that may have been sent long ago: nothing that was asked of late is answered."""
         self.in_flight.received(deliveries(receipt, offsets, session), now)
 
     def take(
@@ -68,9 +75,9 @@ class Worker:
         if again is not None:
             self.in_flight.again(again)
 
-    def open_session(self, key: bytes = b"k", token: int = 7) -> HeldSession[WorkerDelivery]:
+    def open_session(self, key: bytes = b"k", token: int = 7, now: float = NOW) -> HeldSession[WorkerDelivery]:
         answer = queues_pb2.SessionAnswer(key=key, token=token, state=b"before", lock_ms=round(LEASE_SECONDS * 1000))
-        return self.in_flight.sessions.opened(answer, 10, NOW)
+        return self.in_flight.sessions.opened(answer, 10, NOW, now)
 
 
 def deliveries(

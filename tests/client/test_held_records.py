@@ -144,7 +144,7 @@ def test_locks_are_renewed_in_time_and_sessions_that_did_not_outlive_a_break_are
     assert worker.in_flight.sessions.renewals(NOW + 8) == []
     worker.take(1, NOW + 14, session.buffer)
     worker.in_flight.broken()
-    worker.in_flight.welcomed(queues_pb2.Welcome(resumed=True, lease_ms=10_000, topic="t"), NOW)
+    worker.in_flight.welcomed(queues_pb2.Welcome(resumed=True, lease_ms=10_000, topic="t"), NOW, NOW)
     with pytest.raises(StaleSessionError):
         session.check()
 

@@ -6,8 +6,8 @@ A comment on the line before a block changes that:
     <!-- not run: REASON -->      The block is not run. Its command lines must still parse.
     <!-- needs: TOOL, TOOL -->    The block runs only where these programs are installed.
     <!-- stopped after N s -->    The block runs until it is stopped; it gets Ctrl-C after N seconds.
-    <!-- output -->               Blocks of the page write each line of this `text` block; numbers and spaces may differ.
-                                  `...` stands for lines that are left out, and `$ ` begins a command.
+    <!-- output -->               Blocks of the page write each line of this `text` block, apart from
+                                  numbers and spaces. `...` stands for lines left out, `$ ` begins a command.
 """
 
 from __future__ import annotations

@@ -51,7 +51,10 @@ class PageError(Exception):
 
 
 def run(page: Page, folder: Path, *, timeout_seconds: float) -> list[Block]:
-    """Run the blocks of a page; return those that need a program which is not installed. Raises PageError."""
+    """Run the blocks of a page; return those that need a program which is not installed. Raises PageError.
+
+    `folder` is an empty directory: the page runs in `work` within it.
+    """
     work, scripts = folder / "work", folder / "scripts"
     work.mkdir()
     scripts.mkdir()
@@ -63,19 +66,20 @@ def run(page: Page, folder: Path, *, timeout_seconds: float) -> list[Block]:
         return lacking
     script = scripts / "page.sh"
     script.write_text("".join(_steps(blocks, work, scripts, port)), encoding="utf-8")
-    process = subprocess.Popen(
-        ["bash", "-e", str(script)],
-        cwd=work,
-        env=_environment(folder, port),
-        stdin=subprocess.DEVNULL,
-        stdout=(scripts / "stdout").open("wb"),
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    with (scripts / "stdout").open("wb") as output:
+        process = subprocess.Popen(
+            ["bash", "-e", str(script)],
+            cwd=work,
+            env=_environment(folder, port),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    code: int | None = None
     try:
-        code: int | None = process.wait(timeout_seconds)
-    except subprocess.TimeoutExpired:
-        code = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(timeout_seconds)
     finally:
         _stop_all(process)
     if code != 0:
@@ -100,14 +104,13 @@ def _steps(blocks: list[tuple[int, Block]], work: Path, scripts: Path, port: str
         else:
             file, program = work / f"block_{number}.py", "python -W error"
         file.write_text(text, encoding="utf-8")
-        name = shlex.quote(str(file))
+        name, output = shlex.quote(str(file)), shlex.quote(str(scripts / str(number)))
         if block.stopped_after is not None:
-            # 130: what Ctrl-C ends, by the convention of shells.
+            # Ctrl-C ends a program with 130, or with what it makes of a KeyboardInterrupt in the middle of an import.
             stop = f"timeout --preserve-status --signal INT --kill-after 20 {block.stopped_after}"
-            command = f"{stop} {program} {name} || test $? = 130"
+            command = f"{stop} {program} {name} || test $? = 130 || grep -q KeyboardInterrupt {output}.err"
         else:
             command = f". {name}" if block.language == "sh" else f"{program} {name}"
-        output = shlex.quote(str(scripts / str(number)))
         yield f"echo {number} > {shlex.quote(str(scripts / 'at'))}\n{{ {command}; }} > {output}.out 2> {output}.err\n"
 
 

@@ -92,7 +92,7 @@ def test_each_link_leads_somewhere(page: Page) -> None:
 
 
 def test_links_of_the_readme_work_on_a_package_index_once_there_is_a_repository() -> None:
-    """An index shows the README alone, so its links need the address of the repository once pyproject.toml names one."""
+    """An index shows the README alone, so its links need the repository once pyproject.toml names one."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     local = [target for _, target in PAGES[0].links() if not re.match(r"https:|#", target)]
     assert local == [] or "urls" not in project

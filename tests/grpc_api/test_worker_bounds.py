@@ -101,7 +101,11 @@ def stream_of(link: Link, context: Any) -> WorkerStream:
         raise UnknownTopicError("gone")
 
     group = SimpleNamespace(
-        connect=connect, topic_id=b"t", settings=QueueGroupSettings(), group_epoch=1, lease_ms=30_000
+        connect=connect,
+        topic_id=b"t",
+        settings=QueueGroupSettings(),
+        group_epoch=1,
+        lease_left_ms=lambda _: 30_000,
     )
     queues: Any = SimpleNamespace(group=lambda _: group)
     engine: Any = SimpleNamespace(topic_by_id=no_topic)

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from logbroker.queues.records.columns import Columns
-from logbroker.queues.scan.index_cache.format import Checkpoint, Gathered, StoredBlock, decode, encode
+from logbroker.queues.scan.index_cache.format import Checkpoint, GatheredBlock, StoredBlock, decode, encode
 
 
-def gathered(draw: random.Random, *, has_gaps: bool, has_keys: bool) -> tuple[Gathered, Columns]:
+def gathered(draw: random.Random, *, has_gaps: bool, has_keys: bool) -> tuple[GatheredBlock, Columns]:
     """Some columns in pieces, and as a whole from the position on at which the first piece counts."""
     offsets: list[int] = []
     for _ in range(200):
@@ -29,7 +29,7 @@ def gathered(draw: random.Random, *, has_gaps: bool, has_keys: bool) -> tuple[Ga
         [],
     )
     start = 10
-    found = Gathered.begin(1, offsets[start])
+    found = GatheredBlock.begin(1, offsets[start])
     position = offsets[start]
     for first, end in ((0, 70), (70, 71), (71, 200)):
         following = offsets[end] if end < 200 else whole.next_offset

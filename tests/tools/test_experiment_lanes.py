@@ -17,7 +17,7 @@ from logbroker.tools.experiments.crew import Crew
 from logbroker.tools.experiments.lane_strip import Strip
 from logbroker.tools.experiments.lanes import strip_plans
 from logbroker.tools.experiments.metrics import Finish
-from logbroker.tools.experiments.worker_process import Job
+from logbroker.tools.experiments.worker_process import WorkerJob
 from tests.cli.command import logbroker
 
 RECORDS = 400
@@ -72,7 +72,9 @@ def test_the_page_loads_nothing_and_says_what_was_run(lanes: tuple[dict[str, Any
 
 
 async def test_a_worker_that_gives_up_ends_the_experiment_with_its_reason(logbroker_broker: EmbeddedBroker) -> None:
-    job = Job(number=0, broker=logbroker_broker.address, group="absent", topic="absent", work_seconds=0.0, prefetch=1)
+    job = WorkerJob(
+        number=0, broker=logbroker_broker.address, group="absent", topic="absent", work_seconds=0.0, prefetch=1
+    )
     async with Crew(lambda _: None) as crew, asyncio.timeout(30):
         crew.hire([job])
         with pytest.raises(LogbrokerError, match=r"a worker process ended: UnknownGroupError: .*absent"):

@@ -14,7 +14,7 @@ from logbroker.client.admin.queue_admin import QueueAdmin
 from logbroker.errors import LogbrokerError, RequestTimeoutError
 from logbroker.tools.experiments import worker_process
 from logbroker.tools.experiments.metrics import Finish
-from logbroker.tools.experiments.worker_process import Failed, Holds, Job
+from logbroker.tools.experiments.worker_process import Failed, Holds, WorkerJob
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Crew:
         self._changed = asyncio.Event()
         self._failure: str | None = None
 
-    def hire(self, jobs: Sequence[Job]) -> None:
+    def hire(self, jobs: Sequence[WorkerJob]) -> None:
         """Start a process for each job. Their numbers go on from 0, in the order of their start."""
         for job in jobs:
             ours, theirs = self._context.Pipe()

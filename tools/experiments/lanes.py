@@ -16,7 +16,7 @@ from logbroker.client.producer.producer import Producer
 from logbroker.errors import InvalidRequestError
 from logbroker.tools.experiments.crew import Crew
 from logbroker.tools.experiments.lane_strip import Strip, StripPlan
-from logbroker.tools.experiments.worker_process import Job
+from logbroker.tools.experiments.worker_process import WorkerJob
 
 FEW_KEYS: Final = 4
 MANY_KEYS: Final = 100
@@ -68,7 +68,7 @@ async def drain(
             crew = await stack.enter_async_context(Crew(strip.add))
             crew.hire(
                 [
-                    Job(
+                    WorkerJob(
                         number=number,
                         broker=broker,
                         group=name,

@@ -53,7 +53,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     """The mean, before the busiest begins with a record; None: it does not keep up."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class CapacityPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A choice, and what else there was."""
 
     chosen: Option
@@ -62,19 +62,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     options: list[Option]
 
 
-def plan(demand: Demand, service: Service, candidates: Sequence[int] = CANDIDATES) -> Plan:
+def plan(demand: Demand, service: Service, candidates: Sequence[int] = CANDIDATES) -> CapacityPlan:
     """Return the smallest partition count that keeps to the target or, where none does, the smallest after which more
     partitions gain next to nothing."""
     if demand.mode == QUEUE:
         chosen = _queue_option(demand, service)
-        return Plan(chosen=chosen, fits=chosen.busiest_utilisation <= demand.target, options=[chosen])
+        return CapacityPlan(chosen=chosen, fits=chosen.busiest_utilisation <= demand.target, options=[chosen])
     options = [_group_option(demand, service, partitions, demand.consumers or partitions) for partitions in candidates]
     least = min(option.busiest_utilisation for option in options)
     limit = demand.target if least <= demand.target else _NEAR * least
     chosen = next(option for option in options if option.busiest_utilisation <= limit)
     if demand.consumers is None:
         chosen = _with_fewest_consumers(demand, service, chosen, limit)
-    return Plan(chosen=chosen, fits=least <= demand.target, options=options)
+    return CapacityPlan(chosen=chosen, fits=least <= demand.target, options=options)
 
 
 def _with_fewest_consumers(demand: Demand, service: Service, option: Option, limit: float) -> Option:
@@ -132,7 +132,7 @@ def _ms(seconds: float) -> float | None:
     return None if math.isinf(seconds) else 1e3 * seconds
 
 
-def words(demand: Demand, service: Service, found: Plan) -> list[str]:
+def words(demand: Demand, service: Service, found: CapacityPlan) -> list[str]:
     """Return the plan in sentences: what to take, and why."""
     chosen = found.chosen
     who = "worker" if demand.mode == QUEUE else "consumer"

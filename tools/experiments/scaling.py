@@ -28,7 +28,7 @@ from logbroker.tools.experiments.scaling_run import (
     expected_rate,
     with_predictions,
 )
-from logbroker.tools.experiments.worker_process import Job
+from logbroker.tools.experiments.worker_process import WorkerJob
 
 LOAD_SHARE: Final = 0.6
 """Of the rate of the drain: what the steady load is."""
@@ -92,7 +92,7 @@ class _Experiment:
         """Start the consumers, the last one when the others hold their share; return how long its share took."""
         cell = self._cell
         jobs = [
-            Job(
+            WorkerJob(
                 number=number,
                 broker=self._broker,
                 group=self._name,

@@ -29,7 +29,7 @@ _STEPS: Final = 5
 """Of the event loop in a turn: from a settlement that was put down to its way out."""
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerJob(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker process is to do."""
 
     number: int
@@ -64,7 +64,7 @@ Report = list[Finish] | Holds | Failed
 """What a process tells; a list may be empty."""
 
 
-def main(job: Job, connection: Connection[Report, None]) -> None:
+def main(job: WorkerJob, connection: Connection[Report, None]) -> None:
     """Work until told to end."""
     # What goes wrong is told to the parent, and Ctrl-C is its business; it closes the connection.
     logging.getLogger("logbroker").addHandler(logging.NullHandler())
@@ -76,7 +76,7 @@ def main(job: Job, connection: Connection[Report, None]) -> None:
             connection.send(Failed(f"{type(error).__name__}: {error}"))
 
 
-async def _run(job: Job, connection: Connection[Report, None]) -> None:
+async def _run(job: WorkerJob, connection: Connection[Report, None]) -> None:
     reports = _Reports(connection)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_reader(connection.fileno(), ended.set)
@@ -142,7 +142,7 @@ def _toil(seconds: float) -> tuple[float, float]:
     return begun, monotonic()
 
 
-async def _work(job: Job, reports: _Reports) -> None:
+async def _work(job: WorkerJob, reports: _Reports) -> None:
     turns = _Turns()
     async with Worker(job.broker, job.group, prefetch=job.prefetch) as worker:
         async for delivery in worker:
@@ -152,7 +152,7 @@ async def _work(job: Job, reports: _Reports) -> None:
             await turns.give(ended)
 
 
-async def _read(job: Job, reports: _Reports) -> None:
+async def _read(job: WorkerJob, reports: _Reports) -> None:
     held: set[int] = set()
     turns = _Turns()
 

@@ -204,7 +204,7 @@ def _show(queue: QueueDescription) -> None:
     elif queue.state == "paused":
         write_line(
             f"paused: so many lanes are held, or records delayed, that {counts.unscanned:,} records are not looked"
-            " through; the order is that of the others"
+            " through; priority order covers scanned records only"
         )
         write_line()
     for alarm in queue.alarms:

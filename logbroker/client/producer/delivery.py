@@ -102,7 +102,7 @@ class Batch:
         """The encoded batch, once it has a sequence."""
         self.base_sequence = -1
         self.sent_as = 0
-        """The how-manieth batch of its partition it was when it was sent last."""
+        """Send sequence within the partition, of the last time that it was sent."""
         self.uncertain = False
         """It was sent, and whether it was appended is not known."""
         self.was_uncertain = False

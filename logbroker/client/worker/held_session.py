@@ -179,7 +179,7 @@ class HeldSession(Settlements, Generic[D]):
 
     def broken(self) -> None:
         """The stream is over. On the next one the broker sends what is not listed as held, before it is told again
-        what was given back: of all that comes again, only the first shows that it knows."""
+        what was given back: only the first redelivery proves that the broker processed the release."""
         super().broken()
         self.buffer.set_open(False)
         self.renewal_id = 0

@@ -37,15 +37,15 @@ class HeldSessions(Generic[D]):
 
     # --- what the broker says ---------------------------------------------------------------------------------------
 
-    def opened(self, answer: queues_pb2.SessionAnswer, prefetch: int, now: float) -> HeldSession[D]:
-        """A session is the worker's."""
+    def opened(self, answer: queues_pb2.SessionAnswer, prefetch: int, asked_at: float, now: float) -> HeldSession[D]:
+        """A session is the worker's, which was asked for at `asked_at`."""
         with self._outbox.lock.free():
             buffer = PrefetchBuffer(self._make, self._prefetch_bytes)
             buffer.open = True
             session = HeldSession(
                 self._outbox, buffer, key=answer.key, token=answer.token, prefetch=prefetch, state=answer.state
             )
-            session.locked(now, answer.lock_ms / 1000)
+            session.locked(max(asked_at, self._outbox.heard_at), answer.lock_ms / 1000)
             if answer.has_records:
                 session.expect_records(now)
             self.held[answer.token, answer.key] = session
@@ -85,7 +85,7 @@ class HeldSessions(Generic[D]):
             session.broken()
 
     def fail(self, error: LogbrokerError) -> None:
-        """The worker is none any more."""
+        """The worker has ended with an error."""
         for token, key in list(self.held):
             self._drop(token, key, error)
 

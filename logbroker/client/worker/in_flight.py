@@ -1,14 +1,18 @@
 """All that one worker holds: its deliveries, their leases, its sessions. No I/O, and no clock but the one it is given.
 
 Why nothing is worked on that is surely another's: a delivery is handed to the program only while the stream stands and
-its lease has not ended by this machine's clock. What the broker does not confirm after a break is lost at once; what it
-refuses is lost. A program that works on can ask (`lost`), and its settlement fails.
+its lease has not ended by this machine's clock. A lease counts from the sending of the newest request that was answered
+before the delivery came, not from its arrival: a delivery may have lain in buffers for long, while the process was
+frozen, its event loop blocked or the network stalled. What the broker does not confirm after a break is lost at once;
+what it refuses is lost. A program that works on can ask (`lost`), and its settlement fails.
 
 The lock of the outbox guards all of it: a synchronous worker's threads settle while the event loop receives.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
@@ -23,10 +27,14 @@ from logbroker.client.worker.settlements import RELEASE, SettlementBatch, Settle
 from logbroker.errors import LeaseLostError, LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
 
+_log = logging.getLogger(__name__)
+
 D = TypeVar("D", bound=LeasedRecord)
 
 DEFAULT_PREFETCH_BYTES: Final = 16 * 1024 * 1024
 _UNASKED_SHARE: Final = 0.4
+_UNHEARD_SHARE: Final = 1 / 3
+"""After this share of a lease, or of a session's lock, without an answer from the broker, it is asked for one."""
 _LONGEST_HOLD_SECONDS: Final = 10.0
 _LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
 
@@ -61,6 +69,8 @@ class InFlight(Generic[D]):
         """Those outside of sessions that are not over."""
         self._settlements = Settlements(self.outbox)
         self._correlation_id = 0
+        self._sent_at: dict[int, float] = {}
+        """When each settlement without an answer was sent, by correlation id."""
 
     @property
     def in_hand(self) -> int:
@@ -126,7 +136,7 @@ class InFlight(Generic[D]):
             asks = self.buffer.waiters or now < self._asked_at + self._leases.lease_seconds * _UNASKED_SHARE
             if at_once or not asks:
                 self.wanted = False
-                for batch, index in self.buffer.take_unread(now):
+                for batch, index in self.buffer.take_unread():
                     self.outbox.put_down(self.buffer.bare_record(batch, index), RELEASE)
 
     def tell_all(self) -> None:
@@ -157,9 +167,11 @@ class InFlight(Generic[D]):
                 session.buffer.mend()
             correlation_id = self._correlation_id = self._correlation_id + 1
             if self._leases.asked and (message := self._leases.asked_for(correlation_id, now)) is not None:
+                self._sent_at[correlation_id] = now
                 return message
             for settlements in (self._settlements, *self.sessions.held.values()):
                 if (message := settlements.next_message(correlation_id)) is not None:
+                    self._sent_at[correlation_id] = now
                     return message
             return None
 
@@ -174,10 +186,19 @@ class InFlight(Generic[D]):
             return None
 
     def extensions(self, now: float) -> queues_pb2.Settle | None:
-        """Return what prolongs the leases of all that is worked on, where it is time."""
+        """Return what prolongs the leases of all that is worked on, where it is time; else an empty settlement, where
+        nothing was heard of the broker for so long that its answer is needed to know how old a new delivery is."""
         with self.lock.free():
             self._correlation_id += 1
-            return self._leases.due(self._batches, self._correlation_id, now)
+            message = self._leases.due(self._batches, self._correlation_id, now)
+            if message is None and not self._sent_at:
+                locks = (session.lock_seconds for session in self.sessions)
+                shortest_seconds = min(self._leases.lease_seconds, *locks, math.inf)
+                if now >= self.outbox.heard_at + shortest_seconds * _UNHEARD_SHARE:
+                    message = queues_pb2.Settle(correlation_id=self._correlation_id)
+            if message is not None:
+                self._sent_at[self._correlation_id] = now
+            return message
 
     def shortest_hold_seconds(self) -> float:
         """The shortest time after which something is lost that is not prolonged."""
@@ -215,11 +236,17 @@ class InFlight(Generic[D]):
             self.outbox.in_hand += len(batch)
             # It may have been altered since the welcome.
             self._leases.lease_seconds = message.lease_ms / 1000
-            self._leases.begin(batch, self._leases.lease_seconds, now)
+            self._leases.begin(batch, self._leases.lease_seconds, self.outbox.heard_at, now)
             if message.session_token:
                 # It was closed meanwhile: the broker has taken them back already.
                 self._lose(batch, StaleSessionError("the session was closed"))
                 return 0
+            if batch.until < now:
+                _log.warning(
+                    "%d deliveries of topic %s are given back: they may have lain unread for %.1f s, and their lease"
+                    " is %.1f s; did something block the event loop, or freeze the process?",
+                    *(len(batch), self.outbox.topic, now - self.outbox.heard_at, self._leases.lease_seconds),
+                )
             self.buffer.put(batch)
             return len(batch)
 
@@ -230,6 +257,9 @@ class InFlight(Generic[D]):
         if lock.is_mine():
             raise taken_here()
         with lock.lock:
+            sent_at = self._sent_at.pop(answer.correlation_id, 0.0)
+            if sent_at > self.outbox.heard_at:
+                self.outbox.heard_at = sent_at
             lost = self._leases.answered(answer) if self._leases.sent else None
             if lost is not None:
                 for batch, index, error in lost:
@@ -260,13 +290,16 @@ class InFlight(Generic[D]):
         """The stream is over: nothing is handed out until the next one has begun."""
         with self.lock.free():
             self._leases.broken()
+            self._sent_at.clear()
             self.buffer.set_open(False)
             self.sessions.broken()
             self._settlements.broken()
 
-    def welcomed(self, welcome: queues_pb2.Welcome, now: float) -> int:
-        """A stream has begun. Returns how many deliveries, and sessions, were lost meanwhile."""
+    def welcomed(self, welcome: queues_pb2.Welcome, hello_at: float, now: float) -> int:
+        """A stream has begun, whose Hello was sent at `hello_at`. Returns how many deliveries, and sessions, were lost
+        meanwhile."""
         with self.lock.free():
+            self.outbox.heard_at = hello_at
             self.outbox.topic, self.group_epoch = welcome.topic, welcome.life
             self._leases.lease_seconds = welcome.lease_ms / 1000
             lost = self.sessions.welcomed(welcome.sessions)
@@ -289,7 +322,7 @@ class InFlight(Generic[D]):
         lost = 0
         for batch in self._all_batches():
             if not batch.settlements.is_session:
-                self._leases.begin(batch, self._leases.lease_seconds, now)
+                self._leases.begin(batch, self._leases.lease_seconds, self.outbox.heard_at, now)
             for index in list(batch.kept()):
                 receipt = receipts.pop((batch.record_id(index), batch.attempt(index)), None)
                 if receipt is not None:

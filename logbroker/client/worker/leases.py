@@ -43,9 +43,9 @@ class Leases:
         self.sent: dict[int, _Sent] = {}
         """By correlation id, until answered. Only to be read by others."""
 
-    def begin(self, batch: DeliveryBatch[Any], lease_seconds: float, now: float) -> None:
-        """A batch was received, or was confirmed under new receipts."""
-        batch.until = now + lease_seconds
+    def begin(self, batch: DeliveryBatch[Any], lease_seconds: float, since: float, now: float) -> None:
+        """A batch was received, or was confirmed under new receipts. The broker began its lease after `since`."""
+        batch.until = since + lease_seconds
         batch.extend_until = batch.extend_until or now + self._max_extension_seconds
         for index, until in batch.until_by_hand.items():
             if until > batch.until:

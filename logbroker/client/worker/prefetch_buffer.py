@@ -10,13 +10,12 @@ from typing import Final, Generic, TypeVar
 from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch
 from logbroker.client.worker.leased_record import LeasedRecord, reason_of
 from logbroker.client.worker.settlements import REASON_CHARACTERS, RELEASE, NackWord, Settlements, Word
-from logbroker.errors import LeaseLostError, LogbrokerError
+from logbroker.errors import LogbrokerError
 
 _log = logging.getLogger(__name__)
 
 _GRANT_SHARE: Final = 4
 """The broker is granted more when a quarter of what may lie here is free: a message costs more than the delay."""
-_TOO_LATE: Final = "the lease ended before it was worked on"
 
 D = TypeVar("D", bound=LeasedRecord)
 
@@ -117,7 +116,8 @@ class PrefetchBuffer(Generic[D]):
                 self._kept.appendleft(delivery)
                 self.open = False
                 return None
-            batch.settlements.lose_delivery(batch, index, LeaseLostError(_TOO_LATE))
+            # The broker may not have noticed yet: it would count a failed attempt when it does.
+            batch.settlements.outbox.put_down(delivery, RELEASE)
         self._look_at_room()
         return None
 
@@ -208,7 +208,7 @@ class PrefetchBuffer(Generic[D]):
         """Return a delivery without its record."""
         return self._make(batch, batch.record_id(index)[1], -1, None, None, (), index)
 
-    def take_unread(self, now: float) -> Iterator[tuple[DeliveryBatch[Settlements], int]]:
+    def take_unread(self) -> Iterator[tuple[DeliveryBatch[Settlements], int]]:
         """Yield what waits, without its record, and leave nothing; nothing at all where nothing may be handed out."""
         if not self.open:
             return
@@ -225,9 +225,5 @@ class PrefetchBuffer(Generic[D]):
         self._look_at_room()
         for batch, first, end in unread:
             for index in range(first, end):
-                if batch.states[index] != HELD:
-                    continue
-                if now <= batch.ends_at(index):
+                if batch.states[index] == HELD:
                     yield batch, index
-                else:
-                    batch.settlements.lose_delivery(batch, index, LeaseLostError(_TOO_LATE))

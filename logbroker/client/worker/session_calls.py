@@ -37,14 +37,14 @@ class SessionCalls(Generic[D]):
         self._connected = connected
         self._timeout_seconds = timeout_seconds
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._prefetches: dict[int, int] = {}
-        """Of the sessions that are being opened."""
+        self._opening: dict[int, tuple[int, float]] = {}
+        """The prefetch of each session that is being opened, and when it was asked for."""
         self._last_id = 0
 
     async def open(self, key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[D]:
         """Ask for the session of a key, or for the next free one that has records; raises why it cannot be had."""
         call_id = self._next_id()
-        self._prefetches[call_id] = prefetch
+        self._opening[call_id] = prefetch, monotonic()
         request = queues_pb2.OpenSession(
             correlation_id=call_id,
             key=key,
@@ -55,7 +55,7 @@ class SessionCalls(Generic[D]):
         try:
             opened = await self._call(call_id, wait_ms / 1000, open_session=request)
         finally:
-            del self._prefetches[call_id]
+            del self._opening[call_id]
         assert isinstance(opened, HeldSession)
         return opened
 
@@ -91,15 +91,15 @@ class SessionCalls(Generic[D]):
         if self._sessions.answered(answer, error):
             return
         answered = self._waiting.get(answer.correlation_id)
-        prefetch = self._prefetches.get(answer.correlation_id)
+        opening = self._opening.get(answer.correlation_id)
         if answered is None or answered.done():
             if error is None and answer.lock_ms:
                 self._give_back(answer.token, answer.key)
         elif error is not None:
             answered.set_exception(error)
-        elif prefetch is not None:
+        elif opening is not None:
             # At once, as its records may follow.
-            answered.set_result(self._sessions.opened(answer, prefetch, monotonic()))
+            answered.set_result(self._sessions.opened(answer, *opening, monotonic()))
         else:
             answered.set_result(None)
 

@@ -314,6 +314,9 @@ class SettlementOutbox:
         self.dropped: deque[tuple[DeliveryBatch[Settlements], int]] = deque()
         """Deliveries that the program let go of in the midst of their blocks. They are added without the lock: nobody
         knows what a thread is doing when it does."""
+        self.heard_at = 0.0
+        """Monotonic seconds: when the newest request that was answered was sent. What comes now, the broker has sent
+        after that."""
         self._leases = leases
         self._wake = wake
         self.awake = False

@@ -65,6 +65,8 @@ class WorkerConnection(Generic[D]):
         self._prefetch = 0
         self._credit = 0
         """What the broker may still send outside of sessions, on this stream."""
+        self._hello_at = 0.0
+        """Monotonic seconds: when the Hello of this stream was sent."""
         self._connected = asyncio.Event()
         self._outbox: deque[queues_pb2.WorkerRequest] = deque()
         self._work = asyncio.Event()
@@ -86,7 +88,7 @@ class WorkerConnection(Generic[D]):
         )
         self._last_error: LogbrokerError | None = None
         self._error: LogbrokerError | None = None
-        """Why the worker is none any more."""
+        """Terminal error."""
         self._is_told = False
         """The program has heard that."""
 
@@ -128,7 +130,7 @@ class WorkerConnection(Generic[D]):
                 )
 
     def check(self) -> None:
-        """Raise why the worker is none any more; after that it may be started again."""
+        """Raise the terminal error; after that the worker may be started again."""
         if self._error is not None:
             self._is_told = True
             # A new one each time: a raised error collects the traceback of its raiser.
@@ -242,6 +244,7 @@ class WorkerConnection(Generic[D]):
             band=self._options.band,
             credit_bytes=self.in_flight.buffer.begin_stream(),
         )
+        self._hello_at = monotonic()
         await stream.write(queues_pb2.WorkerRequest(hello=hello))
         while True:
             self._work.clear()
@@ -315,7 +318,7 @@ class WorkerConnection(Generic[D]):
                 self._welcomed(response.welcome)
 
     def _welcomed(self, welcome: queues_pb2.Welcome) -> None:
-        lost = self.in_flight.welcomed(welcome, monotonic())
+        lost = self.in_flight.welcomed(welcome, self._hello_at, monotonic())
         if lost:
             _log.warning(
                 "worker of queue group %s: %d deliveries were lost in a break of the connection, and come again",

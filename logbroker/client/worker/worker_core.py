@@ -171,7 +171,7 @@ class WorkerCore(Generic[D]):
             elif error is not None and not delivery.settled:
                 delivery.nack(reason=reason_of(error))
         except LogbrokerError as refused:
-            lost = refused
+            lost = refused.as_value()
         # Last of all: a logging handler of the program's may raise, too.
         if error is not None:
             _log.error(

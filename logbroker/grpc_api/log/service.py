@@ -113,5 +113,5 @@ class LogService:
         elif item.spec == OFFSET_SPEC_LATEST:
             offset = facts.high_watermark
         else:
-            raise InvalidRequestError("the item says not which offset it wants: set `spec` or `timestamp_ms`")
+            raise InvalidRequestError("the item does not say which offset it wants: set `spec` or `timestamp_ms`")
         return ListOffsetsResult(offset=offset, timestamp_ms=-1, leader_epoch=facts.leader_epoch)

@@ -125,7 +125,7 @@ class Receive:
 
     async def _packed(self, received: list[Delivered], held_bytes: int, unsent: dict[int, int]) -> bytes:
         """Return the answer: as much as there is room for. The rest is given back, and is not `unsent` any more."""
-        lease_ms = self._group.lease_ms
+        lease_ms = self._group.lease_left_ms(received[0]) if received else 0
         room = self._max_response_bytes
         plain: list[bytes] = []
         sent: list[Delivered] = []

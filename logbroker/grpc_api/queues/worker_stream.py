@@ -295,7 +295,7 @@ class WorkerStream:
             link.sending(delivered)
             self._unsent, self._unsure = None, delivered
             try:
-                await self._send_deliveries(delivered, group.lease_ms)
+                await self._send_deliveries(delivered, group.lease_left_ms(delivered))
                 self._unsure = None
             except grpc.aio.InternalError:
                 self._answers.clear()

@@ -37,7 +37,7 @@ from logbroker.errors import (
     UnknownTopicError,
 )
 from logbroker.queues.context import GroupContext
-from logbroker.queues.dead_letters.search import GatheredLetters, Held, Letter, Start, Wanted, gather
+from logbroker.queues.dead_letters.search import GatheredLetters, HeldLetters, Letter, Start, Wanted, gather
 from logbroker.queues.dead_letters.sender import DeadLetterTopic
 from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.records.batch_cache import BatchCache
@@ -155,7 +155,7 @@ class Redriving:
                     f"{MAX_OUT_OF_ORDER:,} letters are redriven behind others that are not: redrive those first, by a"
                     " call without a key"
                 )
-            records, keys, held = 0, set[bytes](), Held()
+            records, keys, held = 0, set[bytes](), HeldLetters()
             while True:
                 if self._round is not None:
                     await self._finish_round(self._round)
@@ -190,7 +190,7 @@ class Redriving:
 
     # --- gathering ---------------------------------------------------------------------------------------------------
 
-    async def _gather(self, key: bytes | None, held: Held, limit: int, *, counting: bool) -> GatheredLetters:
+    async def _gather(self, key: bytes | None, held: HeldLetters, limit: int, *, counting: bool) -> GatheredLetters:
         dead_topic = self._dead_letter_topic.get()
         starts: dict[int, Start] = {}
         for partition in range(dead_topic.partitions):
@@ -207,7 +207,7 @@ class Redriving:
 
     # --- carrying out ------------------------------------------------------------------------------------------------
 
-    async def _carry_out(self, gathered: GatheredLetters, held: Held) -> set[int]:
+    async def _carry_out(self, gathered: GatheredLetters, held: HeldLetters) -> set[int]:
         """Redrive what was gathered, but for what is held or has to wait for another round; return the record ids of
         what was."""
         batches = await self._batches(gathered.letters, held)
@@ -228,7 +228,7 @@ class Redriving:
         records = {record_id: letter.record for record_id, letter in letters.items()}
         return await self._append(self._round, records, gathered, letters, held)
 
-    async def _batches(self, letters: Iterable[Letter], held: Held) -> list[tuple[int, list[int]]]:
+    async def _batches(self, letters: Iterable[Letter], held: HeldLetters) -> list[tuple[int, list[int]]]:
         """Put letters into batches by their partitions; what would be too much of one is left for another round, and
         what is too large by itself is held."""
         topic = self._topic()
@@ -295,7 +295,7 @@ class Redriving:
                 records[record_id] = record
             elif record.retriable:
                 raise record
-        await self._append(round_, records, None, {}, Held())
+        await self._append(round_, records, None, {}, HeldLetters())
 
     async def _append(
         self,
@@ -303,7 +303,7 @@ class Redriving:
         records: Mapping[int, LogRecord],
         gathered: GatheredLetters | None,
         letters: Mapping[int, Letter],
-        held: Held,
+        held: HeldLetters,
     ) -> set[int]:
         """Append a round, store what came of it, and return the record ids of what is there. Raises what every batch
         would be refused with."""
@@ -355,7 +355,7 @@ class Redriving:
                 self._queue.origins.put(record_id, first)
 
     def _move_on(
-        self, dead_topic_id: bytes, next_offsets: Mapping[int, int], done: Iterable[int], held: Held
+        self, dead_topic_id: bytes, next_offsets: Mapping[int, int], done: Iterable[int], held: HeldLetters
     ) -> list[StateEvent]:
         """Note letters that are redriven, by record id, and the offsets up to which partitions are through with, but
         for what is held."""

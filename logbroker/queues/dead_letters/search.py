@@ -52,7 +52,7 @@ class Start(NamedTuple):
     """Offsets before it to look at once more."""
 
 
-class Held:
+class HeldLetters:
     """What one call to redrive has met and cannot send back: it does so once."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class GatheredLetters(msgspec.Struct):
     dead_topic_id: bytes
     letters: list[Letter]
     next_offsets: dict[int, int]
-    """By partition: nothing that was looked for is below that is not among the letters, or held."""
+    """By partition: all matches below this offset are included, or held."""
     more: bool = False
     """There are more of them."""
 
@@ -117,7 +117,7 @@ async def gather(
     dead_topic: Topic,
     starts: Mapping[int, Start],
     wanted: Wanted,
-    held: Held,
+    held: HeldLetters,
     limit: int,
     *,
     counting: bool,
@@ -138,7 +138,7 @@ async def gather(
 
 class _Gathering:
     def __init__(
-        self, engine: LogEngine, dead_topic: Topic, wanted: Wanted, held: Held, limit: int, *, counting: bool
+        self, engine: LogEngine, dead_topic: Topic, wanted: Wanted, held: HeldLetters, limit: int, *, counting: bool
     ) -> None:
         self.gathered = GatheredLetters(dead_topic.id, [], {})
         self._engine = engine

@@ -124,6 +124,8 @@ class Dispatcher:
         self.release(pull.worker_id, unsent)
         if session is None and unused:
             self.line.credited(pull, unused)
+        for delivered in packed:
+            delivered.granted_at = turn.granted_at
         if packed:
             self.line.observe(sum(each.count for each in packed), size_bytes)
         return packed

@@ -36,6 +36,8 @@ class Turn(msgspec.Struct):
     """What was handed out to somebody: records of the line, or those of a session."""
 
     granted: list[Granted]
+    granted_at: float
+    """Monotonic seconds."""
     session: WorkerSession | None = None
 
 
@@ -162,10 +164,11 @@ class PullLine:
         for session in self._queue.sessions.ready():
             pull = self._by_worker.get(session.worker.id)
             if pull is not None and pull.waits and pull.may_send(session.token):
-                granted = self._queue.sessions.take(session, self._moment())
+                now = self._moment()
+                granted = self._queue.sessions.take(session, now)
                 if granted:
                     self._remove(pull)
-                    self._hand_out(pull, Turn(granted, session))
+                    self._hand_out(pull, Turn(granted, now.seconds, session))
 
     def serve(self) -> None:
         """Hand out what is ready."""
@@ -186,11 +189,12 @@ class PullLine:
             credit = pull.usable_credit(may_serve) if pull.early else pull.credit
             share = -(-ready // (len(pulls) + 1))
             most = min(credit, share, DISPATCH_RECORDS, max(1, int(max_bytes / self._record_bytes)))
-            granted = queue.take(pull.worker_id, most, self._moment(), pull.band)
+            now = self._moment()
+            granted = queue.take(pull.worker_id, most, now, pull.band)
             if granted:
                 pull.credit -= sum(map(len, granted))
                 self._by_worker.pop(pull.worker_id, None)
-                self._hand_out(pull, Turn(granted))
+                self._hand_out(pull, Turn(granted, now.seconds))
             else:
                 pulls.append(pull)  # It holds as many as it may, its credit does not count yet, or its band has none.
 

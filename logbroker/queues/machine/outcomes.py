@@ -10,7 +10,7 @@ from logbroker.queues.machine.leases import Settled
 from logbroker.queues.machine.parts import MachineParts
 from logbroker.queues.model.holders import LeaseHolder, WorkerSession
 from logbroker.queues.model.lane import IN_FLIGHT, Lane, Run
-from logbroker.queues.model.messages import Granted, Tally
+from logbroker.queues.model.messages import DeliveryCounts, Granted
 from logbroker.queues.model.record_id import Moment
 
 
@@ -20,7 +20,7 @@ class Outcomes:
     def __init__(self, parts: MachineParts) -> None:
         self.open_records = 0
         """Admitted and not done."""
-        self.tally = Tally()
+        self.tally = DeliveryCounts()
         self._done = parts.done
         self._lanes = parts.lanes
         self._deliveries = parts.deliveries

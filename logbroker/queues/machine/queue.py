@@ -43,7 +43,7 @@ from logbroker.queues.machine.stalled_lanes import StalledLanes
 from logbroker.queues.machine.successors import ChunkStore
 from logbroker.queues.machine.worker_lifecycle import WorkerLifecycle
 from logbroker.queues.model.lane import Lane, Run
-from logbroker.queues.model.messages import Granted, Outputs, PriorityCounts, Refusal, Settlement, Tally
+from logbroker.queues.model.messages import DeliveryCounts, Granted, Outputs, PriorityCounts, Refusal, Settlement
 from logbroker.queues.model.record_id import Moment, record_id_of
 from logbroker.queues.model.settings import GROUP_TYPE, Ordering, QueueGroupSettings
 from logbroker.queues.priority.policy import levels_of
@@ -152,7 +152,7 @@ class Queue:
         return self.outcomes.open_records
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> DeliveryCounts:
         return self.outcomes.tally
 
     # --- the scan ----------------------------------------------------------------------------------------------------

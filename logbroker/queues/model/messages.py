@@ -121,6 +121,8 @@ class Delivered(msgspec.Struct, gc=False):
     redelivered: list[bool]
     """Empty: none was."""
     session: Session | None = None
+    granted_at: float = 0.0
+    """Monotonic seconds: when their leases began."""
 
 
 class LetterProducer(msgspec.Struct, frozen=True, array_like=True):
@@ -212,7 +214,7 @@ class DeadLetter(msgspec.Struct):
     """Set apart: its own, whatever producer others have."""
 
 
-class Tally(msgspec.Struct):
+class DeliveryCounts(msgspec.Struct):
     """What became of deliveries in one group epoch."""
 
     acked: int = 0

@@ -66,7 +66,7 @@ class Records:
         return records
 
     async def find(self, record_ids: Sequence[int], max_bytes: int = NO_BOUND) -> list[tuple[Sequence[int], Found]]:
-        """Return what holds these records, which are cut, in their order, by it. Decodes nothing.
+        """Return what holds these record ids, which are cut, in their order, by it. Decodes nothing.
 
         When about `max_bytes` are read from the log, all else is `LATER`.
         """

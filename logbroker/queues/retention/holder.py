@@ -9,8 +9,8 @@ What stands is found by what is stored and by the log itself (see `standing`), s
 met: what it has not is read here, once, and nothing goes before. So the log does not grow while a scan pauses.
 
 The part that goes is read through in pieces. A piece is let go at a moment at which all of it is copied that stands
-then: where lanes came to stand while it was copied, it is copied again. What comes to stand later has lost what it
-would have lost had the piece been gone already.
+then: where lanes came to stand while it was copied, it is copied again. Lanes that come to stand later are not
+copied from this piece.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class RetentionHolder:
                 max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
         if reached == kept_from:
             return
-        # Some may be handed out before they go, or from memory: `Tally.expired` counts those that were not.
+        # Some may be handed out before they go, or from memory: `DeliveryCounts.expired` counts those that were not.
         expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
         _log.log(
             logging.WARNING if expired > 0 else logging.INFO,
@@ -190,7 +190,7 @@ class RetentionHolder:
         start, settings = offsets.start, self._queue.settings
         if not (standing or piece.is_copied_whole):
             start = max(start, standing.scanned)  # What is scanned and does not stand need not be read.
-        gathered = _Gathered(self._generation_starts(partition))
+        gathered = _CopyBatches(self._generation_starts(partition))
         piece.begin(start)
         async with aclosing(self.standing.read(partition, start, offsets.stop)) as results:
             async for result in results:
@@ -227,7 +227,7 @@ class RetentionHolder:
         piece.copied_to.append(records[-1].offset)
         piece.records += len(records)
 
-    def _pick(self, sifted: Iterator[Sifted], gathered: _Gathered) -> Iterator[list[LogRecord]]:
+    def _pick(self, sifted: Iterator[Sifted], gathered: _CopyBatches) -> Iterator[list[LogRecord]]:
         """Decode batch by batch, and yield what makes a batch of copies. Raises where a batch cannot be decoded and is
         to go to the dead-letter topic as it is: there are no copies of such. For threads."""
         for batch, offsets, error, stands in sifted:
@@ -333,7 +333,7 @@ def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | N
     return is_new and not (standing.everything or piece.is_copied_whole)
 
 
-class _Gathered:
+class _CopyBatches:
     """Records of one partition on their way into batches of copies; as any batch, each is of one generation."""
 
     def __init__(self, generation_starts: Sequence[int]) -> None:

@@ -32,7 +32,7 @@ from logbroker.queues.scan.index_cache.format import (
     VERSION,
     BlockSummary,
     Checkpoint,
-    Gathered,
+    GatheredBlock,
     StoredBlock,
     decode,
     encode,
@@ -74,7 +74,7 @@ class IndexCache:
         """Those that the index has not read: their files stay for as long as it may."""
         self._damaged: list[BlockSummary] = []
         """Those that any thread found so, and that are still among the blocks."""
-        self._gathered: dict[int, Gathered] = {}
+        self._gathered: dict[int, GatheredBlock] = {}
         self._gathered_records = 0
         self._written = -1
         """The `changes` of the blocks as of the last checkpoint."""
@@ -173,7 +173,7 @@ class IndexCache:
             self._seal(partition)
             gathered = None
         if gathered is None:
-            gathered = self._gathered[partition] = Gathered.begin(generation, position)
+            gathered = self._gathered[partition] = GatheredBlock.begin(generation, position)
         before = len(gathered.times)
         gathered.add(position, columns)
         self._gathered_records += len(gathered.times) - before

@@ -94,7 +94,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
     blocks: list[BlockSummary]
 
 
-class Gathered(msgspec.Struct):
+class GatheredBlock(msgspec.Struct):
     """Columns of consecutive records that become a block."""
 
     generation: int
@@ -107,7 +107,7 @@ class Gathered(msgspec.Struct):
     not_before: list[tuple[int, int]]
 
     @classmethod
-    def begin(cls, generation: int, position: int) -> Gathered:
+    def begin(cls, generation: int, position: int) -> GatheredBlock:
         return cls(generation, position, position, [], [], bytearray(), array("q"), [])
 
     def add(self, position: int, columns: Columns) -> None:

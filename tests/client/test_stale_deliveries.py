@@ -1,0 +1,66 @@
+"""Deliveries that lay unread while others did the work: the worker that reads them at last does not do it again."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Thread
+from time import monotonic, sleep
+
+from logbroker.client import QueueDescription, Worker, sync
+from tests.client.links import Link
+from tests.client.worker_helpers import create, drain, fill, take, wait_until
+
+
+def waits_for_records(description: QueueDescription) -> bool:
+    return bool(description.workers) and description.workers[0].credit > 0
+
+
+async def test_what_a_stalled_network_held_back_beyond_the_lease_is_not_worked_on(address: str, topic: str) -> None:
+    await create(address, topic, lease_seconds=1, backoff_initial_seconds=0)
+    async with Link().to(address) as link, Worker(link.address, topic) as stalled:
+        taking = asyncio.create_task(take(stalled, 1))
+        await wait_until(address, topic, waits_for_records)
+        link.freeze(answers_only=True)
+        await fill(address, topic, 2, keys=1)
+        await wait_until(address, topic, lambda description: description.counts.in_flight == 1)
+        async with Worker(address, topic) as rival:
+            await drain(rival, 2)
+        link.release()
+        await fill(address, topic, 1, first=2)
+        (delivery,) = await taking
+        assert (delivery.value, delivery.attempt) == (b"2", 1)
+        await delivery.ack()
+
+
+async def test_what_came_while_the_event_loop_was_blocked_beyond_the_lease_is_not_worked_on(
+    address: str, topic: str
+) -> None:
+    await create(address, topic, lease_seconds=1, backoff_initial_seconds=0)
+
+    def others() -> None:
+        with sync.Producer(address) as producer, sync.QueueAdmin(address) as admin:
+            for number in range(2):
+                producer.send(topic, b"%d" % number, b"k0")
+            producer.flush()
+            deadline = monotonic() + 20
+            while admin.describe_queue(topic).counts.in_flight != 1 and monotonic() < deadline:
+                sleep(0.02)
+        with sync.Worker(address, topic) as rival:
+            for delivery in rival:
+                with delivery:
+                    done.append(delivery.value)
+                if len(done) == 2:
+                    break
+
+    done: list[bytes | None] = []
+    async with Worker(address, topic) as blocked:
+        taking = asyncio.create_task(take(blocked, 1))
+        await wait_until(address, topic, waits_for_records)
+        thread = Thread(target=others)
+        thread.start()
+        thread.join(20)
+        assert done == [b"0", b"1"]
+        await fill(address, topic, 1, first=2)
+        (delivery,) = await taking
+        assert (delivery.value, delivery.attempt) == (b"2", 1)
+        await delivery.ack()
