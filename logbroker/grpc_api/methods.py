@@ -24,6 +24,7 @@ def method_table(
     under_way: UnderWay | None = None,
     waiting: Collection[str] = (),
     full_name: str = "",
+    only: Collection[str] | None = None,
 ) -> grpc.GenericRpcHandler:
     """Return a handler that serves every method of the service by the attribute of the same name in snake case.
 
@@ -31,10 +32,13 @@ def method_table(
     context themselves, and so hear whether the transport took it; on the wire there is no difference. A missing
     attribute is an AttributeError here, not an UNIMPLEMENTED at run time. `under_way` counts the calls but for those of
     the methods in `waiting`, which change nothing and may take as long as their client likes. `full_name` is the name
-    under which the service is served, its own by default.
+    under which the service is served, its own by default. With `only`, other methods are UNIMPLEMENTED: a service that
+    another package describes may have gained some in the version that is installed.
     """
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
+        if only is not None and method.name not in only:
+            continue
         make = _MAKERS[bool(method.client_streaming), bool(method.server_streaming) or method.name in writing]
         behaviour = getattr(implementation, _snake_case(method.name))
         parse = None if method.name in raw else request_parser(method.input_type)

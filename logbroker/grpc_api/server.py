@@ -169,6 +169,7 @@ def _add_services(
             method_table(
                 health_pb2.DESCRIPTOR.services_by_name["Health"],
                 SimpleNamespace(check=health.Check, watch=health.Watch),
+                only=("Check", "Watch"),
             ),
         )
     )
