@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -15,6 +15,7 @@ from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker
 from logbroker.cli.common.output_formats import FORMATS, lines, shown_lines
 from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput
 from logbroker.cli.common.stops import PutOff, Stopped, stops_are_interrupts
+from logbroker.client.consumer.cursor import Record
 from logbroker.client.consumer.offset_reset import reset_policy
 from logbroker.client.transport.metadata import check_bands
 from logbroker.errors import InvalidRequestError
@@ -126,20 +127,19 @@ def consume(
     put_off = PutOff()
     with _open(topic, broker, start, group, reset, partitions, bands, put_off) as consumer:
         left = max_records
-        written: dict[TopicPartition, int] = {}
-        in_pipe: dict[TopicPartition, int] = {}
-        """Of a reader that has not taken it yet."""
+        delivery = _MemberDelivery(topic, consumer, out) if group is not None else None
+        batches = consumer.batches(until_end=until_end)
         try:
-            for batch in out.while_read(consumer.batches(until_end=until_end)):
+            for batch in out.while_read(batches if delivery is None else delivery.each(batches)):
                 records = batch if left is None else batch[:left]
-                for piece in out.pieces(records) if group is not None else (records,):
+                for piece in out.pieces(records) if delivery is not None else (records,):
                     # Whoever reads along sees each piece as it comes; one is large where much comes at once.
                     with put_off.meanwhile():
                         out.write(to_bytes(piece))
-                        in_pipe = {TopicPartition(topic, piece[-1].partition): piece[-1].offset + 1}
-                    if group is not None:
-                        out.wait()
-                    written, in_pipe = in_pipe, {}
+                        if delivery is not None:
+                            delivery.put_in_pipe(piece)
+                    if delivery is not None:
+                        delivery.wait()
                 if left is not None:
                     left -= len(records)
                     if not left:
@@ -152,13 +152,57 @@ def consume(
         except Stopped:
             pass  # As it was told to.
         finally:
-            if group is not None:
-                with suppress(OutputClosedError):
-                    if in_pipe and out.wait(_LAST_WAIT_SECONDS):
-                        written = in_pipe
-                # What was written before is finished by now; of the last batch the consumer cannot know.
-                held = consumer.assignment()
-                consumer.commit({partition: offset for partition, offset in written.items() if partition in held})
+            if delivery is not None:
+                delivery.commit()
+
+
+class _MemberDelivery:
+    """How far a member of a group has written the batch it has in hand.
+
+    Counts until the next batch is asked for. From then on the consumer itself knows that all of it is finished; and
+    the partition may go to another member and come back, or the topic be made anew, with other records at the same
+    offsets.
+    """
+
+    def __init__(self, topic: str, consumer: CommandConsumer, out: TakenOutput) -> None:
+        self._topic = topic
+        self._consumer = consumer
+        self._out = out
+        self._has_batch = False
+        self._written: dict[TopicPartition, int] = {}
+        self._in_pipe: dict[TopicPartition, int] = {}
+        """Of a reader that has not taken it yet."""
+
+    def each(self, batches: Iterable[list[Record]]) -> Iterator[list[Record]]:
+        """Yield batches, each in hand until the next is asked for."""
+        for batch in batches:
+            self._has_batch = True
+            yield batch
+            self._has_batch = False
+            self._written = {}
+
+    def put_in_pipe(self, piece: Sequence[Record]) -> None:
+        """Note that a piece of the batch in hand was written."""
+        self._in_pipe = {TopicPartition(self._topic, piece[-1].partition): piece[-1].offset + 1}
+
+    def wait(self) -> None:
+        """Wait for the reader of the pipe to take the piece. Raises OutputClosedError."""
+        self._out.wait()
+        self._written, self._in_pipe = self._in_pipe, {}
+
+    def commit(self) -> None:
+        """Commit what was written. Raises LogbrokerError."""
+        consumer = self._consumer
+        with suppress(OutputClosedError):
+            if self._in_pipe and self._out.wait(_LAST_WAIT_SECONDS):
+                self._written = self._in_pipe
+        held = consumer.assignment()
+        if not self._has_batch:
+            if held:
+                consumer.commit()
+            return
+        # What came before is finished; of this batch the consumer cannot know.
+        consumer.commit({partition: offset for partition, offset in self._written.items() if partition in held})
 
 
 @contextmanager

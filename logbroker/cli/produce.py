@@ -20,6 +20,7 @@ from logbroker.cli.common.options import broker_option, json_option
 from logbroker.cli.common.stops import stops_are_interrupts
 from logbroker.client.sync import Delivery
 from logbroker.errors import LogbrokerError
+from logbroker.errors.system import reason_of
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 
 PROGRESS_RECORDS: Final = 1000
@@ -99,7 +100,7 @@ def produce(
         raise click.UsageError("--key-separator cannot be empty")
     if priority is not None and priority_column is not None:
         raise click.UsageError("--priority is for all records; leave out --priority-column")
-    source = sys.stdin.buffer
+    source = _standard_input()
     if input_format == "lines":
         records = read_lines(source, key_separator=raw_bytes(key_separator) if key_separator else None, raw=raw)
     elif input_format == "json":
@@ -127,6 +128,14 @@ def produce(
             f"{sending.acknowledged:,} records, {terminal.size_text(sending.size_bytes)}, in {seconds:.1f} s"
             f" ({sending.acknowledged / seconds:,.0f} records/s)"
         )
+
+
+def _standard_input() -> Iterator[bytes]:
+    """Yield the lines; raises LogbrokerError where they cannot be read."""
+    try:
+        yield from sys.stdin.buffer
+    except OSError as error:
+        raise LogbrokerError(f"standard input cannot be read: {reason_of(error)}") from None
 
 
 @contextlib.contextmanager

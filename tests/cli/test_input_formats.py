@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -91,6 +92,9 @@ class TestJson:
             b'{"value": "a", "partition": -1}',
             b'{"value": "a", "timestamp": 9223372036854775808}',
             b'{"value": "!", "value_encoding": "base64"}',
+            '{"value": "QUJDé==", "value_encoding": "base64"}'.encode(),
+            '{"value": "a", "key": "clé", "key_encoding": "base64"}'.encode(),
+            '{"value": "a", "headers": [{"key": "h", "value": "“Qg==”", "value_encoding": "base64"}]}'.encode(),
             b'{"value": "a", "value_encoding": "hex"}',
             b'{"value": "a", "priority": 10}',
             b'{"value": "a", "priority": -1}',
@@ -102,6 +106,15 @@ class TestJson:
     def test_a_faulty_line_is_named(self, line: bytes) -> None:
         with pytest.raises(InvalidRequestError, match="line 2 is not"):
             list(read_json([b'{"value": "fine"}\n', line]))
+
+    @given(text=st.text(), key=st.text(), header=st.text())
+    def test_whatever_stands_in_place_of_base64_is_a_record_or_a_named_line(
+        self, text: str, key: str, header: str
+    ) -> None:
+        headers = [{"key": "h", "value": header, "value_encoding": "base64"}]
+        line = {"value": text, "value_encoding": "base64", "key": key, "key_encoding": "base64", "headers": headers}
+        with contextlib.suppress(InvalidRequestError):
+            list(read_json([json.dumps(line, ensure_ascii=False).encode()]))
 
 
 class TestCsv:

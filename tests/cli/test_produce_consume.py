@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
 import signal
 import socket
 import subprocess
 import uuid
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from logbroker.cli.main import run
 from logbroker.client.sync import Admin, Consumer, Producer
 from logbroker.embedded_broker import EmbeddedBroker
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, logbroker, output_of
@@ -122,6 +127,32 @@ def test_a_line_that_is_not_utf8_stops_it_and_those_before_are_kept(address: str
     output_of("produce", topic, "--broker", address, "--raw", stdin=b"\xff\n")
     (record,) = (record for record in consumed(address, topic) if "value_encoding" in record)
     assert (record["value"], record["value_encoding"]) == ("/w==", "base64")
+
+
+def test_base64_that_is_none_stops_it_and_those_before_are_kept(address: str, topic: str) -> None:
+    lines = '{"value":"one"}\n{"value":"two"}\n{"value":"QUJDé==","value_encoding":"base64"}\n{"value":"four"}\n'
+    error = failure_of("produce", topic, "--broker", address, "--format", "json", stdin=lines.encode())
+    assert error.startswith("logbroker: line 3 is not a record: ")
+    assert error.endswith(" (2 records before it were sent)")
+    assert sorted(record["value"] for record in consumed(address, topic)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("input_format", ["lines", "json", "csv"])
+def test_input_that_cannot_be_read_on_stops_it_and_those_before_are_kept(
+    address: str, topic: str, input_format: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lines() -> Iterator[bytes]:
+        yield from {"lines": [b"a\n", b"b\n"], "json": [b'{"value":"a"}\n'] * 2, "csv": [b"x\n", b"1\n", b"2\n"]}[
+            input_format
+        ]
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=lines()))
+    assert run(["produce", topic, "--broker", address, "--format", input_format]) == 1
+    reason = os.strerror(errno.EIO)
+    expected = f"logbroker: standard input cannot be read: {reason} (2 records before it were sent)\n"
+    assert capsys.readouterr().err == expected
+    assert len(consumed(address, topic)) == 2
 
 
 @pytest.mark.prove

@@ -114,6 +114,7 @@ def test_a_dead_letter_that_is_too_large_is_told_of_and_holds_nothing_else(queue
         error = queue("redrive", name, exit_code=1)
         assert "2 cannot be sent back, or stay behind one of their key: " in error
         assert "raise its max.message.bytes to" in error
+        assert queue("redrive", name, "--json", exit_code=1) == error
         admin.alter_topic(topic, unset_configs=list(limit))
         assert queue("redrive", name) == "2 dead letters sent back\n"
 

@@ -3,13 +3,80 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import threading
 import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
-from logbroker.cli.common.standard_output import TakenOutput
+from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput
 from logbroker.cli.main import run
-from logbroker.client.sync import Admin
+from logbroker.client.admin.groups import PartitionLag
+from logbroker.client.sync import Admin, Consumer, Producer
+from logbroker.errors import UnknownGroupError
+from logbroker.types import TopicPartition
+from tests.cli.command import ENVIRONMENT, LOGBROKER
+from tests.waiting import until
+
+
+@pytest.fixture
+def group() -> str:
+    return f"g-{uuid.uuid4()}"
+
+
+@pytest.fixture
+def empty() -> str:
+    """The name of a topic that is not there yet."""
+    return f"t-{uuid.uuid4()}"
+
+
+def lags(admin: Admin, group: str) -> list[PartitionLag]:
+    """Return those of the partitions of the group's topic as it is now; none before the group is there."""
+    try:
+        return [lag for lag in admin.group_lag(group) if lag.error is None]
+    except UnknownGroupError:
+        return []
+
+
+def has_all(admin: Admin, group: str) -> bool:
+    """Whether one member holds the two partitions of the topic, and nothing is on its way to another."""
+    owners = [lag.owner for lag in lags(admin, group)]
+    return len(owners) == 2 and len(set(owners)) == 1 and bool(owners[0])
+
+
+def committed(admin: Admin, partition: TopicPartition, group: str) -> int | None:
+    try:
+        found = admin.fetch_offsets(group, [partition]).get(partition)
+    except UnknownGroupError:
+        return None
+    return None if found is None else found.offset
+
+
+def produce(address: str, partition: TopicPartition, count: int, value: bytes = b"v") -> None:
+    with Producer(address) as producer:
+        for _ in range(count):
+            producer.send(partition.topic, value, partition=partition.partition)
+
+
+@contextmanager
+def member(address: str, topic: str, group: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `consume --group`; its output goes nowhere."""
+    command = [*LOGBROKER, "consume", topic, "--group", group, "--broker", address]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a member as a service manager does; it must say nothing."""
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, b"")
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -30,3 +97,83 @@ def test_what_a_member_has_written_before_a_stop_is_committed(
     with Admin(address) as admin:
         committed = sum(offset.offset for offset in admin.fetch_offsets(group).values())
     assert committed == lines > 0
+
+
+def test_a_stop_does_not_set_back_what_another_member_committed_meanwhile(address: str, empty: str, group: str) -> None:
+    with Admin(address) as admin, member(address, empty_topic(admin, empty), group) as first:
+        until(lambda: has_all(admin, group))
+
+        @contextmanager
+        def other() -> Iterator[tuple[Consumer, TopicPartition]]:
+            with Consumer(address, group=group, start="earliest") as consumer:
+                consumer.subscribe(empty)
+                until(lambda: consumer.poll(timeout_seconds=0.05) or consumer.assignment())
+                (partition,) = consumer.assignment()
+                yield consumer, partition
+            until(lambda: has_all(admin, group))
+
+        with other() as (_, given):
+            pass
+        produce(address, given, 10)
+        until(lambda: committed(admin, given, group) == 10)
+        with other() as (consumer, again):
+            assert again == given
+            produce(address, given, 40)
+            left = 40
+            while left:
+                left -= len(consumer.poll(timeout_seconds=20))
+            consumer.commit()
+        assert committed(admin, given, group) == 50
+        stop(first)
+        assert committed(admin, given, group) == 50
+
+
+def test_a_stop_commits_nothing_of_a_topic_that_was_made_anew(address: str, empty: str, group: str) -> None:
+    partition = TopicPartition(empty, 1)
+    with Admin(address) as admin, member(address, empty_topic(admin, empty), group) as process:
+        until(lambda: has_all(admin, group))
+        produce(address, partition, 10)
+        until(lambda: committed(admin, partition, group) == 10)
+        admin.delete_topic(empty)
+        empty_topic(admin, empty)
+        until(lambda: committed(admin, partition, group) == 0)  # The member reads the new one.
+        stop(process)
+        assert committed(admin, partition, group) == 0
+
+
+def test_no_offset_of_a_deleted_topic_is_committed_in_one_of_its_name(
+    address: str, empty: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else records of the new one would be skipped that nobody has seen."""
+    first, second = TopicPartition(empty, 0), TopicPartition(empty, 1)
+
+    def write(output: TakenOutput, data: bytes) -> None:
+        if data.startswith(b"new"):
+            produce(address, second, 30)
+            raise OutputClosedError
+
+    def recreate() -> None:
+        with Admin(address) as admin:
+            until(lambda: committed(admin, second, group) == 10)
+            admin.delete_topic(empty)
+            empty_topic(admin, empty)
+        produce(address, first, 1, b"new")
+
+    monkeypatch.setattr(TakenOutput, "write", write)
+    deadline = threading.Timer(60, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    with Admin(address) as admin, ThreadPoolExecutor(1) as pool:
+        empty_topic(admin, empty)
+        produce(address, second, 10)
+        recreated = pool.submit(recreate)
+        deadline.start()
+        try:
+            assert run(["consume", empty, "--group", group, "--broker", address]) == 0
+        finally:
+            deadline.cancel()
+        recreated.result()
+        assert not committed(admin, second, group)
+
+
+def empty_topic(admin: Admin, name: str) -> str:
+    admin.create_topic(name, 2)
+    return name

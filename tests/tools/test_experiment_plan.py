@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from logbroker.tools.experiments import capacity, planning, queueing
+from logbroker.record.partitioner import partition_for_key
+from logbroker.tools.experiments import capacity, keys, planning, queueing
 from logbroker.tools.experiments.advice import advice, knee, worst_shares
 from logbroker.tools.experiments.capacity import GROUP, QUEUE, Service
-from logbroker.tools.experiments.keys import hot_shares, key_shares
+from logbroker.tools.experiments.keys import hot_shares, key_shares, partition_shares_of
 from logbroker.tools.experiments.planning import Demand
 from logbroker.tools.experiments.scaling_report import scaling_csv, scaling_page
 from logbroker.tools.experiments.scaling_run import KEYS, Scaling, ScalingRun, calibrated, with_predictions
@@ -111,6 +112,32 @@ def test_a_plan_is_the_smallest_that_keeps_to_the_target() -> None:
     assert all(option.busiest_utilisation > 0.7 for option in smaller)
     assert found.chosen.records_per_second >= 250 / 0.7
     assert found.chosen.utilisation == pytest.approx(2.25 / found.chosen.consumers)
+
+
+def test_each_key_is_hashed_once_a_placement_however_many_counts_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a plan for 100,000 keys takes most of a minute."""
+    hashed = 0
+
+    def counted(key: bytes, partitions: int) -> int:
+        nonlocal hashed
+        hashed += 1
+        return partition_for_key(key, partitions)
+
+    monkeypatch.setattr(keys, "partition_for_key", counted)
+    shares = key_shares("zipf", 20_000)
+    found = planning.plan(demand(40_000, shares), SERVICE)
+    assert not found.fits, "all counts of partitions and of consumers are tried"
+    assert hashed == 3 * len(shares)
+
+
+def test_shares_of_several_partition_counts_are_those_of_each() -> None:
+    shares = key_shares("zipf", 1000)
+    for partitions, found in zip(planning.CANDIDATES, partition_shares_of(shares, planning.CANDIDATES), strict=True):
+        assert len(found) == partitions
+        routed = [0.0] * partitions
+        for number, share in enumerate(shares):
+            routed[partition_for_key(keys.key_name(number), partitions)] += share
+        assert found == pytest.approx(routed)
 
 
 def test_more_consumers_than_partitions_have_nothing_to_do() -> None:

@@ -61,7 +61,21 @@ def draw_keys(shares: Sequence[float], records: int, seed: int) -> list[int]:
 
 def partition_shares(shares: Sequence[float], partitions: int, placement: str = "") -> list[float]:
     """Return the share of the records that each partition gets, as the producer routes `key_name`."""
-    found = [0.0] * partitions
+    (found,) = partition_shares_of(shares, (partitions,), placement)
+    return found
+
+
+def partition_shares_of(shares: Sequence[float], counts: Sequence[int], placement: str = "") -> list[list[float]]:
+    """Return the same for several partition counts; each key is hashed once, for their common multiple."""
+    multiple = math.lcm(*counts)
+    fine: dict[int, float] = {}
     for number, share in enumerate(shares):
-        found[partition_for_key(key_name(number, placement), partitions)] += share
+        partition = partition_for_key(key_name(number, placement), multiple)
+        fine[partition] = fine.get(partition, 0.0) + share
+    found = []
+    for partitions in counts:
+        coarse = [0.0] * partitions
+        for partition, share in fine.items():
+            coarse[partition % partitions] += share
+        found.append(coarse)
     return found

@@ -11,7 +11,7 @@ import msgspec
 
 from logbroker.tools.experiments import capacity, queueing
 from logbroker.tools.experiments.capacity import QUEUE, Service
-from logbroker.tools.experiments.keys import partition_shares
+from logbroker.tools.experiments.keys import partition_shares_of
 
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _MAX_CONSUMERS: Final = 4096
@@ -68,36 +68,50 @@ def plan(demand: Demand, service: Service, candidates: Sequence[int] = CANDIDATE
     if demand.mode == QUEUE:
         chosen = _queue_option(demand, service)
         return CapacityPlan(chosen=chosen, fits=chosen.busiest_utilisation <= demand.target, options=[chosen])
-    options = [_group_option(demand, service, partitions, demand.consumers or partitions) for partitions in candidates]
+    placed = _placed(demand.shares, candidates)
+    options = [
+        _group_option(demand, service, placed[partitions], partitions, demand.consumers or partitions)
+        for partitions in candidates
+    ]
     least = min(option.busiest_utilisation for option in options)
     limit = demand.target if least <= demand.target else _NEAR * least
     chosen = next(option for option in options if option.busiest_utilisation <= limit)
     if demand.consumers is None:
-        chosen = _with_fewest_consumers(demand, service, chosen, limit)
+        chosen = _with_fewest_consumers(demand, service, placed[chosen.partitions], chosen, limit)
     return CapacityPlan(chosen=chosen, fits=least <= demand.target, options=options)
 
 
-def _with_fewest_consumers(demand: Demand, service: Service, option: Option, limit: float) -> Option:
+def _with_fewest_consumers(
+    demand: Demand, service: Service, placements: Sequence[list[float]], option: Option, limit: float
+) -> Option:
     for consumers in range(1, option.partitions):
-        fewer = _group_option(demand, service, option.partitions, consumers)
+        fewer = _group_option(demand, service, placements, option.partitions, consumers)
         if fewer.busiest_utilisation <= limit:
             return fewer
     return option
 
 
-def busiest_share(shares: Sequence[float], partitions: int, consumers: int) -> float:
-    """Return the share of the records that the busiest member of a consumer group gets, in the median of some
-    placements of the keys. Partitions are dealt out one by one."""
-    held = capacity.dealt(partitions, consumers)
+def _placed(shares: Sequence[float], candidates: Sequence[int]) -> dict[int, list[list[float]]]:
+    """Return by partition count which share of the records each partition gets, in some placements of the keys."""
     placements = max(3, min(_PLACEMENTS, _PLACED_KEYS // len(shares)))
-    return statistics.median(
-        max(capacity.consumer_shares(partition_shares(shares, partitions, f"{number}:"), held))
-        for number in range(placements)
-    )
+    found: dict[int, list[list[float]]] = {partitions: [] for partitions in candidates}
+    for number in range(placements):
+        for partitions, placed in zip(candidates, partition_shares_of(shares, candidates, f"{number}:"), strict=True):
+            found[partitions].append(placed)
+    return found
 
 
-def _group_option(demand: Demand, service: Service, partitions: int, consumers: int) -> Option:
-    share = busiest_share(demand.shares, partitions, consumers)
+def _busiest_share(placements: Sequence[list[float]], partitions: int, consumers: int) -> float:
+    """Return the share of the records that the busiest member of a consumer group gets, in the median of the
+    placements. Partitions are dealt out one by one."""
+    held = capacity.dealt(partitions, consumers)
+    return statistics.median(max(capacity.consumer_shares(placed, held)) for placed in placements)
+
+
+def _group_option(
+    demand: Demand, service: Service, placements: Sequence[list[float]], partitions: int, consumers: int
+) -> Option:
+    share = _busiest_share(placements, partitions, consumers)
     return Option(
         partitions=partitions,
         consumers=consumers,

@@ -6,7 +6,6 @@ All readers take the lines of a binary file and say which line is at fault: they
 from __future__ import annotations
 
 import base64
-import binascii
 import codecs
 import csv
 from collections.abc import Iterable, Iterator, Sequence
@@ -86,7 +85,7 @@ def read_json(lines: Iterable[bytes]) -> Iterator[InputRecord]:
             continue
         try:
             record = decode(line)
-            yield InputRecord(
+            read = InputRecord(
                 value=_bytes(record.value, record.value_encoding),
                 key=_bytes(record.key, record.key_encoding),
                 headers=tuple((header.key, _bytes(header.value, header.value_encoding)) for header in record.headers),
@@ -94,8 +93,9 @@ def read_json(lines: Iterable[bytes]) -> Iterator[InputRecord]:
                 partition=record.partition,
                 priority=record.priority,
             )
-        except (msgspec.DecodeError, binascii.Error) as error:
+        except ValueError as error:  # msgspec's are; base64 has plain ones, too.
             raise InvalidRequestError(f"line {number} is not a record: {error}") from None
+        yield read
 
 
 def read_csv(

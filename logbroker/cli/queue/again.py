@@ -56,10 +56,10 @@ def redrive(
             document = {"records": records, "more": more, "held": held, "why_held": why or None}
     if as_json:
         terminal.write_json({**document, "dry_run": dry_run})
-        return
-    told = f"of {keys:,} keys would be sent back (--dry-run)" if dry_run else "sent back"
-    rest = "; more are left" if more else ""
-    tell(f"{records:,} dead letter{'' if records == 1 else 's'} {told}{rest}")
+    else:
+        told = f"of {keys:,} keys would be sent back (--dry-run)" if dry_run else "sent back"
+        rest = "; more are left" if more else ""
+        tell(f"{records:,} dead letter{'' if records == 1 else 's'} {told}{rest}")
     if held:
         raise LogbrokerError(f"{held:,} cannot be sent back, or stay behind one of their key: {why}")
     if why:
