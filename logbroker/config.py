@@ -167,18 +167,18 @@ def _choice(kind: type[enum.Enum]) -> Callable[[str], enum.Enum]:
 def _parser(config: DescribedSetting) -> Callable[[str], Any]:
     if config.is_number:
         least, most = config.setting.least, config.setting.most
-        if config.name == "max_message_bytes":
+        if config.name == "max.message.bytes":
             most = MAX_STORED_BATCH_BYTES  # `check_given` keeps users below that.
         return _integer(int(least or 0), int(most or 0))
     return _choice(config.type) if config.choices else parse_bands
 
 
+TOPIC_SETTINGS: Final = tuple(
+    msgspec.structs.replace(config, name=config.name.replace("_", ".")) for config in described(TopicConfig)
+)
+"""All topic configs, under Kafka's names."""
 TOPIC_CONFIGS: Final[Mapping[str, ConfigSpec]] = {
-    spec.name: spec
-    for spec in (
-        ConfigSpec(config.name.replace("_", "."), config.setting.effect, _parser(config))
-        for config in described(TopicConfig)
-    )
+    config.name: ConfigSpec(config.name, config.setting.effect, _parser(config)) for config in TOPIC_SETTINGS
 }
 
 
@@ -458,7 +458,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return topic_config(defaults)
 
 
-BROKER_BOUNDS: Final[Mapping[str, tuple[float, float]]] = bounds_of(BrokerConfig)
+BROKER_SETTINGS: Final = tuple(described(BrokerConfig))
+BROKER_BOUNDS: Final[Mapping[str, tuple[float, float]]] = bounds_of(BROKER_SETTINGS)
 """Lowest and highest value of each broker setting that is a number; every number has both."""
 
 

@@ -7,7 +7,7 @@ and the page docs/SETTINGS.md read these annotations, so all of them say the sam
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, get_type_hints
 
 import msgspec
@@ -57,16 +57,19 @@ class DescribedSetting(msgspec.Struct, frozen=True):
     def is_number(self) -> bool:
         return self.setting.least is not None
 
-    def default_text(self) -> str:
-        """Write the default for people: 604,800,000 (7 days)."""
+    def default_text(self, *, with_unit: bool = False) -> str:
+        """Write the default for people: 604,800,000 (7 days), or with the unit, 604,800,000 ms (7 days)."""
         if self.setting.default:
             return self.setting.default
         if isinstance(self.value, enum.Enum):
             return str(self.value.value)
         if not self.is_number:
             return str(self.value) if self.value else "none"
+        number = _number_text(self.value)
+        if with_unit and self.setting.unit in _UNITS:
+            number += f" {self.setting.unit}"
         words = _in_larger_unit(self.value, self.setting.unit)
-        return f"{_number_text(self.value)} ({words})" if words else _number_text(self.value)
+        return f"{number} ({words})" if words else number
 
     def unit_text(self) -> str:
         """Write the unit of a number; empty for anything else."""
@@ -88,11 +91,11 @@ def described(struct: type[msgspec.Struct]) -> Iterator[DescribedSetting]:
         yield DescribedSetting(field.name, hints[field.name].__origin__, default, setting)
 
 
-def bounds_of(struct: type[msgspec.Struct]) -> dict[str, tuple[float, float]]:
-    """Return the lowest and the highest value of each number among the settings of a struct."""
+def bounds_of(settings: Iterable[DescribedSetting]) -> dict[str, tuple[float, float]]:
+    """Return the lowest and the highest value of each number among some settings."""
     return {
         each.name: (each.setting.least, each.setting.most)
-        for each in described(struct)
+        for each in settings
         if each.setting.least is not None and each.setting.most is not None
     }
 

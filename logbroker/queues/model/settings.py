@@ -10,7 +10,7 @@ import msgspec
 
 from logbroker.config import MAX_DELAY_SECONDS, MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
 from logbroker.errors import InvalidRequestError, quoted
-from logbroker.settings import Setting, bounds_of
+from logbroker.settings import Setting, bounds_of, described
 
 
 class Ordering(enum.Enum):
@@ -283,7 +283,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.on_exhausted is OnExhausted.DEAD_LETTER or self.on_undecodable is OnUndecodable.DEAD_LETTER
 
 
-_BOUNDS: Final = bounds_of(QueueGroupSettings)
+QUEUE_SETTINGS: Final = tuple(described(QueueGroupSettings))
+_BOUNDS: Final = bounds_of(QUEUE_SETTINGS)
 
 
 def check_lease(seconds: float) -> None:
