@@ -82,7 +82,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = HOUR_MS
     message_timestamp_type: Annotated[
         TimestampType,
-        Setting("Who sets the timestamp of a record: CreateTime means the producer, LogAppendTime the broker."),
+        Setting("Clock that stamps the records: CreateTime is the producer's, LogAppendTime the broker's."),
     ] = TimestampType.CREATE_TIME
     priority_bands: Annotated[
         tuple[Band, ...],

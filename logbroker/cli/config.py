@@ -90,7 +90,6 @@ def _show_all(kind: str) -> None:
 
 def _show_one(kind: str, setting: DescribedSetting) -> None:
     write_line(f"{setting.name}, one of the {_TITLES[kind]}")
-    write_line()
     lines = {
         "default": setting.default_text(),
         "unit": setting.unit_text(),

@@ -87,7 +87,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: Annotated[
         float,
         Setting(
-            "How long a worker keeps a record that it neither settles nor extends; then another worker gets it.",
+            "How long a worker may hold a record before it settles it or extends the lease. After that, the attempt"
+            " counts as failed and the record is delivered again.",
             "seconds",
             MIN_LEASE_SECONDS,
             MAX_LEASE_SECONDS,
@@ -119,16 +120,16 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     on_exhausted: Annotated[
         OnExhausted,
         Setting(
-            "What happens to a record whose attempts are used up: with block, its lane waits for an operator; with"
-            " dead-letter, the record moves to the dead-letter topic and its lane goes on; with park, the whole lane is"
-            " set aside, including records that arrive later."
+            "Action for a record whose attempts are used up: block lets its lane wait for an operator; dead-letter"
+            " moves the record to the dead-letter topic, and its lane goes on; park sets the whole lane aside,"
+            " including records that arrive later."
         ),
     ] = OnExhausted.BLOCK
     on_undecodable: Annotated[
         OnUndecodable,
         Setting(
-            "What happens to a batch that cannot be decoded: with stop, the group delivers nothing more of that"
-            " partition; with dead-letter, the batch moves to the dead-letter topic as one record."
+            "Action for a batch that cannot be decoded: stop ends the delivery of its partition; dead-letter moves the"
+            " batch to the dead-letter topic as one record."
         ),
     ] = OnUndecodable.STOP
     dead_letter_topic: Annotated[
@@ -203,9 +204,9 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     priority: Annotated[
         Priority,
         Setting(
-            "What is delivered first: with none, any record, first come, first served; with strict, the most urgent"
-            " record, then the oldest; with weighted, each band gets its share; with ageing, a waiting record becomes"
-            " more urgent.",
+            "Policy that chooses the next record: none is first come, first served; strict takes the most urgent"
+            " record, then the oldest; weighted gives each band its share; ageing makes a record more urgent while it"
+            " waits.",
             default="strict if the topic has bands, else none",
         ),
     ] = Priority.NONE
