@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
@@ -83,12 +83,15 @@ class DescribedSetting(msgspec.Struct, frozen=True):
 
 
 def described(struct: type[msgspec.Struct]) -> Iterator[DescribedSetting]:
-    """Yield the settings of a struct in the order of their definition."""
+    """Yield the settings of a struct in the order of their definition. Raises TypeError for one without a `Setting`."""
     hints = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
-        (setting,) = (each for each in hints[field.name].__metadata__ if isinstance(each, Setting))
+        kind, *notes = get_args(hints[field.name]) or (None,)
+        setting = next((note for note in notes if isinstance(note, Setting)), None)
+        if setting is None:
+            raise TypeError(f"{struct.__name__}.{field.name} needs a Setting: Annotated[type, Setting(...)]")
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        yield DescribedSetting(field.name, hints[field.name].__origin__, default, setting)
+        yield DescribedSetting(field.name, kind, default, setting)
 
 
 def bounds_of(settings: Iterable[DescribedSetting]) -> dict[str, tuple[float, float]]:

@@ -18,7 +18,7 @@ from logbroker.cli.main import run
 from logbroker.cli.queue.commands import create
 from logbroker.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, TopicConfig
 from logbroker.queues.model.settings import QUEUE_SETTINGS, QueueGroupSettings
-from logbroker.settings import DescribedSetting
+from logbroker.settings import DescribedSetting, described
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "SETTINGS.md"
 PLACE: Final = re.compile(r"(<!-- generated: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -78,6 +78,14 @@ def test_the_example_is_what_the_command_prints(capsys: pytest.CaptureFixture[st
     assert run(["config", "retention.ms"]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.strip().splitlines()]
     assert shown.splitlines() == lines
+
+
+def test_a_field_without_a_description_is_refused() -> None:
+    class Undescribed(msgspec.Struct):
+        max_things: int = 5
+
+    with pytest.raises(TypeError, match=r"Undescribed\.max_things needs a Setting"):
+        list(described(Undescribed))
 
 
 def test_a_default_is_within_its_bounds() -> None:

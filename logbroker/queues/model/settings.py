@@ -82,7 +82,10 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = Ordering.KEY
     key_header: Annotated[
-        str, Setting("Header that holds the ordering key.", "a header name", default="none: the record key")
+        str,
+        Setting(
+            "Header that holds the ordering key, instead of the record key.", "a header name", default="the record key"
+        ),
     ] = ""
     lease_seconds: Annotated[
         float,
@@ -176,7 +179,7 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_ready_records: Annotated[
         int,
         Setting(
-            "Number of ready records at which the scan of the log pauses. It does not apply with priorities.",
+            "The scan of the log pauses at this number of ready records, except in a group with priorities.",
             "records",
             1,
             1 << 24,
@@ -185,7 +188,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_held_lanes: Annotated[
         int,
         Setting(
-            "Number of lanes that are blocked or wait for a retry at which the scan pauses. Each takes about 1 KiB.",
+            "The scan of the log pauses at this number of lanes that are blocked or wait for a retry; a lane takes"
+            " about 1 KiB.",
             "lanes",
             1,
             10_000_000,
@@ -194,8 +198,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_delayed_records: Annotated[
         int,
         Setting(
-            "Number of records with a not-before time in the future at which the scan pauses. Each takes about 250"
-            " bytes.",
+            "The scan of the log pauses at this number of records whose not-before time is in the future; a record"
+            " takes about 250 bytes.",
             "records",
             1,
             10_000_000,
