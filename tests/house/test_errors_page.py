@@ -8,15 +8,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Final
 
 from logbroker import errors
 from logbroker.errors import LogbrokerError
+from tests.house.generated_tables import DOCS, names_in, table, with_tables, write_tables
 
-DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "ERRORS.md"
-PLACE: Final = re.compile(r"(<!-- generated: ([\w.]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-PLACES: Final = ["errors", "errors.groups", "errors.queues", "codes"]
+DOCUMENT: Final = DOCS / "ERRORS.md"
+TABLES: Final = ["errors", "errors.groups", "errors.queues", "codes"]
 NO_BEGINNING: Final = re.compile(r"Of |That |What |Who |Which |By ")
 """Words that no first sentence begins with."""
 
@@ -62,10 +61,11 @@ KAFKA_ERRORS: Final = {
 """Kafka's names of the codes in use, as in its class Errors."""
 
 
-def all_errors() -> list[type[LogbrokerError]]:
-    """Return the public classes in the order of their reasons."""
-    found = {each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, LogbrokerError)}
-    return sorted(found, key=lambda each: each.reason)
+def all_errors(root: type[LogbrokerError] = LogbrokerError) -> list[type[LogbrokerError]]:
+    """Return the classes of `logbroker.errors`, by the order of their reasons."""
+    below = [each for child in root.__subclasses__() for each in all_errors(child)]
+    own = [root] if root.__module__.startswith(errors.__name__) else []  # Others refine a class inside their package.
+    return sorted({*own, *below}, key=lambda each: each.reason)
 
 
 def room_of(kind: type[LogbrokerError]) -> str:
@@ -79,33 +79,21 @@ def paragraphs(kind: type[LogbrokerError]) -> list[str]:
     return [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip())]
 
 
-def table(*rows: list[str]) -> str:
-    (columns, *others) = rows
-    lines = [columns, ["---"] * len(columns), *others]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def generated(place: str) -> str:
-    if place == "codes":
-        head = ["reason", "exception", "gRPC code", "Kafka error"]
-        return table(
-            head, *([f"`{e.reason}`", f"`{e.__name__}`", e.code.name, kafka_text(e.kafka_code)] for e in all_errors())
-        )
+def errors_table(name: str) -> str:
+    if name == "codes":
+        columns = ["reason", "exception", "gRPC code", "Kafka error"]
+        codes = ((each, each.code.name, kafka_text(each.kafka_code)) for each in all_errors())
+        return table(columns, *([f"`{each.reason}`", f"`{each.__name__}`", *words] for each, *words in codes))
     rows = [
         [f"`{each.reason}`", *paragraphs(each), "yes" if each.retriable else "no"]
         for each in all_errors()
-        if room_of(each) == place
+        if room_of(each) == name
     ]
     return table(["reason", "what happened", "what to do", "retry"], *rows)
 
 
 def kafka_text(code: int) -> str:
     return "" if code == -1 else f"{code} {KAFKA_ERRORS[code]}"
-
-
-def page(text: str) -> str:
-    """Return the page with its tables as the code has them."""
-    return PLACE.sub(lambda place: f"{place[1]}\n{generated(place[2])}\n{place[4]}", text)
 
 
 def test_every_error_says_what_happened_and_what_to_do() -> None:
@@ -125,8 +113,8 @@ def test_every_class_has_a_reason_of_its_own() -> None:
 
 def test_the_page_is_up_to_date() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert [place[2] for place in PLACE.finditer(text)] == PLACES
-    assert page(text) == text, "run python -m tests.house.test_errors_page"
+    assert names_in(text) == TABLES
+    assert with_tables(text, errors_table) == text, "run python -m tests.house.test_errors_page"
 
 
 def test_the_page_has_each_reason_and_no_other() -> None:
@@ -153,4 +141,4 @@ def test_the_example_prints_what_the_page_shows() -> None:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(page(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    write_tables(DOCUMENT, errors_table)
