@@ -29,7 +29,7 @@ class NotHolderError(LogbrokerError):
 
 
 class AlreadySettledError(LogbrokerError):
-    """The delivery was settled before.
+    """The delivery was settled before, or was lost long ago.
 
     Settle each delivery once. After a settlement whose answer was lost, this error means that it took effect.
     """
