@@ -1,4 +1,7 @@
-"""Configuration: of topics, by Kafka's names, and of the broker, from a TOML file."""
+"""Topic configs, which have Kafka's names, and broker settings, which a TOML file may set.
+
+Both structs describe each field with a `Setting`: unit, bounds and effect.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from logbroker.errors import ConfigFileError, InvalidConfigError, quoted
 from logbroker.errors.system import system_error_text
 from logbroker.record.bands import Band, bands_text, parse_bands
+from logbroker.settings import DescribedSetting, Setting, bounds_of, described
 from logbroker.texts import whole_number
 from logbroker.types import Durability, PriorityRouting, TimestampType
 
@@ -27,24 +31,23 @@ MAX_INT64: Final = 2**63 - 1
 MAX_SECONDS: Final = 86_400
 MIN_LEASE_SECONDS: Final = 0.1
 MAX_LEASE_SECONDS: Final = 43_200.0
-"""Of a queue group, and of one delivery: 12 hours, as in SQS."""
+"""Longest lease of a delivery, whether the queue group or the worker sets it: 12 hours, as in SQS."""
 MAX_DELAY_SECONDS: Final = 604_800.0
-"""The longest delay that a nack may ask for, and the longest backoff: 7 days."""
+"""Longest delay that a nack may ask for, and longest backoff: 7 days."""
 MAX_FILE_BYTES: Final = 64 * 1024
-"""Of a file with settings; with all of them, and their documentation, it has 8 KiB."""
+"""Maximum size of a settings file. A file with all settings and their documentation has about 8 KiB."""
 MAX_BATCH_BYTES: Final = 16 * MIB
-"""Nobody may set max.message.bytes above this."""
+"""Highest max.message.bytes that users may set."""
 OWN_BYTES: Final = 64 * 1024
-"""More than the broker adds to a record that it stores in a topic of its own: the headers of a dead letter, or of a
-copy."""
+"""Room for the headers that the broker adds when it stores a record in another topic, as a dead letter or as a copy."""
 MAX_STORED_BATCH_BYTES: Final = MAX_BATCH_BYTES + OWN_BYTES
-"""The largest max.message.bytes, that of topics which the broker makes."""
+"""Highest max.message.bytes, for topics that the broker creates."""
 LEAST_OPEN_SEGMENTS: Final = 16
-"""File handles for segments, however few a process may open."""
+"""Minimum number of file handles for segments, even if the process may open only a few files."""
 MAX_SEGMENT_BYTES: Final = MAX_INT32
-"""Positions in an index are int32."""
+"""Maximum size of a segment: positions in an index are int32."""
 MAX_VALUE_CHARACTERS: Final = 1_024
-"""Of the text of a topic config; ten bands with the longest names take 780."""
+"""Maximum length of the value of a topic config. Ten bands with the longest names take 780."""
 
 
 _MAX_LINE_BYTES: Final = 4_096
@@ -53,30 +56,86 @@ _TOO_DEEP: Final = "its values are nested too deep"
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of one topic, every value set. Names: Kafka's, with dots for underscores."""
+    """The configs of one topic. Users see Kafka's names: dots instead of underscores."""
 
-    durability: Durability = Durability.SYNCED
-    index_interval_bytes: int = 4096
-    max_message_bytes: int = 1_048_588
-    message_timestamp_after_max_ms: int = HOUR_MS
-    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    priority_bands: tuple[Band, ...] = ()
-    """The most urgent one first; (): none."""
-    priority_routing: PriorityRouting = PriorityRouting.PRIORITY
-    retention_bytes: int = -1
-    retention_hold_bytes: int = 1024 * MIB
-    retention_ms: int = 7 * DAY_MS
-    segment_bytes: int = 1024 * MIB
-    segment_ms: int = 7 * DAY_MS
+    durability: Annotated[
+        Durability,
+        Setting(
+            "When the broker acknowledges a write: synced waits for the disk, so the write survives a power cut;"
+            " written waits for the operating system only, so the write survives a killed broker."
+        ),
+    ] = Durability.SYNCED
+    index_interval_bytes: Annotated[
+        int, Setting("Bytes of log between two entries of a segment's index.", "bytes", 1, MAX_SEGMENT_BYTES)
+    ] = 4096
+    max_message_bytes: Annotated[
+        int, Setting("Maximum size of a record batch, including its header.", "bytes", 1, MAX_BATCH_BYTES)
+    ] = 1_048_588
+    message_timestamp_after_max_ms: Annotated[
+        int,
+        Setting(
+            "How far a record's timestamp may be ahead of the broker's clock. It applies to CreateTime.",
+            "ms",
+            0,
+            MAX_INT64,
+        ),
+    ] = HOUR_MS
+    message_timestamp_type: Annotated[
+        TimestampType,
+        Setting("Clock that stamps the records: CreateTime is the producer's, LogAppendTime the broker's."),
+    ] = TimestampType.CREATE_TIME
+    priority_bands: Annotated[
+        tuple[Band, ...],
+        Setting(
+            "Ranges of priorities that have their own partitions, as name=priorities:partitions with commas between,"
+            " such as hot=7-9:1,warm=4-6:2,cold=0-3:8. They cannot change after the topic is created, nor can its"
+            " number of partitions.",
+            "bands",
+        ),
+    ] = ()
+    priority_routing: Annotated[
+        PriorityRouting,
+        Setting(
+            "How a topic with bands chooses the partition of a record: priority takes the band of its priority, then"
+            " its key within the band; key takes the key alone, so all records of a key stay in order. It cannot change"
+            " after the topic is created."
+        ),
+    ] = PriorityRouting.PRIORITY
+    retention_bytes: Annotated[
+        int,
+        Setting(
+            "Size of a partition above which its oldest segments are deleted; -1: no limit.", "bytes", -1, MAX_INT64
+        ),
+    ] = -1
+    retention_hold_bytes: Annotated[
+        int,
+        Setting(
+            "Bytes that a partition keeps beyond its retention while queue groups still need the records; -1: no"
+            " limit.",
+            "bytes",
+            -1,
+            MAX_INT64,
+        ),
+    ] = 1024 * MIB
+    retention_ms: Annotated[
+        int,
+        Setting("Age of a segment's newest record after which the segment is deleted; -1: never.", "ms", -1, MAX_INT64),
+    ] = 7 * DAY_MS
+    segment_bytes: Annotated[
+        int, Setting("Size of a segment at which the next one begins.", "bytes", 256, MAX_SEGMENT_BYTES)
+    ] = 1024 * MIB
+    segment_ms: Annotated[int, Setting("Age of a segment at which the next one begins.", "ms", 1, MAX_INT64)] = (
+        7 * DAY_MS
+    )
 
 
 class ConfigSpec(msgspec.Struct, frozen=True):
-    """What one topic config takes."""
+    """Name, effect and parser of one topic config."""
 
     name: str
     documentation: str
     parse: Callable[[str], Any]
-    """Raises ValueError with what is allowed."""
+    """Raises ValueError that says which values are allowed."""
 
     @property
     def field(self) -> str:
@@ -105,60 +164,30 @@ def _choice(kind: type[enum.Enum]) -> Callable[[str], enum.Enum]:
     return parse
 
 
+def _parser(config: DescribedSetting) -> Callable[[str], Any]:
+    if config.is_number:
+        least, most = config.setting.least, config.setting.most
+        if config.name == "max.message.bytes":
+            most = MAX_STORED_BATCH_BYTES  # `check_given` keeps users below that.
+        return _integer(int(least or 0), int(most or 0))
+    return _choice(config.type) if config.choices else parse_bands
+
+
+TOPIC_SETTINGS: Final = tuple(
+    msgspec.structs.replace(config, name=config.name.replace("_", ".")) for config in described(TopicConfig)
+)
+"""All topic configs, under Kafka's names."""
 TOPIC_CONFIGS: Final[Mapping[str, ConfigSpec]] = {
-    spec.name: spec
-    for spec in (
-        ConfigSpec(
-            "durability",
-            "What an acknowledgement means: synced (survives a power cut) or written (survives a killed process).",
-            _choice(Durability),
-        ),
-        ConfigSpec("index.interval.bytes", "Log bytes between two index entries.", _integer(1, MAX_SEGMENT_BYTES)),
-        ConfigSpec(
-            "max.message.bytes", "The largest batch taken, header included.", _integer(1, MAX_STORED_BATCH_BYTES)
-        ),
-        ConfigSpec(
-            "message.timestamp.after.max.ms",
-            "How far a record's stamp may be ahead of the broker's clock under CreateTime.",
-            _integer(0, MAX_INT64),
-        ),
-        ConfigSpec(
-            "message.timestamp.type",
-            "Whose clock stamps the records: CreateTime (the producer's) or LogAppendTime (the broker's).",
-            _choice(TimestampType),
-        ),
-        ConfigSpec(
-            "priority.bands",
-            "Ranges of priorities with partitions of their own, as in hot=7-9:1,warm=4-6:2,cold=0-3:8 (name=priorities:"
-            "partitions); empty: none. Fixed when the topic is created, and its number of partitions with them.",
-            parse_bands,
-        ),
-        ConfigSpec(
-            "priority.routing",
-            "With bands, what chooses a record's partition first: priority (its band, then its key within the band) or"
-            " key (its key alone, so that all records of a key stay in order).",
-            _choice(PriorityRouting),
-        ),
-        ConfigSpec("retention.bytes", "Bytes of a partition to keep; -1: no bound.", _integer(-1, MAX_INT64)),
-        ConfigSpec(
-            "retention.hold.bytes",
-            "Bytes of a partition to keep beyond its retention for queue groups that have records to do there; -1: no"
-            " bound.",
-            _integer(-1, MAX_INT64),
-        ),
-        ConfigSpec("retention.ms", "Age up to which records are kept; -1: no bound.", _integer(-1, MAX_INT64)),
-        ConfigSpec("segment.bytes", "Size at which a segment is rolled.", _integer(256, MAX_SEGMENT_BYTES)),
-        ConfigSpec("segment.ms", "Age at which a segment is rolled.", _integer(1, MAX_INT64)),
-    )
+    config.name: ConfigSpec(config.name, config.setting.effect, _parser(config)) for config in TOPIC_SETTINGS
 }
 
 
 FIXED_CONFIGS: Final = ("priority.bands", "priority.routing")
-"""A topic has them from its creation on, or never: where its records lie depends on them."""
+"""Configs that cannot change after the topic is created, because they decide in which partition a record lies."""
 
 
 def check_given(overrides: Mapping[str, str]) -> None:
-    """Raise InvalidConfigError for a value that the broker alone may give a topic."""
+    """Raise InvalidConfigError for a value that only the broker may set."""
     text = overrides.get("max.message.bytes", "1")
     value = whole_number(text)
     if value is not None and value > MAX_BATCH_BYTES:
@@ -169,7 +198,7 @@ def check_given(overrides: Mapping[str, str]) -> None:
 
 
 def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = None) -> TopicConfig:
-    """Return the configuration with these values set; raises InvalidConfigError naming the config and what it takes."""
+    """Return `defaults` with these values set. Raises InvalidConfigError with the config and the values it takes."""
     values: dict[str, Any] = {}
     for name, text in overrides.items():
         spec = TOPIC_CONFIGS.get(name)
@@ -192,13 +221,15 @@ def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = No
 
 
 def canonical_texts(config: TopicConfig, names: Iterable[str]) -> dict[str, str]:
-    """Return the values of some configs as the broker writes them, however they were given."""
+    """Return the values of some configs in the form in which the broker stores them."""
     return {name: config_text(config, name) for name in names}
 
 
 def stored_texts(overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return configs of a topic as they are written today, from a row that an earlier broker may have stored: it took
-    whatever Python reads as a number, and kept the text."""
+    """Return the stored configs of a topic in today's form.
+
+    Earlier brokers took any text that Python reads as a number, and stored it unchanged.
+    """
     texts: dict[str, str] = {}
     defaults = TopicConfig()
     for name, text in overrides.items():
@@ -213,7 +244,7 @@ def stored_texts(overrides: Mapping[str, str]) -> dict[str, str]:
 
 
 def config_text(config: TopicConfig, name: str) -> str:
-    """Return the value of one config as the text that `topic_config` reads."""
+    """Return the value of one config as a text that `topic_config` accepts."""
     value = getattr(config, TOPIC_CONFIGS[name].field)
     if isinstance(value, enum.Enum):
         return str(value.value)
@@ -223,104 +254,185 @@ def config_text(config: TopicConfig, name: str) -> str:
 _MAX_BYTES: Final = 2**50
 _SHORTEST_SECONDS: Final = 1e-6
 
-BROKER_BOUNDS: Final[Mapping[str, tuple[float, int]]] = {
-    "default_partitions": (1, 1_000_000),
-    "max_partitions_per_topic": (1, 1_000_000),
-    "max_partitions": (1, 100_000_000),
-    "max_request_bytes": (1, MAX_INT32),
-    "max_response_bytes": (1, MAX_INT32),
-    "max_produce_bytes_in_flight": (0, _MAX_BYTES),
-    "max_fetch_bytes_in_flight": (0, _MAX_BYTES),
-    "fetch_memory_wait_seconds": (_SHORTEST_SECONDS, MAX_SECONDS),
-    "max_concurrent_calls": (1, MAX_INT32),
-    "max_producers": (1, MAX_INT32),
-    "sync_threads": (1, 1_024),
-    "max_open_segments": (0, MAX_INT32),
-    "min_free_disk_bytes": (0, _MAX_BYTES),
-    "retention_check_seconds": (_SHORTEST_SECONDS, MAX_SECONDS),
-    "checkpoint_seconds": (_SHORTEST_SECONDS, MAX_SECONDS),
-    "thread_switch_interval_seconds": (_SHORTEST_SECONDS, MAX_SECONDS),
-    "max_groups": (1, MAX_INT32),
-    "max_group_members": (1, MAX_INT32),
-    "max_offsets_bytes": (0, _MAX_BYTES),
-    "max_group_offsets_bytes": (0, _MAX_BYTES),
-    "max_queue_groups": (1, MAX_INT32),
-    "max_queue_workers": (1, MAX_INT32),
-    "queue_cache_bytes": (0, _MAX_BYTES),
-    "reconnect_grace_seconds": (0, MAX_SECONDS),
-    "offsets_retention_seconds": (_SHORTEST_SECONDS, MAX_INT32),
-}
-"""The least and the most that each setting of the broker takes; every number has bounds."""
-
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of a broker; the file has these names. Every default stands here."""
+    """The settings of a broker, under the names that the file uses."""
 
-    data_dir: str = "logbroker-data"
-    """The folder with everything that is kept; one broker at a time."""
-    listen: str = "127.0.0.1:9192"
-    """HOST:PORT; port 0 picks a free one."""
+    data_dir: Annotated[
+        str, Setting("Directory that holds all data of the broker. Only one broker at a time can use it.", "a path")
+    ] = "logbroker-data"
+    listen: Annotated[str, Setting("Address that the broker listens on; port 0 picks a free port.", "HOST:PORT")] = (
+        "127.0.0.1:9192"
+    )
 
-    default_partitions: int = 1
-    """Of a topic that is created without a count."""
-    max_partitions_per_topic: int = 10_000
-    """The most that a topic may have."""
-    max_partitions: int = 100_000
-    """Of all topics together."""
-    topic_defaults: dict[str, str | int] = {}
-    """Values for topics that do not set them, by Kafka's names."""
+    default_partitions: Annotated[
+        int, Setting("Number of partitions of a topic that is created without a number.", "partitions", 1, 1_000_000)
+    ] = 1
+    max_partitions_per_topic: Annotated[
+        int, Setting("Maximum number of partitions of one topic.", "partitions", 1, 1_000_000)
+    ] = 10_000
+    max_partitions: Annotated[
+        int, Setting("Maximum number of partitions of all topics together.", "partitions", 1, 100_000_000)
+    ] = 100_000
+    topic_defaults: Annotated[
+        dict[str, str | int], Setting("Topic configs, under Kafka's names, of topics that do not set them.", "a table")
+    ] = {}
 
-    max_request_bytes: int = 32 * MIB
-    """The largest message that a client may send."""
-    max_response_bytes: int = 4 * MIB - 64 * 1024
-    """Fits the 4 MiB that gRPC clients in Go and Java accept, with room for the envelope."""
-    max_produce_bytes_in_flight: int = 128 * MIB
-    """Bytes of batches that wait to be written; past it appends are refused."""
-    max_fetch_bytes_in_flight: int = 128 * MIB
-    """Bytes of responses that clients have not taken; gRPC holds them twice."""
-    fetch_memory_wait_seconds: float = 5.0
-    """How long a reader of large batches waits for that memory before it is refused."""
-    max_concurrent_calls: int = 4096
-    """Calls and streams at a time; one connection gets a fourth of them."""
+    max_request_bytes: Annotated[
+        int, Setting("Maximum size of a message that a client sends.", "bytes", 1, MAX_INT32)
+    ] = 32 * MIB
+    max_response_bytes: Annotated[
+        int,
+        Setting(
+            "Maximum size of a response. The default fits the 4 MiB that gRPC clients in Go and Java accept.",
+            "bytes",
+            1,
+            MAX_INT32,
+        ),
+    ] = 4 * MIB - 64 * 1024
+    max_produce_bytes_in_flight: Annotated[
+        int,
+        Setting(
+            "Memory for batches that wait to be written. When it is full, appends are refused with OVERLOADED.",
+            "bytes",
+            0,
+            _MAX_BYTES,
+        ),
+    ] = 128 * MIB
+    max_fetch_bytes_in_flight: Annotated[
+        int,
+        Setting(
+            "Size of the responses that clients have not read yet. gRPC needs up to twice this much memory for them.",
+            "bytes",
+            0,
+            _MAX_BYTES,
+        ),
+    ] = 128 * MIB
+    fetch_memory_wait_seconds: Annotated[
+        float,
+        Setting(
+            "How long a fetch of large batches waits for room in max_fetch_bytes_in_flight before it is refused with"
+            " OVERLOADED.",
+            "seconds",
+            _SHORTEST_SECONDS,
+            MAX_SECONDS,
+        ),
+    ] = 5.0
+    max_concurrent_calls: Annotated[
+        int,
+        Setting(
+            "Maximum number of calls and streams at the same time. One connection can use a quarter of them.",
+            "calls",
+            1,
+            MAX_INT32,
+        ),
+    ] = 4096
 
-    max_producers: int = 100_000
-    """Idempotent producers that all partitions remember together, one in two partitions counting twice.
+    max_producers: Annotated[
+        int,
+        Setting(
+            "Number of idempotent producers that the broker remembers; a producer counts once in each partition. A"
+            " forgotten producer that sends a batch again gets PRODUCER_FORGOTTEN if the first answer was lost.",
+            "producers",
+            1,
+            MAX_INT32,
+        ),
+    ] = 100_000
 
-    Of one that is forgotten, a batch whose answer was lost fails with PRODUCER_FORGOTTEN when it is sent again.
-    """
+    sync_threads: Annotated[
+        int,
+        Setting("Number of threads that write and sync, and that recover partitions at startup.", "threads", 1, 1_024),
+    ] = 8
+    max_open_segments: Annotated[
+        int,
+        Setting(
+            "Number of segment files that stay open; 0: half of the files that the process may open.",
+            "files",
+            0,
+            MAX_INT32,
+        ),
+    ] = 0
+    min_free_disk_bytes: Annotated[
+        int,
+        Setting(
+            "Free disk space below which appends and new topics and groups are refused with DISK_FULL; below half of"
+            " it, also acks and commits. The broker stops if the disk runs full, so set at least 16 MiB.",
+            "bytes",
+            0,
+            _MAX_BYTES,
+        ),
+    ] = 256 * MIB
+    retention_check_seconds: Annotated[
+        float, Setting("Time between two searches for expired segments.", "seconds", _SHORTEST_SECONDS, MAX_SECONDS)
+    ] = 30.0
+    checkpoint_seconds: Annotated[
+        float,
+        Setting(
+            "Time between two checkpoints. A checkpoint stores the recovery points, and syncs topics whose durability"
+            " is written.",
+            "seconds",
+            _SHORTEST_SECONDS,
+            MAX_SECONDS,
+        ),
+    ] = 5.0
+    thread_switch_interval_seconds: Annotated[
+        float,
+        Setting(
+            "How long a thread keeps Python's interpreter lock while others wait for it (sys.setswitchinterval).",
+            "seconds",
+            _SHORTEST_SECONDS,
+            MAX_SECONDS,
+        ),
+    ] = 0.0005
 
-    sync_threads: int = 8
-    """Threads that write and sync, and that go through partitions at a start."""
-    max_open_segments: int = 0
-    """File handles kept for segments; 0: half of what the process may open."""
-    min_free_disk_bytes: int = 256 * MIB
-    """What takes room is refused where the disk has less left, and what works off what is there where it has less than
-    half of it: a disk that runs full ends the broker. Less than 16 MiB is not enough for what is under way then."""
-    retention_check_seconds: float = 30.0
-    """How often retention looks for what has expired."""
-    checkpoint_seconds: float = 5.0
-    """How often recovery points are stored and `written` data is synced."""
-    thread_switch_interval_seconds: float = 0.0005
-    """How long a thread keeps the interpreter while others wait for it."""
-
-    max_groups: int = 10_000
-    """Groups of consumers."""
-    max_group_members: int = 1_000
-    """Of one group of consumers."""
-    max_offsets_bytes: int = 256 * MIB
-    """Memory for the committed offsets of all consumer groups: about 200 bytes each, and their metadata."""
-    max_group_offsets_bytes: int = 32 * MIB
-    """Of one group."""
-    max_queue_groups: int = 1_000
-    """Queue groups."""
-    max_queue_workers: int = 1_000
-    """Of one queue group."""
-    queue_cache_bytes: int = 64 * MIB
-    """Of batches that queue groups keep, all together, so that what is handed out soon is not read again."""
-    reconnect_grace_seconds: float = 2.0
-    """How long a group member whose stream broke keeps what it holds; 0: it is released at once."""
-    offsets_retention_seconds: float = 7 * 86_400
-    """How long the committed offsets of a group without members are kept."""
+    max_groups: Annotated[int, Setting("Maximum number of consumer groups.", "groups", 1, MAX_INT32)] = 10_000
+    max_group_members: Annotated[
+        int, Setting("Maximum number of members of one consumer group.", "members", 1, MAX_INT32)
+    ] = 1_000
+    max_offsets_bytes: Annotated[
+        int,
+        Setting(
+            "Memory for the committed offsets of all consumer groups. An offset takes about 200 bytes plus its"
+            " metadata.",
+            "bytes",
+            0,
+            _MAX_BYTES,
+        ),
+    ] = 256 * MIB
+    max_group_offsets_bytes: Annotated[
+        int, Setting("Memory for the committed offsets of one consumer group.", "bytes", 0, _MAX_BYTES)
+    ] = 32 * MIB
+    max_queue_groups: Annotated[int, Setting("Maximum number of queue groups.", "groups", 1, MAX_INT32)] = 1_000
+    max_queue_workers: Annotated[
+        int, Setting("Maximum number of workers of one queue group.", "workers", 1, MAX_INT32)
+    ] = 1_000
+    queue_cache_bytes: Annotated[
+        int,
+        Setting(
+            "Memory in which all queue groups together keep batches that they deliver soon, to read them only once.",
+            "bytes",
+            0,
+            _MAX_BYTES,
+        ),
+    ] = 64 * MIB
+    reconnect_grace_seconds: Annotated[
+        float,
+        Setting(
+            "How long a member of a consumer group keeps its partitions after its connection breaks; 0: not at all.",
+            "seconds",
+            0,
+            MAX_SECONDS,
+        ),
+    ] = 2.0
+    offsets_retention_seconds: Annotated[
+        float,
+        Setting(
+            "How long the broker keeps the committed offsets of a consumer group that has no members.",
+            "seconds",
+            _SHORTEST_SECONDS,
+            MAX_INT32,
+        ),
+    ] = 7 * 86_400
 
     def __post_init__(self) -> None:
         if not self.data_dir or "\0" in self.data_dir:
@@ -337,7 +449,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 )
 
     def parsed_topic_defaults(self) -> TopicConfig:
-        """Raises InvalidConfigError."""
+        """Return the topic configs of `topic_defaults`. Raises InvalidConfigError."""
         for name in FIXED_CONFIGS:
             if name in self.topic_defaults:
                 raise InvalidConfigError(f"{name} is no default: give it to each topic that is to have it")
@@ -346,18 +458,23 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return topic_config(defaults)
 
 
+BROKER_SETTINGS: Final = tuple(described(BrokerConfig))
+BROKER_BOUNDS: Final[Mapping[str, tuple[float, float]]] = bounds_of(BROKER_SETTINGS)
+"""Lowest and highest value of each broker setting that is a number; every number has both."""
+
+
 def _number_text(value: float | str) -> str:
-    """Return a value as messages name it: Python does not write numbers of thousands of digits."""
+    """Return a value for a message. Python refuses to write numbers with thousands of digits."""
     return "a number beyond 64 bits" if isinstance(value, int) and abs(value) > MAX_INT64 else str(value)
 
 
 def nearest_first(name: str, names: Iterable[str]) -> list[str]:
-    """Return names by how like this one they are, for a message about one that is none."""
+    """Return the known names, the most similar to `name` first, for the message about an unknown name."""
     return sorted(names, key=lambda known: -difflib.SequenceMatcher(None, name.lower(), known.lower()).ratio())
 
 
 def _check_names(path: Path, raw: Mapping[str, Any]) -> None:
-    """Raise ConfigFileError for a setting that there is not, with those that there are."""
+    """Raise ConfigFileError for an unknown setting, with the names of the known ones."""
     known = msgspec.structs.fields(BrokerConfig)
     names = [field.name for field in known]
     for name, value in raw.items():
@@ -380,7 +497,7 @@ def _check_names(path: Path, raw: Mapping[str, Any]) -> None:
 
 
 def _paths(value: Any) -> list[str]:
-    """Return the dotted names in a table that TOML made of one with dots."""
+    """Return the dotted names below a table: TOML makes nested tables from a name with dots."""
     if not isinstance(value, dict):
         return []
     return [
@@ -389,9 +506,9 @@ def _paths(value: Any) -> list[str]:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    """Read a file that may be anything. Raises ConfigFileError."""
+    """Read a file that may hold anything. Raises ConfigFileError if it is not TOML."""
     try:
-        if stat.S_ISFIFO(path.stat().st_mode) and not str(path).startswith("/dev/"):  # There a shell has its `<(...)`.
+        if stat.S_ISFIFO(path.stat().st_mode) and not str(path).startswith("/dev/"):  # `<(...)` of a shell is there.
             raise ConfigFileError(f"{path} is a named pipe, which nobody may ever write: name a file")
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
@@ -399,7 +516,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigFileError(system_error_text(OSError(error.errno, error.strerror, str(path)))) from None
     if len(content) > MAX_FILE_BYTES:
         raise ConfigFileError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes: name a file of settings")
-    if max(map(len, content.split(b"\n"))) > _MAX_LINE_BYTES:  # What has a thousand dots is read for minutes.
+    if max(map(len, content.split(b"\n"))) > _MAX_LINE_BYTES:  # A name with a thousand dots takes minutes to parse.
         raise ConfigFileError(f"{path}: not valid settings: a line is longer than {_MAX_LINE_BYTES:,} bytes")
     try:
         return tomllib.loads(content.decode())
@@ -415,11 +532,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
-    """Read a TOML file; values in `overrides` that are not None win. Raises ConfigFileError with file and key."""
+    """Read a TOML file. Values in `overrides` that are not None win. Raises ConfigFileError with file and name."""
     raw = _read_toml(path)
     try:
         _check_names(path, raw)
-        # What the file says is looked at as well where something else wins over it.
+        # Check the file even where overrides win.
         msgspec.convert(raw, BrokerConfig)
         raw.update((name, value) for name, value in overrides.items() if value is not None)
         return msgspec.convert(raw, BrokerConfig)

@@ -29,6 +29,7 @@ from logbroker.platform_needs import check_broker_platform
 
 _COMMANDS: Final = {
     "serve": "Run a broker.",
+    "config": "Show all settings: their defaults, bounds and effects.",
     "demo": "Send a month of flights through a broker and check what comes back.",
     "topic": "Create, list, describe, alter and delete topics.",
     "produce": "Send standard input to a topic.",

@@ -36,7 +36,7 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
     "config_path",
     metavar="FILE.toml",
     type=PathType(),
-    help="Settings (docs/SETTINGS.md lists them); the options above win over it.",
+    help="File with settings; `logbroker config --kind broker` lists them. The options above win over it.",
 )
 @click.option("--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True)
 @click.option("--stop-with-stdin", is_flag=True, hidden=True, help="Stop when standard input closes.")

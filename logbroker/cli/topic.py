@@ -36,7 +36,8 @@ config_option = click.option(
     metavar="KEY=VALUE",
     multiple=True,
     callback=_configs,
-    help="A topic config by Kafka's name, such as retention.ms=3600000 or durability=written. Repeatable.",
+    help="A topic config by Kafka's name, such as retention.ms=3600000 or durability=written; `logbroker config --kind"
+    " topic` lists all. Repeatable.",
 )
 
 

@@ -1,8 +1,11 @@
 """Every error that logbroker raises, in one tree.
 
-Each class carries its gRPC code, a stable `reason` for programs and the Kafka error code it corresponds to. The broker
-turns an error into a status (of an item or of a call) by these three; the client finds the class again by `reason`
-and raises the same error. Messages tell the user what to do.
+Each class has a gRPC code, a stable `reason` for programs and the Kafka error code that it corresponds to. The broker
+sends code, reason and message as the status of an item or of a call; the client finds the class by `reason` and raises
+the same error.
+
+The docstring of a class is for users: the first paragraph says what happened, the second one what to do. The page
+docs/ERRORS.md is made from it.
 """
 
 from __future__ import annotations
@@ -56,41 +59,60 @@ from logbroker.types import TopicPartition
 
 
 class InvalidTopicNameError(InvalidRequestError):
-    """Not 1-249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', or '.' or '..'."""
+    """The topic name is not valid.
+
+    Use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'. The names '.' and '..' are not valid.
+    """
 
     reason = "INVALID_TOPIC_NAME"
     kafka_code = 17
 
 
 class InvalidPartitionsError(InvalidRequestError):
-    """A partition count of zero, over the limit, or below the current one."""
+    """The number of partitions is not possible: it is 0, above max_partitions_per_topic, not above the present number,
+    or not the sum of the bands.
+
+    Give a number that the message allows. A topic can only get more partitions.
+    """
 
     reason = "INVALID_PARTITIONS"
     kafka_code = 37
 
 
 class InvalidConfigError(InvalidRequestError):
-    """An unknown config name or a value that it does not take."""
+    """The topic config does not exist, or does not take this value.
+
+    Use a name and a value that `logbroker config --kind topic` lists.
+    """
 
     reason = "INVALID_CONFIG"
     kafka_code = 40
 
 
 class CorruptBatchError(InvalidRequestError):
-    """A batch whose lengths, counts or CRC do not agree with its bytes."""
+    """The lengths, counts or checksum of a record batch do not match its bytes.
+
+    Encode the records again and send the new batch. If it happens again, look for damage between client and broker.
+    """
 
     reason = "CORRUPT_BATCH"
     kafka_code = 2
 
 
 class SerializationError(InvalidRequestError):
-    """A serializer of the program cannot make bytes of what it was given: nothing was sent."""
+    """A serializer of the program raised an exception or returned no bytes. Nothing was sent.
+
+    Correct the serializer or the value that it was given.
+    """
 
     reason = "SERIALIZATION_FAILED"
 
 
 class DeserializationError(InvalidRequestError):
-    """The value of a record is not what the program takes it for. Its place is in `topic`, `partition` and `offset`."""
+    """The value of a record cannot be decoded as the program asked. `topic`, `partition` and `offset` name the record.
+
+    Handle this record in the program, and read on. A worker nacks the delivery if its handler raises this error.
+    """
 
     reason = "DESERIALIZATION_FAILED"
     topic: str = ""
@@ -98,69 +120,91 @@ class DeserializationError(InvalidRequestError):
     offset: int = -1
 
     def of(self, topic: str, partition: int, offset: int) -> Self:
-        """Return the error with the place of its record."""
+        """Add the partition and offset of the record, and return the error."""
         self.topic, self.partition, self.offset = topic, partition, offset
         return self
 
 
 class UnsupportedFormatError(InvalidRequestError):
-    """A batch of another magic than 2."""
+    """The record batch has another format version (magic) than 2.
+
+    Send batches of version 2, which Kafka has used since 0.11, or plain records.
+    """
 
     reason = "UNSUPPORTED_FORMAT"
     kafka_code = 43
 
 
 class InvalidRecordError(InvalidRequestError):
-    """A record that the log does not take, such as a client's control or transactional batch."""
+    """The log does not take the batch: it is a control batch or transactional, was stamped by a broker, or has a
+    producer id without epoch and sequence.
+
+    Send ordinary batches, or plain records.
+    """
 
     reason = "INVALID_RECORD"
     kafka_code = 87
 
 
 class RecordTooLargeError(InvalidRequestError):
-    """A batch over max.message.bytes."""
+    """The record batch is larger than max.message.bytes of its topic.
+
+    Send smaller records or batches, or raise max.message.bytes with `logbroker topic alter`.
+    """
 
     reason = "RECORD_TOO_LARGE"
     kafka_code = 10
     max_message_bytes: int = 0
-    """What the topic took when it refused; 0: not known."""
+    """The topic's max.message.bytes when it refused the batch; 0: not known."""
 
     def with_bound(self, max_message_bytes: int) -> Self:
-        """Return the error with what the topic takes."""
+        """Add the limit of the topic, and return the error."""
         self.max_message_bytes = max_message_bytes
         return self
 
 
 class InvalidTimestampError(InvalidRequestError):
-    """A stamp further ahead of the broker's clock than message.timestamp.after.max.ms."""
+    """The timestamp of a record is too far ahead of the broker's clock: further than message.timestamp.after.max.ms.
+
+    Correct the clock of the producer, or raise message.timestamp.after.max.ms of the topic.
+    """
 
     reason = "INVALID_TIMESTAMP"
     kafka_code = 32
     max_timestamp_ms: int = 0
-    """The latest stamp that the topic took when it refused; 0: not known."""
+    """The latest timestamp that the topic took when it refused the batch; 0: not known."""
 
     def with_bound(self, max_timestamp_ms: int) -> Self:
-        """Return the error with what the topic takes."""
+        """Add the limit of the topic, and return the error."""
         self.max_timestamp_ms = max_timestamp_ms
         return self
 
 
 class UnsupportedCompressionError(InvalidRequestError):
-    """A codec number that Kafka does not define."""
+    """The compression codec does not exist.
+
+    Use none, gzip, snappy, lz4 or zstd.
+    """
 
     reason = "UNSUPPORTED_COMPRESSION"
     kafka_code = 76
 
 
 class BatchExpandsTooFarError(InvalidRequestError):
-    """A compressed batch that would decode to more bytes than allowed: a compression bomb."""
+    """The compressed batch decodes to more bytes, records or headers than the broker reads.
+
+    Send the records in smaller batches.
+    """
 
     reason = "BATCH_EXPANDS_TOO_FAR"
     kafka_code = 10
 
 
 class UnsupportedFeatureError(LogbrokerError):
-    """Part of the API, refused for now."""
+    """The request uses a part of the API that is not implemented, such as transactions.
+
+    Leave out the field that the message names.
+    """
 
     code = Code.UNIMPLEMENTED
     reason = "UNSUPPORTED_FEATURE"
@@ -171,7 +215,10 @@ class UnsupportedFeatureError(LogbrokerError):
 
 
 class UnknownTopicError(LogbrokerError):
-    """No topic of this name or id."""
+    """No topic has this name or id.
+
+    Check the name, or create the topic. A topic that was deleted and created again has a new id.
+    """
 
     code = Code.NOT_FOUND
     reason = "UNKNOWN_TOPIC"
@@ -179,7 +226,10 @@ class UnknownTopicError(LogbrokerError):
 
 
 class UnknownPartitionError(LogbrokerError):
-    """The topic has no partition of this number."""
+    """The topic has no partition with this number.
+
+    Use a partition that `logbroker topic describe` lists.
+    """
 
     code = Code.NOT_FOUND
     reason = "UNKNOWN_PARTITION"
@@ -187,7 +237,10 @@ class UnknownPartitionError(LogbrokerError):
 
 
 class TopicExistsError(LogbrokerError):
-    """A topic of this name exists."""
+    """A topic with this name exists already.
+
+    Use that topic, or choose another name.
+    """
 
     code = Code.ALREADY_EXISTS
     reason = "TOPIC_EXISTS"
@@ -195,7 +248,10 @@ class TopicExistsError(LogbrokerError):
 
 
 class NoCommittedOffsetError(LogbrokerError):
-    """The group has committed nothing in a partition, and the consumer's reset policy is none."""
+    """The group has committed no offset in this partition, and the reset policy of the consumer is none.
+
+    Seek to an offset, set one with `logbroker group reset-offsets`, or use another reset policy.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "NO_COMMITTED_OFFSET"
@@ -203,7 +259,10 @@ class NoCommittedOffsetError(LogbrokerError):
 
 
 class OffsetOutOfRangeError(LogbrokerError):
-    """An offset below the log start offset or above the high watermark."""
+    """The offset is below the log start offset or above the high watermark.
+
+    Go on at the earliest or the latest offset. Retention has deleted what was below the log start offset.
+    """
 
     code = Code.OUT_OF_RANGE
     reason = "OFFSET_OUT_OF_RANGE"
@@ -214,7 +273,11 @@ class OffsetOutOfRangeError(LogbrokerError):
 
 
 class StaleGenerationError(LogbrokerError):
-    """Keyed records were routed by a partition count that is no longer the topic's: describe the topic, route again."""
+    """The records were routed by an old number of partitions: the topic has grown since.
+
+    Describe the topic, choose the partitions again, and send the records again. The Python producer does all this
+    itself.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "STALE_GENERATION"
@@ -222,7 +285,10 @@ class StaleGenerationError(LogbrokerError):
 
 
 class FixedTopicError(LogbrokerError):
-    """What cannot change in a topic: its bands and, where it has some, its partitions."""
+    """The bands of a topic cannot change, nor can the number of partitions of a topic that has bands.
+
+    Create another topic, and move the records there.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "FIXED_TOPIC"
@@ -230,20 +296,26 @@ class FixedTopicError(LogbrokerError):
 
 
 class LogTruncatedError(LogbrokerError):
-    """The log was cut after the caller read it: what it read above the cut is gone."""
+    """The broker cut the log after the caller had read it: the records above the cut are gone.
+
+    Discard what came from those records, and go on at `cut_offset`.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "LOG_TRUNCATED"
     kafka_code = 74
 
     cut_offset = -1
-    """Where the log was cut, and where to go on; -1: the broker did not tell."""
+    """The offset at which the log was cut, and at which to go on; -1: not known."""
     cut_offsets: Mapping[TopicPartition, int] = MappingProxyType({})
-    """Where a consumer raises it: the same by partition."""
+    """The cut offset of each partition, if a consumer raises the error."""
 
 
 class ProducerFencedError(LogbrokerError):
-    """A newer epoch of this producer id has written."""
+    """Another instance of this producer has taken over: it uses the same producer id with a newer epoch.
+
+    Stop this instance.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "PRODUCER_FENCED"
@@ -251,7 +323,10 @@ class ProducerFencedError(LogbrokerError):
 
 
 class OutOfOrderSequenceError(LogbrokerError):
-    """A batch of an idempotent producer does not follow its last one."""
+    """The batch of an idempotent producer does not follow its previous batch in this partition.
+
+    Get a new epoch from InitProducerId, and begin again at sequence 0. The Python producer does this itself.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "OUT_OF_ORDER_SEQUENCE"
@@ -259,16 +334,23 @@ class OutOfOrderSequenceError(LogbrokerError):
 
 
 class UnknownProducerIdError(OutOfOrderSequenceError):
-    """The partition has nothing of this producer id, yet the batch does not begin at sequence 0, or the id was never
-    handed out. This batch was not appended before."""
+    """The broker has not handed out this producer id, or the partition has no batch of it, and this batch does not
+    begin at sequence 0. The batch was not stored before.
+
+    Get a producer id or a new epoch from InitProducerId, begin at sequence 0, and send the batch again.
+    """
 
     reason = "UNKNOWN_PRODUCER_ID"
     kafka_code = 59
 
 
 class ProducerForgottenError(OutOfOrderSequenceError):
-    """The partition may have forgotten this producer id for want of room: whether the batch was appended before is not
-    known."""
+    """The partition may have forgotten this producer, because it remembers only the producers that wrote last. It does
+    not know whether it stored the batch before.
+
+    Look for the records in the topic, or send them again and accept duplicates. Get a new producer id from
+    InitProducerId. Raise max_producers if this happens often.
+    """
 
     reason = "PRODUCER_FORGOTTEN"
     kafka_code = 59
@@ -278,7 +360,11 @@ class ProducerForgottenError(OutOfOrderSequenceError):
 
 
 class OverloadedError(LogbrokerError):
-    """A bound on bytes, calls or memory is reached: try again later."""
+    """A limit of the broker is reached, such as one on bytes, calls, groups or partitions. Nothing of the request took
+    effect.
+
+    Wait a moment, and send the request again. If the error stays, raise the limit that the message names.
+    """
 
     code = Code.RESOURCE_EXHAUSTED
     reason = "OVERLOADED"
@@ -287,7 +373,10 @@ class OverloadedError(LogbrokerError):
 
 
 class DiskFullError(LogbrokerError):
-    """The disk is at its low-water mark; nothing of the request was written."""
+    """The disk has too little free space (min_free_disk_bytes). Nothing of the request was written.
+
+    Free space on the disk, delete topics or lower their retention. Then send the request again.
+    """
 
     code = Code.RESOURCE_EXHAUSTED
     reason = "DISK_FULL"
@@ -296,7 +385,10 @@ class DiskFullError(LogbrokerError):
 
 
 class TooManyOpenFilesError(LogbrokerError):
-    """No file descriptor is left; nothing of the request was written."""
+    """The process cannot open another file. Nothing of the request was written.
+
+    Raise the limit on open files (`ulimit -n`, or LimitNOFILE= of systemd), and restart the broker.
+    """
 
     code = Code.RESOURCE_EXHAUSTED
     reason = "TOO_MANY_OPEN_FILES"
@@ -305,7 +397,12 @@ class TooManyOpenFilesError(LogbrokerError):
 
 
 class RequestTimeoutError(LogbrokerError):
-    """The time given to a request is over. What it was to change may be changed all the same, now or later."""
+    """No answer came within the time for the request. A change that it asked for may take effect all the same, now or
+    later.
+
+    Send the request again; a batch of an idempotent producer is never stored twice. Before you repeat another change,
+    look whether it took effect.
+    """
 
     code = Code.DEADLINE_EXCEEDED
     reason = "REQUEST_TIMEOUT"
@@ -314,8 +411,11 @@ class RequestTimeoutError(LogbrokerError):
 
 
 class BrokerUnavailableError(LogbrokerError):
-    """The broker cannot be reached or is stopping, or the connection to it broke before the answer: where a change may
-    have been made, the message says so."""
+    """The broker cannot be reached or is stopping, or the connection broke before the answer came. The message says
+    whether a change may have taken effect.
+
+    Check the address, and that the broker is running. Then proceed as with REQUEST_TIMEOUT.
+    """
 
     code = Code.UNAVAILABLE
     reason = "BROKER_UNAVAILABLE"
@@ -327,7 +427,11 @@ class BrokerUnavailableError(LogbrokerError):
 
 
 class PartitionOfflineError(LogbrokerError):
-    """The partition's files are damaged below its recovery point; the others serve."""
+    """The files of the partition are damaged in a part that was known to be on disk. The other partitions work.
+
+    Look at the damage with `logbroker segment verify`. Stop the broker, and restore the files from a backup or mend
+    them with `logbroker segment repair`.
+    """
 
     code = Code.UNAVAILABLE
     reason = "PARTITION_OFFLINE"
@@ -335,7 +439,10 @@ class PartitionOfflineError(LogbrokerError):
 
 
 class CorruptLogError(LogbrokerError):
-    """Stored bytes are not what was written; the message names file and byte."""
+    """Stored bytes are not what the broker wrote. The message names the file and the byte.
+
+    Proceed as with PARTITION_OFFLINE. For the metadata store, restore a backup with `logbroker meta restore`.
+    """
 
     code = Code.DATA_LOSS
     reason = "CORRUPT_LOG"
@@ -343,7 +450,7 @@ class CorruptLogError(LogbrokerError):
 
 
 def unreadable_row(table: str, key: bytes, why: object) -> CorruptLogError:
-    """The error for a row of the metadata store whose checksum is right and that cannot be read all the same."""
+    """Return the error for a row of the metadata store that cannot be read, although its checksum is right."""
     return CorruptLogError(
         f"the row under key {key.hex()} in table {table} of the metadata store cannot be read: {why}; start the version"
         " of logbroker that wrote it, or restore a backup (logbroker meta restore)"
@@ -351,7 +458,11 @@ def unreadable_row(table: str, key: bytes, why: object) -> CorruptLogError:
 
 
 class StorageFailedError(LogbrokerError):
-    """A write, sync, rename or metadata commit failed. Fatal: the broker stops without a clean mark."""
+    """A write, sync, rename or metadata commit failed. The broker stops, because it no longer knows what is on the
+    disk.
+
+    Check the disk and the system log, then start the broker. It recovers its data when it starts.
+    """
 
     code = Code.INTERNAL
     reason = "STORAGE_FAILED"
@@ -359,7 +470,10 @@ class StorageFailedError(LogbrokerError):
 
 
 class DataDirError(LogbrokerError):
-    """The data directory cannot be used: locked by another broker, not writable, or of an unknown format."""
+    """The data directory cannot be used: another broker uses it, it is not writable, or its format is unknown.
+
+    Stop the other broker, correct the permissions, or name another directory.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "DATA_DIR"
@@ -367,7 +481,10 @@ class DataDirError(LogbrokerError):
 
 
 class ListenError(LogbrokerError):
-    """The broker cannot listen on the given address."""
+    """The broker cannot listen on this address.
+
+    Choose a free port, and an address of this machine.
+    """
 
     code = Code.UNAVAILABLE
     reason = "LISTEN"
@@ -375,7 +492,10 @@ class ListenError(LogbrokerError):
 
 
 class UnsupportedPlatformError(LogbrokerError):
-    """The operating system lacks what a broker needs."""
+    """This operating system lacks what a broker needs.
+
+    Run the broker on Linux or macOS, for example in a container or in WSL. Clients and segment tools work here.
+    """
 
     code = Code.UNIMPLEMENTED
     reason = "UNSUPPORTED_PLATFORM"
@@ -383,7 +503,10 @@ class UnsupportedPlatformError(LogbrokerError):
 
 
 class ConfigFileError(LogbrokerError):
-    """The configuration file cannot be read, has an unknown key or a value of the wrong type."""
+    """The settings file cannot be read, or it has an unknown name or a wrong value.
+
+    Correct the file as the message says. `logbroker config` lists the settings.
+    """
 
     code = Code.INVALID_ARGUMENT
     reason = "CONFIG_FILE"
@@ -391,7 +514,10 @@ class ConfigFileError(LogbrokerError):
 
 
 class ForkedProcessError(LogbrokerError):
-    """A client cannot be used in this process: it was forked from one in which clients were in use."""
+    """The process was forked while its parent used clients. gRPC does not work in such a process.
+
+    Open clients after the fork, close those of the parent before it, or start processes with spawn or forkserver.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "FORKED_PROCESS"
@@ -413,6 +539,6 @@ _BY_CODE: dict[int, type[LogbrokerError]] = {
 
 
 def from_status(code: int, reason: str, message: str) -> LogbrokerError:
-    """Return the error that a status stands for: by its reason, else by its gRPC code."""
+    """Return the error of a status: the class with its reason, else the class for its gRPC code."""
     cls = _BY_REASON.get(reason) or _BY_CODE.get(code, LogbrokerError)
     return cls(message)

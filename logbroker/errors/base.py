@@ -1,4 +1,4 @@
-"""What every error has: a gRPC code, a reason and the Kafka error code it corresponds to."""
+"""The base of all errors: gRPC code, reason, Kafka error code and message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_QUOTED: Final = 256
 
 
 class Code(enum.IntEnum):
-    """The gRPC status codes in use (google.rpc.Code)."""
+    """The gRPC status codes (google.rpc.Code)."""
 
     OK = 0
     CANCELLED = 1
@@ -34,33 +34,39 @@ class Code(enum.IntEnum):
 
 
 class LogbrokerError(Exception):
-    """The root. Raised itself only for what has no class of its own."""
+    """Something failed for which there is no error class. This class is the base of all others.
+
+    Read the message and the log of the broker. Report a bug if neither explains the failure.
+    """
 
     code: ClassVar[Code] = Code.INTERNAL
     reason: ClassVar[str] = "INTERNAL"
     kafka_code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
-    """Whether the same request may succeed later without a change."""
+    """Whether the same request may succeed later, unchanged."""
     partitions: Mapping[TopicPartition, int] = MappingProxyType({})
-    """Where a consumer raises it: the partitions that cannot be read on, with their positions (-1: none yet)."""
+    """The partitions that a consumer cannot read any further, with their positions (-1: none yet)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
 
     def as_value(self) -> Self:
-        """Return the error to be kept, instead of raised: its traceback would keep what was worked on, such as all that
-        a batch expanded to. Whatever is caught into a list, an attribute or an answer goes through this: a traceback
-        refers to the frame that caught the error, and where that refers to the error only the garbage collector ends
-        it."""
+        """Remove the traceback, and return the error: for an error that is kept instead of raised.
+
+        A traceback refers to all frames that the error went through, and so to their data, such as a whole decoded
+        batch. Call this for each error that is caught into a list, an attribute or an answer: the traceback also refers
+        to the frame that caught the error, and if that frame refers to the error, only the garbage collector frees
+        both.
+        """
         self.__context__ = self.__cause__ = None
         return self.with_traceback(None)
 
     def anew(self) -> Self:
-        """Return another error that says the same, to be raised in the place of one that is kept.
+        """Return a copy of the error, to be raised instead of an error that is kept.
 
-        Each `raise` adds the frames that it goes through to the error's traceback, and these refer to all that was
-        worked on: one error that is raised again and again keeps every request it ever refused.
+        Each `raise` adds frames to the traceback of the error, and frames refer to their data. One error that is raised
+        again and again would keep every request that it ever refused.
         """
         other = type(self).__new__(type(self))
         other.args = self.args
@@ -69,16 +75,16 @@ class LogbrokerError(Exception):
 
 
 def quoted(text: object) -> str:
-    """Return what a caller named, as it may stand in a message: its repr, cut where it is long."""
+    """Return the repr of a value for a message, shortened if it is long."""
     try:
         shown = repr(text[: _MAX_QUOTED + 1]) if isinstance(text, str | bytes) else repr(text)
-    except Exception as failure:  # Of the program's own class.
+    except Exception as failure:  # The program's own __repr__.
         shown = f"<{type(text).__name__} whose __repr__ raises {type(failure).__name__}>"
     return shown if len(shown) <= _MAX_QUOTED else shown[:_MAX_QUOTED] + "..."
 
 
 def quoted_key(key: bytes | None) -> str:
-    """Return a key as it may stand in a message: as text where it is UTF-8, as most are."""
+    """Return a key for a message: as text if it is UTF-8, else as bytes."""
     try:
         return quoted(None if key is None else key.decode())
     except UnicodeDecodeError:
@@ -86,15 +92,22 @@ def quoted_key(key: bytes | None) -> str:
 
 
 class ConcurrentUseError(LogbrokerError):
-    """A client is used by two threads or tasks at once, in a call that is for one at a time; or by a signal handler
-    that interrupts a call for whose end it would have to wait."""
+    """Two threads or tasks used a client at the same time, in a call that allows only one. Or a signal handler used the
+    client in the middle of such a call.
+
+    Give each thread or task its own client, or guard the client with a lock. In a signal handler, only set a flag or
+    call `worker.stop()`.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "CONCURRENT_USE"
 
 
 class InvalidRequestError(LogbrokerError):
-    """A field is missing, contradictory or out of bounds."""
+    """A field of the request is missing, contradicts another one or is out of bounds.
+
+    Change the request as the message says.
+    """
 
     code = Code.INVALID_ARGUMENT
     reason = "INVALID_REQUEST"

@@ -1,4 +1,4 @@
-"""Errors of consumer groups: who may join, hold and commit what."""
+"""Errors of consumer groups: joins, assignments and commits."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from logbroker.errors.base import Code, InvalidRequestError, LogbrokerError
 
 
 class InvalidGroupIdError(InvalidRequestError):
-    """Not 1-200 of the characters a-z, A-Z, 0-9, '.', '_' and '-'."""
+    """The group id is not valid.
+
+    Use 1 to 200 of the characters a-z, A-Z, 0-9, '.', '_' and '-'.
+    """
 
     reason = "INVALID_GROUP_ID"
     kafka_code = 24
 
 
 class OffsetMetadataTooLargeError(InvalidRequestError):
-    """The text beside a committed offset is over its limit."""
+    """The metadata text of a committed offset is longer than 4,096 bytes.
+
+    Commit less metadata. Store the rest elsewhere.
+    """
 
     reason = "OFFSET_METADATA_TOO_LARGE"
     kafka_code = 12
@@ -25,7 +31,10 @@ class OffsetMetadataTooLargeError(InvalidRequestError):
 
 
 class UnknownGroupError(LogbrokerError):
-    """No group of this id."""
+    """No group has this id.
+
+    Check the id with `logbroker group list` or `logbroker queue list`.
+    """
 
     code = Code.NOT_FOUND
     reason = "UNKNOWN_GROUP"
@@ -33,7 +42,10 @@ class UnknownGroupError(LogbrokerError):
 
 
 class UnknownMemberError(LogbrokerError):
-    """The group has no such member (any more): join first."""
+    """The group has no such member, or no longer has it.
+
+    Join the group again.
+    """
 
     code = Code.NOT_FOUND
     reason = "UNKNOWN_MEMBER"
@@ -41,7 +53,10 @@ class UnknownMemberError(LogbrokerError):
 
 
 class MemberIdInUseError(LogbrokerError):
-    """Another incarnation of a member of this id is connected: choose another id."""
+    """Another client is connected with this member id.
+
+    Give each member an id of its own.
+    """
 
     code = Code.ALREADY_EXISTS
     reason = "MEMBER_ID_IN_USE"
@@ -49,7 +64,10 @@ class MemberIdInUseError(LogbrokerError):
 
 
 class InstanceIdInUseError(LogbrokerError):
-    """A member of this instance id is connected: stop it first, or choose another one."""
+    """A member with this instance id is connected.
+
+    Stop that member first, or choose another instance id.
+    """
 
     code = Code.ALREADY_EXISTS
     reason = "INSTANCE_ID_IN_USE"
@@ -57,8 +75,11 @@ class InstanceIdInUseError(LogbrokerError):
 
 
 class MemberNotReleasedError(LogbrokerError):
-    """The previous incarnation of this member or instance has lost its connection, and may not know it yet: a new one
-    is let in when it surely delivers nothing any more."""
+    """A previous client with this member or instance id has lost its connection, and may still deliver records. The
+    broker admits a new one when that is over.
+
+    Try again after the time that the message gives.
+    """
 
     code = Code.UNAVAILABLE
     reason = "MEMBER_NOT_RELEASED"
@@ -67,7 +88,10 @@ class MemberNotReleasedError(LogbrokerError):
 
 
 class GroupNotEmptyError(LogbrokerError):
-    """The group has members: what was asked for is only done without them."""
+    """The group has members, and the request needs a group without any.
+
+    Stop the members, wait for their session timeout, and try again.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "GROUP_NOT_EMPTY"
@@ -75,7 +99,10 @@ class GroupNotEmptyError(LogbrokerError):
 
 
 class AssignorMismatchError(LogbrokerError):
-    """The group's members use another assignor."""
+    """The members of the group use another assignor.
+
+    Join with the assignor of the group, or name none.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "ASSIGNOR_MISMATCH"
@@ -83,7 +110,10 @@ class AssignorMismatchError(LogbrokerError):
 
 
 class GrowthOrderMismatchError(LogbrokerError):
-    """The group's members read added partitions in another way."""
+    """The members of the group have another growth_order, which says how they read added partitions.
+
+    Join with the growth_order of the group, or name none. To change it, stop all members first.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "GROWTH_ORDER_MISMATCH"
@@ -94,7 +124,10 @@ class GrowthOrderMismatchError(LogbrokerError):
 
 
 class StaleMemberEpochError(LogbrokerError):
-    """The commit was made under another assignment than the member's present one."""
+    """The commit belongs to an assignment that the member has replaced since.
+
+    Commit before you take a new assignment. What was not committed is delivered again.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "STALE_MEMBER_EPOCH"
@@ -102,7 +135,10 @@ class StaleMemberEpochError(LogbrokerError):
 
 
 class NotOwnerError(LogbrokerError):
-    """The member does not hold the partition that it commits for."""
+    """The member commits for a partition that it does not hold.
+
+    Drop the commit: the new owner of the partition commits.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "NOT_OWNER"
@@ -110,7 +146,10 @@ class NotOwnerError(LogbrokerError):
 
 
 class OffsetGoesBackError(LogbrokerError):
-    """A commit below one that the same member made since it got the partition."""
+    """The offset is below one that the same member has committed since it got the partition.
+
+    Commit higher offsets only. To go back, use `logbroker group reset-offsets`.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "OFFSET_GOES_BACK"
@@ -118,7 +157,10 @@ class OffsetGoesBackError(LogbrokerError):
 
 
 class OffsetsFullError(LogbrokerError):
-    """The committed offsets of the group, or of all groups, take the memory that they may."""
+    """The committed offsets of the group, or of all groups, have used up their memory.
+
+    Commit less metadata, delete unused groups, or raise max_group_offsets_bytes or max_offsets_bytes.
+    """
 
     code = Code.RESOURCE_EXHAUSTED
     reason = "OFFSETS_FULL"
@@ -129,7 +171,10 @@ class OffsetsFullError(LogbrokerError):
 
 
 class MemberFencedError(LogbrokerError):
-    """The broker has removed the member, which holds nothing: it may join anew."""
+    """The broker has removed the member from the group. The member holds no partition any more.
+
+    Join the group again. What was not committed is delivered again.
+    """
 
     code = Code.ABORTED
     reason = "MEMBER_FENCED"
@@ -137,28 +182,40 @@ class MemberFencedError(LogbrokerError):
 
 
 class SessionTimedOutError(MemberFencedError):
-    """Nothing was heard of the member for its session timeout."""
+    """The broker heard nothing from the member for its session timeout, and removed it from the group.
+
+    Join the group again. If the program or the network pauses for longer, raise the session timeout.
+    """
 
     reason = "SESSION_TIMED_OUT"
     kafka_code = 25
 
 
 class RebalanceTimedOutError(MemberFencedError):
-    """The member did not let go of partitions within its rebalance timeout."""
+    """The member did not give up its revoked partitions within its rebalance timeout, and was removed from the group.
+
+    Give up revoked partitions sooner, or raise the rebalance timeout.
+    """
 
     reason = "REBALANCE_TIMED_OUT"
     kafka_code = 25
 
 
 class PollTimedOutError(MemberFencedError):
-    """The program did not ask for records for its max poll interval."""
+    """The program asked for no records for its max poll interval, and the member was removed from the group.
+
+    Handle fewer records between two polls, or raise the max poll interval.
+    """
 
     reason = "POLL_TIMED_OUT"
     kafka_code = 25
 
 
 class MemberReplacedError(MemberFencedError):
-    """The member, or a new incarnation of it, came back on another stream, which goes on in the place of this one."""
+    """The member has connected again on another stream, which replaces this one.
+
+    Use the new stream. If another program has the same member id, give each its own.
+    """
 
     reason = "MEMBER_REPLACED"
     kafka_code = 82

@@ -1,4 +1,4 @@
-"""Errors of queue groups: settlements that come too late or never were due, and lanes."""
+"""Errors of queue groups: settlements, sessions, lanes, groups and workers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from logbroker.errors.base import Code, InvalidRequestError, LogbrokerError
 
 
 class UnknownReceiptError(InvalidRequestError):
-    """The queue group never gave out this receipt."""
+    """The queue group has never issued this receipt.
+
+    Settle with the receipt of the delivery.
+    """
 
     reason = "UNKNOWN_RECEIPT"
     kafka_code = 121
 
 
 class NotHolderError(LogbrokerError):
-    """The delivery is another worker's."""
+    """The delivery belongs to another worker.
+
+    Settle only what this worker has received.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "NOT_HOLDER"
@@ -23,7 +29,10 @@ class NotHolderError(LogbrokerError):
 
 
 class AlreadySettledError(LogbrokerError):
-    """The delivery was settled before."""
+    """The delivery was settled before, or was lost long ago.
+
+    Settle each delivery once. After a settlement whose answer was lost, this error means that it took effect.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "ALREADY_SETTLED"
@@ -31,7 +40,11 @@ class AlreadySettledError(LogbrokerError):
 
 
 class LeaseLostError(LogbrokerError):
-    """The delivery is not the worker's any more: the record was, or will be, handed out again."""
+    """The worker has lost the delivery, for example because the lease ended. The record was delivered again, or will
+    be.
+
+    Stop working on the record. If work takes long, extend the lease, or raise lease_seconds.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "LEASE_LOST"
@@ -42,7 +55,10 @@ class LeaseLostError(LogbrokerError):
 
 
 class StaleSessionError(LogbrokerError):
-    """The session is over, or another's: its fencing token is not that of the present holder."""
+    """The session has ended, or another worker holds it by now: the fencing token is not the present one.
+
+    Stop working on the key, and open another session.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "STALE_SESSION"
@@ -50,7 +66,10 @@ class StaleSessionError(LogbrokerError):
 
 
 class SessionHeldError(LogbrokerError):
-    """Somebody holds the session of this key, or a record of it is in flight: try again later."""
+    """Another worker holds the session of this key, or a record of the key is in flight.
+
+    Try again later, or open the session of the next free key.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "SESSION_HELD"
@@ -58,7 +77,10 @@ class SessionHeldError(LogbrokerError):
 
 
 class NoFreeSessionError(LogbrokerError):
-    """No key has records that nobody works on, or none had until the time given was over: try again later."""
+    """No key has records that no other worker works on, or none had within the time of the request.
+
+    Try again later, or wait longer.
+    """
 
     code = Code.NOT_FOUND
     reason = "NO_FREE_SESSION"
@@ -67,7 +89,10 @@ class NoFreeSessionError(LogbrokerError):
 
 
 class StateTooLargeError(InvalidRequestError):
-    """A session's state of over 256 KiB."""
+    """The state of a session is larger than 256 KiB.
+
+    Store the state elsewhere, and keep a reference to it in the session.
+    """
 
     reason = "STATE_TOO_LARGE"
     kafka_code = 10
@@ -77,7 +102,10 @@ class StateTooLargeError(InvalidRequestError):
 
 
 class UnknownLaneError(LogbrokerError):
-    """Nothing of this ordering key waits in the queue group."""
+    """The queue group has no waiting record with this ordering key.
+
+    Check the key. If the group has not scanned the whole log yet, try again later; `logbroker queue describe` says so.
+    """
 
     code = Code.NOT_FOUND
     reason = "UNKNOWN_LANE"
@@ -85,7 +113,11 @@ class UnknownLaneError(LogbrokerError):
 
 
 class LaneNotHeldError(LogbrokerError):
-    """The lane is neither blocked, parked nor waiting for a retry: there is nothing to decide about it."""
+    """The lane is not blocked, parked or waiting for a retry, or its first record is on its way to the dead-letter
+    topic.
+
+    Look at the lane with `logbroker queue explain`, and decide again.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "LANE_NOT_HELD"
@@ -96,7 +128,10 @@ class LaneNotHeldError(LogbrokerError):
 
 
 class GroupExistsError(LogbrokerError):
-    """There is a queue group of this id, with another topic or other settings."""
+    """A queue group with this id exists already, with another topic or other settings.
+
+    Change it with `logbroker queue alter`, or choose another id.
+    """
 
     code = Code.ALREADY_EXISTS
     reason = "GROUP_EXISTS"
@@ -104,7 +139,10 @@ class GroupExistsError(LogbrokerError):
 
 
 class WrongGroupTypeError(LogbrokerError):
-    """The group is of another type: a consumer group where a queue group is meant, or the other way round."""
+    """The group has the other type: the request is for a consumer group and this is a queue group, or the reverse.
+
+    Use a worker for a queue group and a consumer for a consumer group, or choose another id.
+    """
 
     code = Code.FAILED_PRECONDITION
     reason = "WRONG_GROUP_TYPE"
@@ -112,7 +150,10 @@ class WrongGroupTypeError(LogbrokerError):
 
 
 class WorkerIdInUseError(LogbrokerError):
-    """Another incarnation of a worker of this id is connected: choose another id."""
+    """Another client is connected with this worker id.
+
+    Give each worker an id of its own.
+    """
 
     code = Code.ALREADY_EXISTS
     reason = "WORKER_ID_IN_USE"
@@ -120,7 +161,10 @@ class WorkerIdInUseError(LogbrokerError):
 
 
 class WorkerReplacedError(LogbrokerError):
-    """The worker came back on another stream, which goes on in the place of this one."""
+    """The worker has connected again on another stream, which replaces this one.
+
+    Use the new stream. If another program has the same worker id, give each its own.
+    """
 
     code = Code.ABORTED
     reason = "WORKER_REPLACED"

@@ -1,4 +1,4 @@
-"""The words for what the operating system refuses: which file, why, and what to do."""
+"""Messages for errors of the operating system: which file, why, and what to do."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _ADVICE: Final = {
 
 
 def advice_for(number: int) -> str:
-    """What to do about an errno; empty: nobody knows."""
+    """Return what to do about an errno; empty if there is no advice."""
     return _ADVICE.get(number, "")
 
 
 def reason_of(error: OSError) -> str:
-    """The words of a system error, without its number and path."""
+    """Return the text of a system error, without its number and path."""
     return error.strerror or str(error) or type(error).__name__
 
 
 def system_error_text(error: OSError) -> str:
-    """Say which file could not be used, why, and what to do."""
+    """Return a message that says which file could not be used, why, and what to do."""
     name = error.filename if error.filename2 is None else error.filename2
     text = reason_of(error) if name is None else f"cannot use {name}: {reason_of(error)}"
     advice = advice_for(error.errno or 0)

@@ -10,7 +10,7 @@ import pytest
 
 from logbroker.broker.local_engine.catalog import decode_topic, encode_topic
 from logbroker.broker.topics import with_configs
-from logbroker.config import BROKER_BOUNDS, BrokerConfig, TopicConfig, load_broker_config
+from logbroker.config import BROKER_BOUNDS, BROKER_SETTINGS, BrokerConfig, TopicConfig, load_broker_config
 from logbroker.engine import LogGeneration
 from logbroker.errors import ConfigFileError
 from logbroker.types import TopicId
@@ -47,9 +47,7 @@ def test_a_value_out_of_bounds_is_refused_by_name(tmp_path: Path, line: str) -> 
 
 
 def test_every_number_has_bounds_and_both_are_kept() -> None:
-    numbers: dict[str, Any] = {
-        field.name: field.type for field in msgspec.structs.fields(BrokerConfig) if field.type in (int, float)
-    }
+    numbers: dict[str, Any] = {each.name: each.type for each in BROKER_SETTINGS if each.type in (int, float)}
     assert set(BROKER_BOUNDS) == set(numbers)
     for name, (least, most) in BROKER_BOUNDS.items():
         kind = numbers[name]

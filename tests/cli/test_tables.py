@@ -25,6 +25,8 @@ COMMANDS = (
     ("queue", "parked", "QUEUE"),
     ("queue", "rewind", "QUEUE", "--to", "earliest", "--dry-run"),
     ("plan", "--rate", "400", "--work-ms", "20"),
+    ("config",),
+    ("config", "retention.ms"),
 )
 
 
@@ -54,7 +56,7 @@ def test_headers_and_numbers_stay_whole(
         for width, command in itertools.product((1, 20, 40, 60, 80, 200), COMMANDS):
             monkeypatch.setenv("COLUMNS", str(width))
             named = [{"TOPIC": topic, "QUEUE": name}.get(word, word) for word in command]
-            broker = [] if command[0] == "plan" else ["--broker", queue.address]
+            broker = [] if command[0] in ("plan", "config") else ["--broker", queue.address]
             words.clear()
             assert run([*named, *broker]) == 0
             shown = capsys.readouterr().out

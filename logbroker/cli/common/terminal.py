@@ -28,7 +28,12 @@ class Table:
     """A table whose cells are plain text, whatever stands in them."""
 
     def __init__(
-        self, *columns: str, numbers: tuple[str, ...] = (), title: str | None = None, header: bool = True
+        self,
+        *columns: str,
+        numbers: tuple[str, ...] = (),
+        names: tuple[str, ...] = (),
+        title: str | None = None,
+        header: bool = True,
     ) -> None:
         self.table: Final = RichTable(
             box=box.SIMPLE_HEAD,
@@ -38,7 +43,7 @@ class Table:
             show_header=header,
         )
         self._columns: Final = columns
-        self._numbers: Final = numbers
+        self._whole: Final = (*numbers, *names)
         self._rows: Final[list[tuple[tuple[str, ...], str | None]]] = []
         for name in columns:
             self.table.add_column(_text(name), justify="right" if name in numbers else "left", overflow="fold")
@@ -82,9 +87,9 @@ class Table:
         return max(cell_len(shown(name)), max(map(cell_len, self._cells(number)), default=0))
 
     def _least_width(self, number: int, name: str) -> int:
-        """The width below which a column cannot be read; texts are folded anywhere."""
+        """Return the width below which a column cannot be read. Numbers and names stay whole; texts fold anywhere."""
         longest = max(map(_word_width, self._cells(number)), default=0)
-        return max(_word_width(shown(name)), longest if name in self._numbers else min(longest, _FOLDED_WIDTH))
+        return max(_word_width(shown(name)), longest if name in self._whole else min(longest, _FOLDED_WIDTH))
 
     def _stacked(self) -> RichTable:
         lines = RichTable(
@@ -108,9 +113,16 @@ def _text(text: str, style: str = "") -> Text:
     return Text(shown(text), style)
 
 
-def table(*columns: str, numbers: tuple[str, ...] = (), title: str | None = None, header: bool = True) -> Table:
-    """Return a table with these columns; those in `numbers` are aligned to the right."""
-    return Table(*columns, numbers=numbers, title=title, header=header)
+def table(
+    *columns: str,
+    numbers: tuple[str, ...] = (),
+    names: tuple[str, ...] = (),
+    title: str | None = None,
+    header: bool = True,
+) -> Table:
+    """Return a table with these columns. Those in `numbers` are aligned to the right; like those in `names`, they never
+    fold a cell within a word."""
+    return Table(*columns, numbers=numbers, names=names, title=title, header=header)
 
 
 def show(made: Table) -> None:

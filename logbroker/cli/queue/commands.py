@@ -78,6 +78,8 @@ def queue() -> None:
 def create(group: str, topic: str, start: Place, broker: str, as_json: bool, **values: Any) -> None:
     """Create queue group GROUP, whose workers share the records of a topic.
 
+    `logbroker config --kind queue` explains all settings.
+
     \b
     Examples:
       logbroker queue create billing --topic orders

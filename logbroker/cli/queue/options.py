@@ -1,4 +1,4 @@
-"""The settings of a queue group as options of the command line."""
+"""The settings of a queue group as options of the command line, in the words of the settings."""
 
 from __future__ import annotations
 
@@ -11,20 +11,25 @@ from logbroker.cli.common.arguments import Real, Whole, real_number, utf8
 from logbroker.client.sync import QueueSettings
 from logbroker.config import MAX_INT32, MAX_INT64
 from logbroker.errors import quoted
+from logbroker.queues.model.settings import QUEUE_SETTINGS
+from logbroker.settings import DescribedSetting
 from logbroker.texts import whole_number
 
 _BIG: Final = Whole(most=MAX_INT64)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Setting(NamedTuple):
+_DESCRIBED: Final = {each.name: each for each in QUEUE_SETTINGS}
+
+
+class _Option(NamedTuple):
+    """The option of one setting; its help and default are those of the setting."""
+
     flag: str
     name: str
+    """The name of the setting."""
     type: Any
-    metavar: str | None
-    default: str
-    """As help shows it."""
-    help: str
+    metavar: str | None = None
 
 
 class _Weights(click.ParamType[dict[str, int]]):
@@ -47,104 +52,37 @@ class _Weights(click.ParamType[dict[str, int]]):
         return weights
 
 
-_SETTINGS: Final = (
-    _Setting(
-        "--ordering",
-        "ordering",
-        click.Choice(["none", "key", "single"]),
-        None,
-        "key",
-        "none: any record to any worker. key: one record of a key at a time, in order. single: one record at a time.",
-    ),
-    _Setting("--key-header", "key_header", str, "NAME", "the record key", "The header that holds the ordering key."),
-    _Setting(
-        "--priority",
-        "priority",
-        click.Choice(["none", "strict", "weighted", "ageing"]),
-        None,
-        "strict where the topic has bands, else none",
-        "none: first come, first served. strict: the most urgent first, then the oldest. weighted: each band has its "
-        "share. ageing: what waits gains a level again and again.",
-    ),
-    _Setting(
-        "--priority-rank",
-        "priority_rank",
-        click.Choice(["lane", "head"]),
-        None,
-        "lane",
-        "A key is as urgent as its most urgent record that waits, or as its first.",
-    ),
-    _Setting(
-        "--weights",
-        "weights",
-        _Weights(),
-        "BAND=N,...",
-        "6, 3, 1 for three bands",
-        "With weighted, the shares of bands: those of the topic, else hot (7-9), warm (4-6), cold (0-3).",
-    ),
-    _Setting("--age-seconds", "age_seconds", Real(), "S", "60", "With ageing, how long it takes to gain a level."),
-    _Setting(
-        "--lease",
-        "lease_seconds",
-        Real(),
-        "SECONDS",
-        "30",
-        "How long a record is a worker's before it comes again; workers prolong it while they work.",
-    ),
-    _Setting("--max-attempts", "max_attempts", Whole(), "N", "5", "How often a record may fail."),
-    _Setting(
-        "--on-exhausted",
-        "on_exhausted",
-        click.Choice(["block", "dead-letter", "park"]),
-        None,
-        "block",
-        "When a record's attempts are used up. block: its lane waits for an operator. dead-letter: it goes to another "
-        "topic, and the lane goes on. park: its lane goes aside with all that follows.",
-    ),
-    _Setting(
-        "--dead-letter-topic", "dead_letter_topic", str, "TOPIC", "GROUP.dead-letters", "Created where it is not there."
-    ),
-    _Setting(
-        "--jitter", "backoff_jitter", Real(), "SHARE", "0.2", "The share of a backoff that is drawn by lot, 0 to 1."
-    ),
-    _Setting(
-        "--grace",
-        "grace_seconds",
-        Real(),
-        "SECONDS",
-        "2",
-        "How long a worker whose connection broke keeps what it had.",
-    ),
-    _Setting(
-        "--alarm-share",
-        "alarm_share",
-        Real(),
-        "SHARE",
-        "0.5",
-        "Alarm where one lane has more of what waits, and over 512 records; 1: never.",
-    ),
-    _Setting(
-        "--alarm-age",
-        "alarm_age_seconds",
-        Real(),
-        "SECONDS",
-        "3600",
-        "Alarm where a lane stands or fails for longer, or a record waits for longer, if only for a worker.",
-    ),
-    _Setting("--max-parked", "max_parked_records", _BIG, "N", "100000", "Alarm where more records are parked."),
-    _Setting("--max-in-flight", "max_in_flight", _BIG, "N", "10000", "Records that one worker may have."),
-    _Setting("--max-ready", "max_ready_records", _BIG, "N", "100000", "The scan of the log pauses above it."),
-    _Setting("--max-held-lanes", "max_held_lanes", _BIG, "N", "500000", "The scan pauses above it."),
-    _Setting("--max-delayed", "max_delayed_records", _BIG, "N", "500000", "The scan pauses above it."),
-    _Setting(
-        "--on-undecodable",
-        "on_undecodable",
-        click.Choice(["stop", "dead-letter"]),
-        None,
-        "stop",
-        "A batch that cannot be decoded stops its partition, or goes to the dead-letter topic as it is.",
-    ),
+_OPTIONS: Final = (
+    _Option("--ordering", "ordering", click.Choice(_DESCRIBED["ordering"].choices)),
+    _Option("--key-header", "key_header", str, "NAME"),
+    _Option("--priority", "priority", click.Choice(_DESCRIBED["priority"].choices)),
+    _Option("--priority-rank", "priority_rank", click.Choice(_DESCRIBED["priority_rank"].choices)),
+    _Option("--weights", "weights", _Weights(), "BAND=N,..."),
+    _Option("--age-seconds", "age_seconds", Real(), "SECONDS"),
+    _Option("--lease", "lease_seconds", Real(), "SECONDS"),
+    _Option("--max-attempts", "max_attempts", Whole(), "N"),
+    _Option("--on-exhausted", "on_exhausted", click.Choice(_DESCRIBED["on_exhausted"].choices)),
+    _Option("--dead-letter-topic", "dead_letter_topic", str, "TOPIC"),
+    _Option("--jitter", "backoff_jitter", Real(), "SHARE"),
+    _Option("--grace", "grace_seconds", Real(), "SECONDS"),
+    _Option("--alarm-share", "alarm_share", Real(), "SHARE"),
+    _Option("--alarm-age", "alarm_age_seconds", Real(), "SECONDS"),
+    _Option("--max-parked", "max_parked_records", _BIG, "N"),
+    _Option("--max-in-flight", "max_in_flight", _BIG, "N"),
+    _Option("--max-ready", "max_ready_records", _BIG, "N"),
+    _Option("--max-held-lanes", "max_held_lanes", _BIG, "N"),
+    _Option("--max-delayed", "max_delayed_records", _BIG, "N"),
+    _Option("--on-undecodable", "on_undecodable", click.Choice(_DESCRIBED["on_undecodable"].choices)),
 )
+
+
+def _default_text(described: DescribedSetting) -> str:
+    """Return the default as the option takes it, or in words."""
+    return f"{described.value:.12g}" if described.is_number else described.default_text()
+
+
+_BACKOFF: Final = ("backoff_initial_seconds", "backoff_factor", "backoff_cap_seconds")
+_BACKOFF_DEFAULT: Final = ",".join(_default_text(_DESCRIBED[name]) for name in _BACKOFF)
 
 
 class _Backoff(click.ParamType[tuple[float, float, float]]):
@@ -165,25 +103,26 @@ class _Backoff(click.ParamType[tuple[float, float, float]]):
 
 
 def settings_options(*, for_creation: bool) -> Callable[[F], F]:
-    """Add an option for each setting; where a group is created, with the defaults in the help."""
+    """Add an option for each setting. The help shows the defaults if the command creates a group."""
 
     def decorate(function: F) -> F:
         default = "  [default: {}]" if for_creation else ""
         options = [
             click.option(
-                setting.flag,
-                setting.name,
-                type=setting.type,
-                metavar=setting.metavar,
-                help=setting.help + default.format(setting.default),
+                each.flag,
+                each.name,
+                type=each.type,
+                metavar=each.metavar,
+                help=_DESCRIBED[each.name].setting.effect + default.format(_default_text(_DESCRIBED[each.name])),
             )
-            for setting in _SETTINGS
+            for each in _OPTIONS
         ]
         backoff = click.option(
             "--backoff",
             type=_Backoff(),
             metavar="INITIAL,FACTOR,CAP",
-            help="Seconds before the second attempt, by what it grows, and the longest." + default.format("1,2,300"),
+            help="Delay before the second attempt in seconds, factor by which it grows with each further attempt, and"
+            " maximum delay." + default.format(_BACKOFF_DEFAULT),
         )
         for option in reversed([*options[:8], backoff, *options[8:]]):
             function = option(function)
@@ -193,7 +132,7 @@ def settings_options(*, for_creation: bool) -> Callable[[F], F]:
 
 
 def settings_of(values: Mapping[str, Any]) -> QueueSettings:
-    """Return the settings that options gave."""
+    """Return the settings that the options of a command gave."""
     settings = dict(values)
-    initial, factor, cap = settings.pop("backoff") or (None, None, None)
-    return QueueSettings(backoff_initial_seconds=initial, backoff_factor=factor, backoff_cap_seconds=cap, **settings)
+    backoff = settings.pop("backoff") or (None,) * len(_BACKOFF)
+    return QueueSettings(**settings, **dict(zip(_BACKOFF, backoff, strict=True)))

@@ -1,141 +1,241 @@
-"""What may be set for a queue group, with every default and bound."""
+"""The settings of a queue group, with their defaults, bounds and effects."""
 
 from __future__ import annotations
 
 import enum
 import math
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from logbroker.config import MAX_DELAY_SECONDS, MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
 from logbroker.errors import InvalidRequestError, quoted
+from logbroker.settings import Setting, bounds_of, described
 
 
 class Ordering(enum.Enum):
-    """What order a queue group keeps."""
+    """Order that a queue group keeps."""
 
     NONE = "none"
-    """Any record to any worker."""
+    """Any record goes to any worker, in any order."""
     KEY = "key"
-    """One lane per ordering key; records without one have no order among themselves."""
+    """Each ordering key has a lane of its own. Records without an ordering key have no order."""
     SINGLE = "single"
-    """One lane; needs a topic with one partition."""
+    """All records share one lane. The topic must have one partition."""
 
 
 class Priority(enum.Enum):
-    """What a queue group hands out first."""
+    """Policy that decides which record a queue group delivers first."""
 
     NONE = "none"
     """First come, first served."""
     STRICT = "strict"
-    """The most urgent, then the oldest."""
+    """The most urgent record first; among equally urgent ones, the oldest."""
     WEIGHTED = "weighted"
-    """Bands of priorities get their shares; inside a band as with `strict`."""
+    """Each band gets its share of the deliveries. Within a band, `strict` applies."""
     AGEING = "ageing"
-    """As with `strict`, but what waits gains a level with every `age_seconds`."""
+    """Like `strict`, but a record gains one level for each `age_seconds` that it waits."""
 
 
 class PriorityRank(enum.Enum):
-    """How urgent a lane is."""
+    """Rule that decides how urgent a lane is."""
 
     LANE = "lane"
-    """As its most urgent record that waits: a head without urgency does not hold back what comes behind it."""
+    """A lane is as urgent as its most urgent waiting record, even if that record is not the first."""
     HEAD = "head"
-    """As its head."""
+    """A lane is as urgent as its first record."""
 
 
 class OnExhausted(enum.Enum):
-    """What happens to a record whose attempts are used up."""
+    """Action for a record whose attempts are used up."""
 
     BLOCK = "block"
-    """It stays the head of its lane until an operator decides."""
+    """The record stays first in its lane, which waits until an operator decides."""
     DEAD_LETTER = "dead-letter"
-    """It goes to the dead-letter topic, and its lane goes on."""
+    """The record goes to the dead-letter topic, and its lane goes on."""
     PARK = "park"
-    """Its lane is set aside, with what is still to arrive."""
+    """The whole lane is set aside, including records that arrive later."""
 
 
 class OnUndecodable(enum.Enum):
-    """What happens to a batch that cannot be decoded."""
+    """Action for a batch that cannot be decoded."""
 
     STOP = "stop"
-    """Its partition is not served any more, from there on."""
+    """The group delivers nothing from this batch on in the partition."""
     DEAD_LETTER = "dead-letter"
-    """It goes to the dead-letter topic as it is, as one record."""
+    """The batch goes to the dead-letter topic unchanged, as one record."""
 
 
 GROUP_TYPE: Final = "queue"
 MAX_KEY_HEADER_BYTES: Final = 255
 MAX_WEIGHT: Final = 1_000_000
 
-_BOUNDS: Final = {
-    "lease_seconds": (MIN_LEASE_SECONDS, MAX_LEASE_SECONDS),
-    "max_attempts": (1, 1_000),
-    "backoff_initial_seconds": (0.0, MAX_DELAY_SECONDS),
-    "backoff_factor": (1.0, 100.0),
-    "backoff_cap_seconds": (0.0, MAX_DELAY_SECONDS),
-    "backoff_jitter": (0.0, 1.0),
-    "grace_seconds": (0.0, 60.0),
-    "alarm_share": (0.0, 1.0),
-    "alarm_age_seconds": (1.0, 31_536_000.0),
-    "max_parked_records": (1, 1 << 40),
-    "max_in_flight": (1, 1_000_000),
-    "max_ready_records": (1, 1 << 24),
-    "max_held_lanes": (1, 10_000_000),
-    "max_delayed_records": (1, 10_000_000),
-    "age_seconds": (0.001, 31_536_000.0),
-}
-
 
 class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one queue group; `check` states their bounds."""
+    """The settings of one queue group."""
 
-    ordering: Ordering = Ordering.KEY
-    key_header: str = ""
-    """The header that holds the ordering key; "": the record key is it."""
-    lease_seconds: float = 30.0
-    """0.1 s to 12 h."""
-    max_attempts: int = 5
-    """1 to 1,000."""
-    backoff_initial_seconds: float = 1.0
-    """Before the second attempt; up to 7 days."""
-    backoff_factor: float = 2.0
-    """By which each further backoff is longer; 1 to 100."""
-    backoff_cap_seconds: float = 300.0
-    """The longest backoff; up to 7 days."""
-    backoff_jitter: float = 0.2
-    """The share of a backoff that is drawn by lot, so that what failed together does not come back together; 0 to 1."""
-    on_exhausted: OnExhausted = OnExhausted.BLOCK
-    on_undecodable: OnUndecodable = OnUndecodable.STOP
-    dead_letter_topic: str = ""
-    grace_seconds: float = 2.0
-    """How long a worker whose stream broke keeps what it held; 0 to 60, 0: not at all."""
-    alarm_share: float = 0.5
-    """The share of what waits above which a lane of over 512 records raises an alarm; 1: never."""
-    alarm_age_seconds: float = 3600.0
-    """How long a lane may fail or stand, or a record wait, if only for a worker, before it raises an alarm; 1 s to a
-    year."""
-    max_parked_records: int = 100_000
-    """Above it the queue group raises an alarm; nothing is dropped."""
-    max_in_flight: int = 10_000
-    """Deliveries that one worker may hold; to 1,000,000."""
-    max_ready_records: int = 100_000
-    """The scan of the log pauses where so many records are ready; to 2^24."""
-    max_held_lanes: int = 500_000
-    """The scan pauses where so many lanes are blocked or wait for a retry (about 1 KiB each); to 10,000,000."""
-    max_delayed_records: int = 500_000
-    """The scan pauses where it met so many records whose not-before time lies ahead (about 250 B each)."""
-    priority: Priority = Priority.NONE
-    priority_rank: PriorityRank = PriorityRank.LANE
-    age_seconds: float = 60.0
-    """With `ageing`, after so long a record counts as one level more urgent; 1 ms to a year."""
-    weights: dict[str, int] = msgspec.field(default_factory=dict)
-    """With `weighted`, the share of each band by its name, 0 to 1,000,000; a band of weight 0, or that is left out, is
-    served when no other has anything ready. Empty: those of `policy.default_weights`."""
+    ordering: Annotated[
+        Ordering,
+        Setting(
+            "Order that the group keeps: none delivers any record to any worker; key delivers one record of a key at a"
+            " time, in order; single delivers one record at a time and needs a topic with one partition."
+        ),
+    ] = Ordering.KEY
+    key_header: Annotated[
+        str,
+        Setting(
+            "Header that holds the ordering key, instead of the record key.", "a header name", default="the record key"
+        ),
+    ] = ""
+    lease_seconds: Annotated[
+        float,
+        Setting(
+            "How long a worker may hold a record before it settles it or extends the lease. After that, the attempt"
+            " counts as failed and the record is delivered again.",
+            "seconds",
+            MIN_LEASE_SECONDS,
+            MAX_LEASE_SECONDS,
+        ),
+    ] = 30.0
+    max_attempts: Annotated[
+        int,
+        Setting("Number of failed attempts after which on_exhausted applies to a record.", "attempts", 1, 1_000),
+    ] = 5
+    backoff_initial_seconds: Annotated[
+        float, Setting("Delay before the second attempt.", "seconds", 0.0, MAX_DELAY_SECONDS)
+    ] = 1.0
+    backoff_factor: Annotated[
+        float, Setting("Factor by which the delay grows with each further attempt.", "factor", 1.0, 100.0)
+    ] = 2.0
+    backoff_cap_seconds: Annotated[
+        float, Setting("Maximum delay between two attempts.", "seconds", 0.0, MAX_DELAY_SECONDS)
+    ] = 300.0
+    backoff_jitter: Annotated[
+        float,
+        Setting(
+            "Largest random share by which a delay is shortened, so that records that failed together do not come back"
+            " together.",
+            "share",
+            0.0,
+            1.0,
+        ),
+    ] = 0.2
+    on_exhausted: Annotated[
+        OnExhausted,
+        Setting(
+            "Action for a record whose attempts are used up: block lets its lane wait for an operator; dead-letter"
+            " moves the record to the dead-letter topic, and its lane goes on; park sets the whole lane aside,"
+            " including records that arrive later."
+        ),
+    ] = OnExhausted.BLOCK
+    on_undecodable: Annotated[
+        OnUndecodable,
+        Setting(
+            "Action for a batch that cannot be decoded: stop ends the delivery of its partition; dead-letter moves the"
+            " batch to the dead-letter topic as one record."
+        ),
+    ] = OnUndecodable.STOP
+    dead_letter_topic: Annotated[
+        str,
+        Setting(
+            "Topic for dead letters. The broker creates it if it does not exist.",
+            "a topic name",
+            default="GROUP.dead-letters with dead-letter, else none",
+        ),
+    ] = ""
+    grace_seconds: Annotated[
+        float,
+        Setting(
+            "How long a worker keeps its records after its connection breaks; 0: not at all.", "seconds", 0.0, 60.0
+        ),
+    ] = 2.0
+    alarm_share: Annotated[
+        float,
+        Setting(
+            "Share of all waiting records above which a lane with more than 512 of them raises an alarm; 1: never.",
+            "share",
+            0.0,
+            1.0,
+        ),
+    ] = 0.5
+    alarm_age_seconds: Annotated[
+        float,
+        Setting(
+            "How long a lane may fail or stand still, or a record wait, before an alarm is raised.",
+            "seconds",
+            1.0,
+            31_536_000.0,
+        ),
+    ] = 3600.0
+    max_parked_records: Annotated[
+        int,
+        Setting(
+            "Number of parked records above which an alarm is raised. No record is dropped.", "records", 1, 1 << 40
+        ),
+    ] = 100_000
+    max_in_flight: Annotated[
+        int, Setting("Maximum number of unsettled deliveries of one worker.", "records", 1, 1_000_000)
+    ] = 10_000
+    max_ready_records: Annotated[
+        int,
+        Setting(
+            "The scan of the log pauses at this number of ready records, except in a group with priorities.",
+            "records",
+            1,
+            1 << 24,
+        ),
+    ] = 100_000
+    max_held_lanes: Annotated[
+        int,
+        Setting(
+            "The scan of the log pauses at this number of lanes that are blocked or wait for a retry; a lane takes"
+            " about 1 KiB.",
+            "lanes",
+            1,
+            10_000_000,
+        ),
+    ] = 500_000
+    max_delayed_records: Annotated[
+        int,
+        Setting(
+            "The scan of the log pauses at this number of records whose not-before time is in the future; a record"
+            " takes about 250 bytes.",
+            "records",
+            1,
+            10_000_000,
+        ),
+    ] = 500_000
+    priority: Annotated[
+        Priority,
+        Setting(
+            "Policy that chooses the next record: none is first come, first served; strict takes the most urgent"
+            " record, then the oldest; weighted gives each band its share; ageing makes a record more urgent while it"
+            " waits.",
+            default="strict if the topic has bands, else none",
+        ),
+    ] = Priority.NONE
+    priority_rank: Annotated[
+        PriorityRank,
+        Setting("How urgent a lane is: with lane, as its most urgent waiting record; with head, as its first record."),
+    ] = PriorityRank.LANE
+    age_seconds: Annotated[
+        float,
+        Setting(
+            "With ageing, the waiting time that makes a record one level more urgent.", "seconds", 0.001, 31_536_000.0
+        ),
+    ] = 60.0
+    weights: Annotated[
+        dict[str, int],
+        Setting(
+            "With weighted, the share of each band, from 0 to 1,000,000. A band that is left out or has the weight 0 is"
+            " served when no other band has ready records.",
+            "bands with weights",
+            default="6, 3, 1 for three bands; else each band twice the weight of the next less urgent one",
+        ),
+    ] = msgspec.field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises InvalidRequestError."""
+        """Raise InvalidRequestError for a value out of bounds, or for settings that contradict each other."""
         for name, (least, most) in _BOUNDS.items():
             value = getattr(self, name)
             if not least <= value <= most or math.isnan(value):
@@ -188,15 +288,19 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.on_exhausted is OnExhausted.DEAD_LETTER or self.on_undecodable is OnUndecodable.DEAD_LETTER
 
 
+QUEUE_SETTINGS: Final = tuple(described(QueueGroupSettings))
+_BOUNDS: Final = bounds_of(QUEUE_SETTINGS)
+
+
 def check_lease(seconds: float) -> None:
-    """Raise InvalidRequestError for a lease that a worker may not ask for."""
+    """Raise InvalidRequestError if a worker may not ask for this lease."""
     least, most = _BOUNDS["lease_seconds"]
     if not least <= seconds <= most:
         raise InvalidRequestError(f"a lease of {seconds} s cannot be had: ask for {_plain(least)} to {_plain(most)} s")
 
 
 def check_delay(seconds: float) -> None:
-    """Raise InvalidRequestError for a delay that a nack may not ask for."""
+    """Raise InvalidRequestError if a nack may not ask for this delay."""
     if not 0 <= seconds <= MAX_DELAY_SECONDS:
         raise InvalidRequestError(f"a delay of {seconds} s cannot be had: ask for 0 to {_plain(MAX_DELAY_SECONDS)} s")
 
