@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from logbroker.address import parse_address
 from logbroker.errors import ConfigFileError, InvalidConfigError, quoted
 from logbroker.errors.system import system_error_text
 from logbroker.record.bands import Band, bands_text, parse_bands
@@ -531,13 +532,20 @@ def _read_toml(path: Path) -> dict[str, Any]:
     raise ConfigFileError(f"{path}: not valid TOML: {wrong}")
 
 
+def _check_listen(path: Path, listen: str) -> None:
+    try:
+        parse_address(listen, any_port=True)
+    except ValueError as error:
+        raise ConfigFileError(f"{path}: listen, {quoted(listen)}, {error}") from None
+
+
 def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
     """Read a TOML file. Values in `overrides` that are not None win. Raises ConfigFileError with file and name."""
     raw = _read_toml(path)
     try:
         _check_names(path, raw)
         # Check the file even where overrides win.
-        msgspec.convert(raw, BrokerConfig)
+        _check_listen(path, msgspec.convert(raw, BrokerConfig).listen)
         raw.update((name, value) for name, value in overrides.items() if value is not None)
         return msgspec.convert(raw, BrokerConfig)
     except RecursionError:

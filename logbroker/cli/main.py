@@ -115,8 +115,9 @@ def run(arguments: Sequence[str], command: click.Command = cli, name: str = "log
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except click.Abort as abort:
-        if isinstance(abort.__cause__, KeyboardInterrupt):
-            return _interrupted(abort.__cause__)
+        # At a question click raises it without a cause.
+        if isinstance(abort.__context__, KeyboardInterrupt):
+            return _interrupted(abort.__context__)
         warn("logbroker: nothing was done")  # a question was not answered with yes
         return 1
     except OutputClosedError:

@@ -116,7 +116,9 @@ def test_a_faulty_configuration_file_is_named(tmp_path: Path, text: str | None, 
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "broker.toml"
-    path.write_text(f"data_dir = '{tmp_path}/unused'\nlisten = 'nonsense'\ndefault_partitions = 3\n", encoding="utf-8")
+    path.write_text(
+        f"data_dir = '{tmp_path}/unused'\nlisten = '127.0.0.1:1'\ndefault_partitions = 3\n", encoding="utf-8"
+    )
     with serving("--config", path, "--data-dir", tmp_path / "data", "--listen", "127.0.0.1:0") as (_, address):
         assert logbroker("topic", "create", "t", "--broker", address).returncode == 0
         described = logbroker("topic", "list", "--json", "--broker", address).stdout
@@ -126,8 +128,11 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
 
 def test_a_wrong_value_is_refused_where_an_option_wins_over_it_too(tmp_path: Path) -> None:
     path = tmp_path / "broker.toml"
-    path.write_text("listen = 5\n", encoding="utf-8")
-    assert "listen" in failure_of("serve", "--config", path, "--listen", "127.0.0.1:0")
+    for wrong in ("5", "'http://x'", "'nonsense'"):
+        path.write_text(f"listen = {wrong}\n", encoding="utf-8")
+        line = failure_of("serve", "--config", path, "--listen", "127.0.0.1:0")
+        assert "listen" in line
+        assert str(path) in line
 
 
 def test_a_host_without_an_address_is_refused_before_anything_is_made(tmp_path: Path) -> None:

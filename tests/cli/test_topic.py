@@ -66,6 +66,17 @@ def test_a_deletion_is_asked_about(topic: Topic, monkeypatch: pytest.MonkeyPatch
     assert topic.json("describe", "precious")["name"] == "precious"
 
 
+def test_ctrl_c_at_a_question_exits_with_130(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(io.StringIO):
+        def readline(self, size: int | None = -1) -> str:  # type: ignore[override]
+            raise KeyboardInterrupt
+
+    topic("create", "kept")
+    monkeypatch.setattr("sys.stdin", Interrupted())
+    assert "nothing was done" not in topic("delete", "kept", exit_code=130)
+    assert topic.json("describe", "kept")["name"] == "kept"
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
