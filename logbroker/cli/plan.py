@@ -19,6 +19,7 @@ from logbroker.tools.experiments.planning import Demand, Option
 from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun, calibrated
 
 MAX_KEYS: Final = 100_000
+_MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 
 
 @click.command()
@@ -92,7 +93,11 @@ def plan(
 
 def _read(path: Path) -> list[ScalingRun]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Scaling).runs
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+        if len(content) > _MAX_FILE_BYTES:
+            raise InvalidRequestError(f"{path} has more than {terminal.size_text(_MAX_FILE_BYTES)}")
+        return msgspec.json.decode(content, type=Scaling).runs
     except msgspec.MsgspecError as error:
         raise InvalidRequestError(f"{path} is not what `logbroker experiment scaling` writes: {error}") from None
 

@@ -19,10 +19,13 @@ from logbroker.cli.common.lines import shows_errors, warn
 from logbroker.cli.common.options import broker_option, json_option
 from logbroker.cli.common.stops import stops_are_interrupts
 from logbroker.client.sync import Delivery
-from logbroker.errors import LogbrokerError
+from logbroker.config import MAX_BATCH_BYTES
+from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.errors.system import reason_of
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 
+MAX_LINE_BYTES: Final = 8 * MAX_BATCH_BYTES
+"""A value in JSON may have six times its bytes."""
 PROGRESS_RECORDS: Final = 1000
 """How often the progress is shown."""
 
@@ -131,9 +134,18 @@ def produce(
 
 
 def _standard_input() -> Iterator[bytes]:
-    """Yield the lines; raises LogbrokerError where they cannot be read."""
+    """Yield the lines. Raises LogbrokerError where they cannot be read, and InvalidRequestError where one is longer
+    than any record could be: a file without line feeds, perhaps."""
+    number = 0
     try:
-        yield from sys.stdin.buffer
+        while line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise InvalidRequestError(
+                    f"line {number} has more than {terminal.size_text(MAX_LINE_BYTES)}: the input needs a line feed"
+                    " after each record"
+                )
+            yield line
     except OSError as error:
         raise LogbrokerError(f"standard input cannot be read: {reason_of(error)}") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
 import click
@@ -227,8 +226,8 @@ def _document(description: TopicDescription) -> dict[str, Any]:
 
 def _show(description: TopicDescription) -> None:
     info = description.info
-    created = datetime.datetime.fromtimestamp(description.created_at_ms / 1000).astimezone()
-    write_line(f"{_sketch(info)}, id {topic_id_text(info.id)}, created {created:%Y-%m-%d %H:%M:%S %Z}")
+    created = terminal.local_time_text(description.created_at_ms)
+    write_line(f"{_sketch(info)}, id {topic_id_text(info.id)}, created {created}")
     write_line()
     if info.bands:
         _show_bands(info)

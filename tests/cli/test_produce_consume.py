@@ -147,7 +147,8 @@ def test_input_that_cannot_be_read_on_stops_it_and_those_before_are_kept(
         ]
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=lines()))
+    given = lines()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=SimpleNamespace(readline=lambda _: next(given))))
     assert run(["produce", topic, "--broker", address, "--format", input_format]) == 1
     reason = os.strerror(errno.EIO)
     expected = f"logbroker: standard input cannot be read: {reason} (2 records before it were sent)\n"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from logbroker.cli.main import run
-from logbroker.client.sync import Producer, Worker
+from logbroker.client.sync import Admin, Producer, Worker
 from tests.cli.queues import Queue
 
 
@@ -154,3 +154,15 @@ COMMANDS = "create list describe lanes explain parked resume skip drop replace r
 def test_every_command_has_help(queue: Queue, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["queue", command, "--help"]) == 0
     assert "Usage: " in capsys.readouterr().out
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_a_number(queue: Queue, name: str) -> None:
+    """A producer that stamps in microseconds, and a topic that lets it."""
+    stamp_ms = 1_700_000_000_000_000
+    with Admin(queue.address) as admin, Producer(queue.address) as producer:
+        admin.create_topic(name, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
+        producer.send(name, b"v", b"k", timestamp_ms=stamp_ms).result(timeout=20)
+    queue("create", name, "--topic", name)
+    assert f"{stamp_ms} ms" in queue("explain", name, "k")
+    for command in ("describe", "lanes", "parked"):
+        queue(command, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
@@ -145,6 +146,15 @@ def size_text(size_bytes: float) -> str:
         size_bytes /= 1024
         unit += 1
     return f"{size_bytes:,.0f} {UNITS[unit]}" if unit == 0 else f"{size_bytes:,.1f} {UNITS[unit]}"
+
+
+def local_time_text(timestamp_ms: int) -> str:
+    """Write a time by this machine's calendar; a time beyond it, such as one in microseconds, as a number."""
+    try:
+        moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000).astimezone()
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+    return f"{moment:%Y-%m-%d %H:%M:%S %Z}"
 
 
 def age_text(age_ms: int) -> str:

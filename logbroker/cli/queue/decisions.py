@@ -16,8 +16,8 @@ from logbroker.cli.common.options import broker_option, json_option
 from logbroker.cli.queue.text import key_document, key_text
 from logbroker.client.admin.queue_admin import Lane
 from logbroker.client.admin.queue_descriptions import Decision
-from logbroker.config import MAX_INT32, MAX_INT64
-from logbroker.errors import LogbrokerError, quoted
+from logbroker.config import MAX_BATCH_BYTES, MAX_INT32, MAX_INT64
+from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
 from logbroker.texts import whole_number
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -212,7 +212,9 @@ def replace(
         if not separator:
             raise click.UsageError(f"{header!r} is not NAME=VALUE")
         pairs.append((name, text.encode()))
-    content = sys.stdin.buffer.read() if value is None else raw_bytes(value)
+    content = sys.stdin.buffer.read(MAX_BATCH_BYTES + 1) if value is None else raw_bytes(value)
+    if len(content) > MAX_BATCH_BYTES:
+        raise InvalidRequestError(f"the value has more than {terminal.size_text(MAX_BATCH_BYTES)}")
     with CommandQueueAdmin(broker) as admin:
         _decide(
             [lane],

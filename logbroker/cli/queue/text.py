@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Iterator
 from typing import Any, Final
@@ -56,9 +55,10 @@ def share_text(part: int, whole: int) -> str:
 
 
 def moment_text(moment_ms: int) -> str:
-    """Write a time with how long ago it was."""
-    moment = datetime.datetime.fromtimestamp(moment_ms / 1000).astimezone()
-    return f"{moment:%Y-%m-%d %H:%M:%S} ({terminal.age_text(max(0, now_ms() - moment_ms))} ago)"
+    """Write a time with how long ago it was, or how far ahead it is."""
+    age_ms = now_ms() - moment_ms
+    age = f"{terminal.age_text(age_ms)} ago" if age_ms >= 0 else f"in {terminal.age_text(-age_ms)}"
+    return f"{terminal.local_time_text(moment_ms)} ({age})"
 
 
 def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:

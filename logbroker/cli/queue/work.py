@@ -41,9 +41,11 @@ _STOPS: Final = tuple(
     if hasattr(signal, name)  # Windows has two.
 )
 MAX_TIMEOUT_SECONDS: Final = 7 * MAX_SECONDS
-_ANSWER_SECONDS: Final = 10.0
-"""How long a worker that stops waits for the broker's word on what it settled last, to tell of refusals: as long as its
-end would, which takes them for failures."""
+_ANSWER_SECONDS: Final = 4.0
+"""How long a worker that stops waits for the broker's word on what it settled last, to tell of refusals. Its end waits
+for it as well, and takes refusals for failures."""
+_SILENT_SECONDS: Final = 1.0
+"""How long it waits without a word to the user."""
 _GOODBYE_SECONDS: Final = 3
 """After the signal that kills the commands, until the worker ends without the broker's or anybody's answer."""
 _NOT_EXECUTABLE: Final = 126
@@ -294,7 +296,9 @@ class _Refusals:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._settled.put(None)
-        self._ended.wait(_ANSWER_SECONDS)
+        if not self._ended.wait(_SILENT_SECONDS):
+            self._errors.tell("logbroker: the broker does not answer; waiting some seconds for what was settled last")
+            self._ended.wait(_ANSWER_SECONDS - _SILENT_SECONDS)
 
     def _hear(self) -> None:
         try:
