@@ -27,12 +27,12 @@ async def test_a_released_delivery_comes_again_and_no_attempt_is_counted(address
 
 
 async def test_leases_last_as_long_as_the_work(address: str, topic: str) -> None:
-    await create(address, topic, lease_seconds=1)
+    await create(address, topic, lease_seconds=2)
     await fill(address, topic, 2, keys=1)
     async with Worker(address, topic, prefetch=1) as worker, Worker(address, topic) as rival:
         (delivery,) = await take(worker, 1)
         waiting = asyncio.create_task(take(rival, 1))
-        await asyncio.sleep(2.2)
+        await asyncio.sleep(4.2)
         assert not delivery.lost
         await delivery.ack()
         (next_one,) = await waiting
@@ -103,3 +103,18 @@ async def test_a_shorter_lease_is_prolonged_as_soon_as_it_is_known(address: str,
         await asyncio.sleep(4)
         assert not again.lost
         await again.ack()
+
+
+async def test_a_shorter_lease_of_the_group_takes_nothing_from_who_works(address: str, topic: str) -> None:
+    """The worker hears of it with its next delivery only."""
+    await create(address, topic, lease_seconds=2)
+    await fill(address, topic, 1)
+    async with Worker(address, topic, prefetch=1) as worker, QueueAdmin(address) as admin:
+        (delivery,) = await take(worker, 1)
+        await admin.alter_queue(topic, QueueSettings(lease_seconds=0.2))
+        extended = delivery.batch.until
+        for _ in range(2):
+            await until(lambda extended=extended: delivery.batch.until > extended)  # type: ignore[misc]
+            extended = delivery.batch.until
+        await delivery.ack()
+        assert (await admin.describe_queue(topic)).counts.leases_lost == 0

@@ -10,6 +10,7 @@ import msgspec
 
 from logbroker.client.transport.status import error_of_item
 from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch, ranges
+from logbroker.config import MIN_LEASE_SECONDS
 from logbroker.errors import LogbrokerError
 from logbroker.v1 import queues_pb2
 
@@ -88,9 +89,11 @@ class Leases:
                     by_receipt[batch.receipt(index)] = (batch, index)
                     batch.until_by_hand.pop(index, None)
         message = queues_pb2.Settle(correlation_id=correlation_id)
+        # By name: the group's lease may have been altered since the worker heard of it.
+        lease_seconds = max(self.lease_seconds, MIN_LEASE_SECONDS)
         for first, last in ranges(by_receipt):
-            message.extensions.add(first_receipt=first, last_receipt=last)
-        return self._remember(message, now, self.lease_seconds, by_receipt, {})
+            message.extensions.add(first_receipt=first, last_receipt=last, lease_ms=round(lease_seconds * 1000))
+        return self._remember(message, now, lease_seconds, by_receipt, {})
 
     def _remember(
         self,
