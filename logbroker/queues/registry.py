@@ -421,8 +421,9 @@ class QueueGroupRegistry:
 
 
 def _begun_at(start: StartAt, found: int | LogbrokerError) -> int:
-    """Return the offset at which a group begins in a partition. An offline partition is served from the first start
-    that finds it online; raises its error where its offset cannot be known without reading it."""
+    """Return the offset at which a group begins in a partition. A partition that is offline is served from the next
+    start that finds it online. Raises any other error, and PartitionOfflineError where the start offset depends on the
+    partition's records."""
     if not isinstance(found, LogbrokerError):
         return found
     offset = start.offset_unseen() if isinstance(found, PartitionOfflineError) else None
