@@ -139,7 +139,7 @@ class RealFiles:
     def pread_cached(self, fd: int, size_bytes: int, position: int, cut: Cut | None = None) -> bytes:
         if not self._nowait:
             return cut_bytes(system_calls.pread(fd, size_bytes, position), cut)
-        # preadv fills a buffer of ours; one buffer per thread is kept, since a fresh one would have to be zeroed.
+        # preadv fills a given buffer; one is kept per thread, since a new one would have to be zeroed.
         scratch: bytearray | None = getattr(self._scratch, "buffer", None)
         if scratch is None or len(scratch) < size_bytes:
             scratch = self._scratch.buffer = bytearray(max(size_bytes, 1 << 16))

@@ -276,7 +276,7 @@ class PartitionLog:
         self._view = self._view.with_segments((*self._view.segments, segment))
         return segment
 
-    # --- doing -----------------------------------------------------------------------------------------------------
+    # --- writing ---------------------------------------------------------------------------------------------------
 
     def write(self, group: WriteGroup) -> None:
         """Write a group's bytes. Groups are written in the order in which they were taken.

@@ -197,7 +197,7 @@ class ProducerStates:
                 self.forgotten_below = producer_id + 1
             self._count.value -= 1
 
-    # --- what is stored ---
+    # --- snapshots ---
 
     def snapshot(self, offset: int) -> list[ProducerSnapshot]:
         """Return the state of the producers that appended since `stored`, as it was when the log ended at `offset`.

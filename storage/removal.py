@@ -40,7 +40,7 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles:
         if files.is_link(str(directory)):
             _remove_link(directory, files)
             continue
-        # The topic's own name may be as long as a file's name can be, so it is left out.
+        # The topic's name is left out: it may be as long as a file name can be.
         number = directory.name.rpartition("-")[2]
         path = f"{directory.parent}/{topic_id_text(topic_id)}-{number}{SUFFIX}"
         renamed.append(path)  # Even if an earlier attempt has renamed it.

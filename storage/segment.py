@@ -152,7 +152,7 @@ class Segment:
     def is_full(self, last_offset: int, size_bytes: int, timestamp_ms: int, now_ms: int, config: TopicConfig) -> bool:
         """Return whether a new batch needs a new segment: this one would grow too large, or is too old for it."""
         size_after_bytes = self.size_bytes + size_bytes
-        # Age is by the records' own time where they have one, as in Kafka.
+        # Age counts by the records' own timestamps where they have any, as in Kafka.
         if timestamp_ms >= 0 and self.first_timestamp_ms >= 0:
             age_ms = timestamp_ms - self.first_timestamp_ms
         else:

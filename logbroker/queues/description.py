@@ -16,7 +16,7 @@ from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.starts import UNSEEN_END
 from logbroker.types import TopicId
 
-# Of a `Pace`:
+# Steps of a `Pace`:
 DESCRIBED_STEPS: Final = 200
 """Cost of describing a queue group without its lists."""
 PARTITION_STEPS: Final = 6

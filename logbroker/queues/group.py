@@ -129,7 +129,7 @@ class QueueGroup:
         self.has_failed = False
         """Whether the group has failed: it stays stopped until the next start of the broker, whose log says why."""
 
-    # --- what it is --------------------------------------------------------------------------------------------------
+    # --- facts -------------------------------------------------------------------------------------------------------
 
     @property
     def topic_id(self) -> TopicId:

@@ -51,7 +51,8 @@ INDEX_DIRECTORY: Final = index_files.DIRECTORY
 _log = logging.getLogger(__name__)
 
 EPOCH_NUMBERS: Final = 1 << 20
-"""Group epochs are multiples of this number, so each of the first so many receipts of an epoch shows its epoch."""
+"""Step between group epochs, which are multiples of it: the first receipts of an epoch, up to this many, show their
+epoch."""
 
 T = TypeVar("T")
 
@@ -86,7 +87,7 @@ class QueueGroupRegistry:
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
         """Returns whether a group of another type has the id; set by the owner of those groups."""
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- lookup ------------------------------------------------------------------------------------------------------
 
     def ids(self) -> list[str]:
         """Return the ids of all groups, sorted."""

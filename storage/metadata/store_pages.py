@@ -59,7 +59,7 @@ HARMLESS_COMMITS: Final = 1
 """Commits after a snapshot that leave its pages alone; the next one does so, too, while it is under way."""
 _LIVE_TRIES: Final = 5
 _META_READS: Final = 100
-"""Most reads of a meta page until two are the same: nobody commits so fast for so long."""
+"""Most reads of a meta page until two are equal: commits are not that fast for that long."""
 
 
 class _Tree(NamedTuple):
@@ -231,7 +231,7 @@ class _Walk:
             raise _DamageError(f"page {number} is {how}")
         self._seen[number] = what
 
-    # --- one tree ---
+    # --- walking a tree ---
 
     def _walk(self, tree: _Tree, entry: Callable[[bytes, int, bytes], None] | None) -> None:
         """Walk a tree; `entry` is called with each key, the flags of its node, and the value."""

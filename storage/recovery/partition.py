@@ -179,7 +179,7 @@ class _Recovery:
         if segments:
             segments[-1].sealed = False
             found.log_start_offset = max(found.log_start_offset, segments[0].base_offset)
-        # A power cut may take records that were only written, and readable, without a trace.
+        # A power cut may silently take records that were only written, though readable.
         written = self._config.durability is Durability.WRITTEN
         had_run = checkpoint.boot_id or not (self._imported or boot_id())
         lost = written and had_run and not self._same_boot and not self._stopped_cleanly

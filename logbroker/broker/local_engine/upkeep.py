@@ -31,7 +31,8 @@ them."""
 _ASK_SHARE: Final = 1 / 8
 """Share of these bounds at which recovery points are requested."""
 _ASK_BYTES_OF_PARTITION: Final = 128 * 1024
-"""Mean number of bytes appended to each changed partition before that: each recovery point costs a sync."""
+"""Fewest bytes appended to each changed partition, on average, at which they are requested that early: each recovery
+point costs a sync."""
 _FIRST_APPEND_BYTES: Final = 16 * 1024
 """Bytes that the files of a partition take beside its records, in whole blocks, at its first change."""
 
@@ -147,7 +148,7 @@ class Upkeep:
         live = [partition for partition in partitions if not partition.closed]
         checkpoints = await asyncio.gather(*(partition.checkpoint() for partition in live))
         keys = [partition_row_key(*partition.key) for partition in live]
-        # As many producers may have appended as there were batches: too many rows to encode on the loop.
+        # Each batch may be of another producer: too many rows to encode on the event loop.
         encoded = await self._helpers.change(lambda: list(map(encode_checkpoint, keys, checkpoints)))
         writes: list[Write] = []
         for partition, rows in zip(live, encoded, strict=True):

@@ -40,7 +40,7 @@ _ORDERS: Final = {
 }
 
 
-# --- looking -------------------------------------------------------------------------------------------------------
+# --- listing -------------------------------------------------------------------------------------------------------
 
 
 async def listed_lanes(group: QueueGroup, request: pb.ListLanesRequest, room_bytes: int) -> pb.ListLanesResponse:

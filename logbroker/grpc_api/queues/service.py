@@ -140,7 +140,7 @@ class QueuesService:
         await group.catch_up()
         return await decide_lanes(group, request.decisions)
 
-    # --- records anew ------------------------------------------------------------------------------------------------
+    # --- redrive and rewind ------------------------------------------------------------------------------------------
 
     @answers
     async def redrive(self, request: pb.RedriveRequest, context: Context) -> pb.RedriveResponse:

@@ -31,7 +31,7 @@ class Letter(msgspec.Struct):
     record_id: int
     """Record id in the dead-letter topic."""
     key: bytes | None
-    """Its ordering key."""
+    """Ordering key of the letter."""
     origin_partition: int
     record: LogRecord
 

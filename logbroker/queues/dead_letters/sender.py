@@ -146,8 +146,8 @@ class DeadLetterSender:
         self._taken: dict[int, _Apart] = {}
         """Set-apart letters of the present round that are not decided yet, by record id."""
         self._large: list[tuple[int, int, int]] = []
-        """Heap of set-apart letters that are too large: limit that the topic needs for it, record id and sequence. An
-        entry is void where no such letter is set apart any more."""
+        """Heap of set-apart letters that are too large: needed limit, record id and sequence. An entry is void where no
+        such letter is set apart any more."""
         self._later: list[tuple[float, int, int]] = []
         """Heap of set-apart letters that are tried again later: time, record id and sequence."""
         self._arrived = asyncio.Event()
@@ -157,7 +157,7 @@ class DeadLetterSender:
         self._sending: asyncio.Task[None] | None = None
         self._complaint = ""
         self.room: LetterSizeLimit | None = None
-        """Size limit that the broker set on the topic; None: somebody else made the topic."""
+        """Size limit that the broker set on the topic; None: none is stored."""
         self.sent = 0
         """Number of dead letters sent in this group epoch."""
 
@@ -187,8 +187,7 @@ class DeadLetterSender:
             self._sending = asyncio.create_task(self._send_all(), name=f"dead letters of {self._context.group_id}")
 
     def grown_room(self) -> LetterSizeLimit | None:
-        """Return the size limit to set on the topic, which follows the group's own topic; None: nothing is to be
-        set."""
+        """Return the size limit to set on the topic, which follows the group's own topic; None: nothing need be set."""
         try:
             dead_topic, topic = self.topic.get(), self._engine.topic_by_id(TopicId(self._queue.topic_id))
         except UnknownTopicError:
@@ -306,7 +305,7 @@ class DeadLetterSender:
         if apart is not None and apart.letter.sequence == sequence:
             self._ready.append(apart)
 
-    # --- before they are sent ----------------------------------------------------------------------------------------
+    # --- preparing ---------------------------------------------------------------------------------------------------
 
     async def _prepare(self, topic: Topic, chosen: Sequence[DeadLetter]) -> list[tuple[DeadLetter, bytes]]:
         """Encode letters under their producers. A letter that cannot be read or encoded is set apart or waits, and the
@@ -476,7 +475,7 @@ class DeadLetterSender:
         """Handle the refusal of a set-apart letter, or of the first letter of a stream."""
         is_apart = letter.record_id in self._taken
         if isinstance(error, OutOfOrderSequenceError | ProducerFencedError):
-            # The topic lost what it knew of the producer, or a letter before this one was withdrawn or set apart.
+            # The topic has forgotten the producer, or a letter before this one was withdrawn or set apart.
             producer = letter.producer if is_apart else self._producers.pop(letter.partition, None)
             if is_apart:
                 self._letters.set_apart(letter, _no_producer(topic, letter))

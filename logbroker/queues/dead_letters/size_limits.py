@@ -27,7 +27,8 @@ class LetterSizeLimit(msgspec.Struct, frozen=True, array_like=True):
     topic_id: bytes
     """Id of the dead-letter topic."""
     sizes: tuple[int, ...]
-    """Its max.message.bytes: the last one is the limit; a crash may have kept the topic at the one before it."""
+    """Values of its max.message.bytes: the last one is the limit; a crash may have kept the topic at the one before
+    it."""
 
     def grown(self, dead_topic: Topic, topic: Topic) -> LetterSizeLimit | None:
         """Return the limit with the new size to set as its last; None where the topic has the room or an operator set
@@ -45,8 +46,8 @@ def room_for(topic: Topic) -> int:
 
 
 def made_for(dead_topic: Topic, topic: Topic) -> LetterSizeLimit | None:
-    """Return the size limit of a dead-letter topic that looks like one made by the broker for a topic; None where
-    somebody else made it."""
+    """Return the size limit of a dead-letter topic that looks like one made by the broker for a topic; None: it looks
+    like another's."""
     size_bytes = room_for(topic)
     if dead_topic.overrides == {MAX_MESSAGE_BYTES: str(size_bytes)}:
         return LetterSizeLimit(dead_topic.id, (size_bytes,))

@@ -82,7 +82,7 @@ class WorkerLink:
         """Bound each dispatch to the bytes that `allowance` grants of DISPATCH_BYTES at that moment."""
         self.pull.max_bytes = partial(allowance, DISPATCH_BYTES)
 
-    # --- what the worker does ----------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def add_credit(self, records: int) -> None:
         """Add to the credit in records. Raises InvalidRequestError."""
@@ -150,7 +150,7 @@ class WorkerLink:
         if self.connected:
             self._group.disconnected(self)
 
-    # --- what it is given --------------------------------------------------------------------------------------------
+    # --- deliveries --------------------------------------------------------------------------------------------------
 
     async def next_deliveries(self) -> Delivered:
         """Wait for records, within the credit or of a session, and return the next message. For one task.

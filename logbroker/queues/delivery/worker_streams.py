@@ -25,7 +25,7 @@ from logbroker.queues.model.worker_messages import Hello, ListedSession
 
 
 class WorkerStreams:
-    """All links of a queue group."""
+    """The streams of the workers of one queue group."""
 
     def __init__(self, context: GroupContext, dispatcher: Dispatcher, max_workers: int) -> None:
         self.links: dict[str, WorkerLink] = {}
@@ -36,7 +36,7 @@ class WorkerStreams:
         self._max_workers = max_workers
         self._scanned = asyncio.Event()
 
-    # --- coming ------------------------------------------------------------------------------------------------------
+    # --- connecting --------------------------------------------------------------------------------------------------
 
     async def enter(self, link: WorkerLink, hello: Hello, reserved_until: float) -> None:
         """Connect a worker; until `reserved_until` (monotonic, s) it may reclaim what it held before a start.
@@ -160,7 +160,7 @@ class WorkerStreams:
         except TimeoutError:
             pass
 
-    # --- going -------------------------------------------------------------------------------------------------------
+    # --- disconnecting -----------------------------------------------------------------------------------------------
 
     def goodbye(self, link: WorkerLink) -> None:
         """Disconnect a worker that leaves."""

@@ -182,7 +182,7 @@ class Copies:
             await asyncio.wait([self._making])
         await delete_copies(self._engine, self._name)
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def batches(self, partition: int, offset: int = 0) -> list[tuple[int, CopyBatch]]:
         """Return the batches that copy records of a partition from `offset` on, each after its last offset; sorted."""
@@ -226,7 +226,7 @@ class Copies:
             raise CorruptLogError(f"partition {partition} of {self._name} has no batch at {batch.base_offset} any more")
         return await in_decoder(partial(_originals, result.batches))
 
-    # --- more and less -----------------------------------------------------------------------------------------------
+    # --- adding and forgetting ---------------------------------------------------------------------------------------
 
     async def add(self, partition: int, records: Sequence[LogRecord], instead_of: int | None = None) -> None:
         """Append a batch of copies of records of a partition, in offset order.
@@ -309,7 +309,7 @@ class Copies:
         self._void = []
         self.topic_id = topic_id
 
-    # --- as the holder of the internal topic -------------------------------------------------------------------------
+    # --- holder of the internal topic --------------------------------------------------------------------------------
 
     def needed_from(self, partition: int) -> int:
         batches = self.batches(partition, self.floor(partition))

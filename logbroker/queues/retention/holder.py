@@ -45,8 +45,8 @@ PIECE_BYTES: Final = 16 * MIB
 MAX_TRIES: Final = 8
 """Attempts to copy the stalled records of the smallest piece, before all of the piece is copied."""
 MIN_REWRITTEN_BYTES: Final = 64 * MIB
-"""Size at which the copies of a partition are rewritten without those of done records, provided that it is also twice
-their size after the last rewrite."""
+"""Fewest bytes of a partition's copies at which they are rewritten without those of done records, if they also take
+twice as much as after the last rewrite."""
 
 _RECORD_BYTES: Final = 32
 """Approximate size of a record without its key, value and headers."""
@@ -93,7 +93,7 @@ class RetentionHolder:
         self._engine.release(self._topic_id, self)
         self.copies.close()
 
-    # --- what retention asks -----------------------------------------------------------------------------------------
+    # --- requests of retention ---------------------------------------------------------------------------------------
 
     def needed_from(self, partition: int) -> int:
         return max(self.copies.floor(partition), self._let_go.get(partition, 0))

@@ -209,7 +209,7 @@ class StalledRecords:
         settings = self._queue.settings
         return settings.ordering, settings.key_header
 
-    # --- what stands -------------------------------------------------------------------------------------------------
+    # --- finding stalled records -------------------------------------------------------------------------------------
 
     async def standing(self, partition: int, start: int, until: int, now_ms: int) -> Standing:
         """Return the stalled records of a partition between two offsets. Records there that wait for a time are left
@@ -302,7 +302,7 @@ class StalledRecords:
         self._keys = keys  # Set only now: another call may have run meanwhile.
         return list(keys.values())
 
-    # --- lanes that wait for a time ----------------------------------------------------------------------------------
+    # --- delayed lanes -----------------------------------------------------------------------------------------------
 
     async def _delayed_before(self, scan: _Scan, partition: int, start: int, until: int, now_ms: int) -> list[bytes]:
         """Return the keys of lanes that wait for a time by a record that comes before part of a partition and that the

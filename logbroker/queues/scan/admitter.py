@@ -66,7 +66,7 @@ class Admitter:
         admit_undecodable(self._queue, partition, self._queue.admission.generation, header, found.error, self._moment())
         return found.error
 
-    # --- what an earlier scan left -----------------------------------------------------------------------------------
+    # --- blocks of an earlier scan -----------------------------------------------------------------------------------
 
     async def load(self) -> None:
         """Load the blocks of an earlier scan. Call it before the first index."""

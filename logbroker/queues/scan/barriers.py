@@ -27,7 +27,7 @@ class ScanBarriers:
         """Partitions of the next round, and whether each got more records since it was last read."""
         self._is_behind = True
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def take(self) -> int:
         """Return a barrier for everything that is readable now; NO_BARRIER where it is scanned already."""
@@ -60,7 +60,7 @@ class ScanBarriers:
         if was_behind and self._is_idle:
             self._end_round()
 
-    # --- what the scan tells -----------------------------------------------------------------------------------------
+    # --- updates by the scan -----------------------------------------------------------------------------------------
 
     def begin(self, partition: int) -> None:
         """Add a partition to this round, whether or not it has records."""

@@ -97,7 +97,7 @@ class Scanner:
         """Errors of the partitions that cannot be scanned any further. They are tried again when the settings
         change."""
 
-    # --- what others see and say -------------------------------------------------------------------------------------
+    # --- interface ---------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
         """Wake the scan after a possible change of what it waits for: room in the queue, its settings or index, the
@@ -149,8 +149,8 @@ class Scanner:
         return self._barriers.has_passed(barrier) and not self.is_indexing
 
     async def reached(self, barrier: int, wait_seconds: float) -> float:
-        """Wait for `may_serve` up to `wait_seconds`, at least BARRIER_SECONDS; return what is left of
-        `wait_seconds`."""
+        """Wait for `may_serve`, at most for `wait_seconds` or BARRIER_SECONDS, whichever is longer; return what is left
+        of `wait_seconds`."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         await self._passed(barrier, max(wait_seconds, BARRIER_SECONDS))

@@ -83,7 +83,7 @@ class IndexCache:
         """Whether `load` has run; before that the files stay untouched."""
         self._is_off = False
 
-    # --- what an earlier scan left -----------------------------------------------------------------------------------
+    # --- blocks of an earlier scan -----------------------------------------------------------------------------------
 
     async def load(self) -> None:
         """Load the checkpoint, if it fits; once, before any other call."""
@@ -163,7 +163,7 @@ class IndexCache:
         )
         return None
 
-    # --- what the scan finds -----------------------------------------------------------------------------------------
+    # --- gathering ---------------------------------------------------------------------------------------------------
 
     def gather(self, partition: int, generation: int, position: int, columns: Columns) -> None:
         """Gather the admitted records of a partition from a position on."""
