@@ -74,9 +74,9 @@ class MemberStream:
         try:
             done, _ = await asyncio.wait([reading, writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             if reading in done:
-                if not reading.result():  # The client half-closed the stream, and may wait for answers.
-                    await self._write_answers_due()
-                else:  # The member sent Leave: the stream ends once that is stored.
+                if not (reading.result() or self._stopping.is_set()):
+                    await self._write_answers_due()  # The client half-closed the stream, and may wait for answers.
+                else:  # The stream ends once a Leave is stored, or once the stopping broker has answered.
                     done, _ = await asyncio.wait([writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
