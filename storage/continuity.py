@@ -1,12 +1,12 @@
-"""How the batches of a log continue each other: what their headers must say, checked wherever they are read.
+"""Continuity of a log: the rules for the headers of successive batches, checked wherever they are read.
 
 The CRC of a batch covers neither its base offset nor its length nor its leader epoch. A flipped bit there, or a segment
-file in the place of another, would lead a reader past records without a sign. So a batch counts only where it goes on
-exactly where the one before it ended, in the leader epoch that the log had there, and within its segment.
+file in the place of another, would silently lead a reader past records. So a batch counts only where it begins exactly
+where the one before it ended, in the leader epoch that the log had there, and within its segment.
 
-A log that another program wrote may have gaps, as compaction leaves them, and so may one that `segment repair
---accept-gaps` has mended. Below the offset up to which there were any then, offsets and epochs must only ascend.
-No I/O.
+A log that another program wrote may have gaps, as compaction leaves them, and so may a log that `segment repair
+--accept-gaps` has repaired. Below the offset up to which there were gaps then, offsets and epochs must only ascend. No
+I/O.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from logbroker.storage.files import Buffer
 from logbroker.storage.partition_files import EpochStart
 
 _FIELDS: Final = struct.Struct(">qi5s6xi")
-"""Of a header: base offset, length, leader epoch with magic, and last offset delta."""
+"""Fields of a header: base offset, length, leader epoch with magic, and last offset delta."""
 _TAG: Final = struct.Struct(">ib")
 """Leader epoch and magic."""
 _MIN_LENGTH: Final = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 _FIRST_EPOCH: Final = 0
 DAMAGED_CRC: Final = "has another CRC-32C than its header says"
-"""A fault of a batch."""
+"""Fault of a batch with a wrong CRC."""
 
 
 class DamagedLogError(CorruptLogError):
-    """A batch that does not continue its log: where it lies, and which offset belongs there."""
+    """Raised for a batch that does not continue its log; tells where it lies, and which offset belongs there."""
 
     def __init__(self, path: str, position: int, offset: int, fault: str) -> None:
         super().__init__(
@@ -54,20 +54,20 @@ class DamagedLogError(CorruptLogError):
         )
         self.position = position
         self.offset = offset
-        """The first that cannot be read."""
+        """First offset that cannot be read."""
 
 
 class Followed(msgspec.Struct, gc=False):
-    """How far the batches of a chunk continue each other."""
+    """The part of a chunk whose batches continue each other."""
 
     size_bytes: int
-    """Of the whole batches that do."""
+    """Size of the whole batches that continue each other."""
     next_offset: int
-    """The offset after them."""
+    """Offset after these batches."""
     fault: str = ""
-    """What is wrong with the batch behind them; "": nothing."""
+    """Fault of the batch behind them; "": none."""
     wanted_bytes: int = 0
-    """Where not even the first batch is whole: how many bytes it has."""
+    """Size of the first batch where not even that one is whole; else 0."""
 
 
 class Continuity:
@@ -79,19 +79,20 @@ class Continuity:
         self._epochs = tuple(epochs)
         self._starts = tuple(map(attrgetter("start_offset"), self._epochs))
         self.gaps_below = gaps_below
-        """Batches that begin below it may leave gaps before them."""
+        """Offset below which batches may leave gaps before them."""
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch in which an offset was written; 0 before the first one that is stored."""
+        """Return the leader epoch in which an offset was written; 0 before the first stored one."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index].epoch if index >= 0 else _FIRST_EPOCH
 
     def may_skip_to(self, offset: int) -> bool:
-        """Whether a batch, or a segment, may begin at `offset` though the one before it ends earlier."""
+        """Return whether a batch or a segment may begin at `offset` although the one before it ends earlier."""
         return offset < self.gaps_below
 
     def fault(self, header: BatchHeader, offset: int, before_epoch: int) -> str:
-        """Say why a batch does not go on at `offset`, behind one of `before_epoch` (-1: not known); "": it does."""
+        """Return why a batch does not continue the log at `offset` after a batch of `before_epoch` (-1: not known); ""
+        where it does."""
         base_offset, epoch = header.base_offset, header.leader_epoch
         if header.magic != MAGIC:
             return f"has magic {header.magic}"
@@ -110,7 +111,7 @@ class Continuity:
         return ""
 
     def _stretch(self, offset: int, end_offset: int) -> tuple[int, int]:
-        """The leader epoch from `offset` on, and the offset below which that holds, at most `end_offset`."""
+        """Return the leader epoch from `offset` on, and the offset below which it holds, at most `end_offset`."""
         index = bisect_right(self._starts, offset)
         return self.epoch_at(offset), min(end_offset, self._starts[index] if index < len(self._starts) else MAX_INT64)
 
@@ -124,12 +125,12 @@ class Continuity:
         end_offset: int,
         exact: bool = True,
     ) -> Followed:
-        """Follow the batches of a chunk, the first of which goes on at `offset`, up to `max_bytes`.
+        """Follow the batches of a chunk, which begins at `offset`, up to `max_bytes`.
 
-        The segment's part that is readable ends `limit_bytes` behind the chunk's first byte, with `end_offset`. The
-        buffer reaches there, or to the header behind `max_bytes`, unless that one is known to go on. `exact` says that
-        the first batch continues what is known to end at `offset`: else it was looked up, and may itself be the damaged
-        one where gaps are allowed.
+        The readable part of the segment ends `limit_bytes` after the chunk's first byte, with `end_offset`. The buffer
+        reaches there, or to the header after `max_bytes`, unless that header is known to continue the log. With
+        `exact`, the first batch continues a log that is known to end at `offset`; otherwise the batch was looked up,
+        and may itself be the damaged one where gaps are allowed.
         """
         if not self.may_skip_to(offset):
             epoch, sure_below = self._stretch(offset, end_offset)
@@ -158,7 +159,7 @@ class Continuity:
         end_offset: int,
         exact: bool,
     ) -> Followed:
-        """Do as `follow`, where something is unusual: say what, and where it begins."""
+        """Do as `follow` for an unusual chunk: find the fault, and where it begins."""
         available = len(buffer)
         room = min(max_bytes, available)
         epoch = -1
@@ -205,17 +206,17 @@ class Continuity:
         *,
         disordered: bool = False,
     ) -> Followed:
-        """Tell whether it is the batch at `position` that is damaged, or the one before it, whose end was wrong."""
+        """Blame the batch at `position`, or the one before it if that one's end was wrong."""
         if position and (disordered or not is_intact(bytes(buffer[before:position]))):
             return Followed(before, before_offset, f"does not lead to the next one, which {fault}")
         return Followed(position, offset, fault)
 
 
 def _follow_plain(buffer: Buffer, offset: int, epoch: int, room: int) -> tuple[int, int]:
-    """Follow batches of one epoch without gaps: (end of the last one within `room`, the offset after it).
+    """Follow batches of one epoch without gaps; return the end of the last one within `room`, and the offset after it.
 
-    Runs for each batch that is read, so it leaves to its caller what shows at the end: each batch is found to begin
-    where its header's predecessor says, but of the last one the end is not checked.
+    This runs for each batch that is read, so the caller checks the end: each batch is found to begin where the header
+    before it says, but the end of the last one is not checked.
     """
     unpack, tag = _FIELDS.unpack_from, _TAG.pack(epoch, MAGIC)
     position = 0
@@ -233,7 +234,7 @@ def _follow_plain(buffer: Buffer, offset: int, epoch: int, room: int) -> tuple[i
 
 
 def _continues(buffer: Buffer, position: int, limit_bytes: int, offset: int, end_offset: int, epoch: int) -> bool:
-    """Whether the batch behind a chunk goes on there."""
+    """Return whether the batch behind a chunk continues it."""
     base_offset, length, tag, delta = _FIELDS.unpack_from(buffer, position)
     return (
         (base_offset, tag) == (offset, _TAG.pack(epoch, MAGIC))
@@ -243,7 +244,7 @@ def _continues(buffer: Buffer, position: int, limit_bytes: int, offset: int, end
 
 
 def first_damaged(batches: bytes) -> tuple[int, int] | None:
-    """Position and base offset of the first of whole batches whose CRC is wrong; None: all are right."""
+    """Return the position and base offset of the first of whole batches whose CRC is wrong; None: all are right."""
     position = 0
     while position < len(batches):
         header = parse_header(batches, position)
@@ -255,10 +256,10 @@ def first_damaged(batches: bytes) -> tuple[int, int] | None:
 
 
 def is_intact(batch: bytes) -> bool:
-    """Whether the CRC of a whole batch is that of its bytes."""
+    """Return whether the CRC of a whole batch matches its bytes."""
     crc: int = google_crc32c.value(batch[CRC_START:])
     return crc == parse_header(batch).crc
 
 
 ANY_ORDER: Final = Continuity(gaps_below=MAX_INT64)
-"""Of a log that is not known: offsets only ascend."""
+"""Rules of an unknown log: offsets only ascend."""

@@ -1,11 +1,11 @@
-"""The data directory: its layout, and the lock that keeps a second broker out.
+"""The data directory: its layout, and its lock against a second broker.
 
-The lock (flock) is on the directory itself: what can be removed, or put back from a copy, cannot keep anybody out. The
-file `lock` is locked as well, for brokers of older versions, and names the holder.
+The lock (flock) is on the directory itself, since a file in it could be removed, or restored from a copy. The file
+`lock` is locked as well, for brokers of older versions, and names the holder.
 
 <data-dir>/lock                      held with flock while a broker runs; its content is the holder's process id
 <data-dir>/meta/                     the metadata store (LMDB)
-<data-dir>/issued-numbers            what must never come again, whatever becomes of the metadata store
+<data-dir>/issued-numbers            the ends of numbers that must never repeat, even without the metadata store
 <data-dir>/<topic>-<partition>/      one directory per partition
 """
 
@@ -31,9 +31,9 @@ from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
 LOCK_NAME: Final = "lock"
 META_NAME: Final = "meta"
 OPEN_TO_OTHERS: Final = 0o027
-"""Of a directory's mode: what is warned of. To let a group read (0750) is a choice that somebody made."""
+"""Bits of a directory's mode that cause a warning. Letting a group read (0750) is a deliberate choice."""
 _NO_DIRECTORY_LOCKS: Final = (errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What file systems say that lock only what can be written, such as NFS."""
+"""Errors of file systems that lock only files open for writing, such as NFS."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +48,9 @@ class DataDir:
 
     @classmethod
     def open(cls, path: Path) -> DataDir:
-        """Create the directory if need be and lock it.
+        """Create the directory if needed, and lock it.
 
-        Raises DataDirError: another broker holds it, or it cannot be made or written.
+        Raises DataDirError where another broker holds it, or it cannot be made or written.
         """
         path = path.absolute()
         descriptors: list[int] = []
@@ -77,12 +77,13 @@ class DataDir:
         return cls(path, descriptors[0], descriptors[1])
 
     def mode_open_to_others(self) -> int:
-        """The directory's mode where users that nobody has named may look in; else 0."""
+        """Return the directory's mode where users other than its owner and group may access it, or its group may write;
+        else 0."""
         mode = stat.S_IMODE(os.fstat(self._directory_fd).st_mode)
         return mode if mode & OPEN_TO_OTHERS else 0
 
     def check_in_place(self) -> None:
-        """Raises StorageFailedError where the path leads elsewhere by now: what is made there would not be ours."""
+        """Raise StorageFailedError where the path now leads elsewhere: files made there would not be this broker's."""
         if not _is_still_at(self.path, self._directory_fd):
             raise StorageFailedError(
                 f"the data directory {self.path} was moved, removed or replaced while the broker ran; move it back, or"
@@ -97,7 +98,7 @@ class DataDir:
         return self.path / f"{topic_name}-{partition}"
 
     def close(self) -> None:
-        """Let another broker in."""
+        """Release the locks."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             system_calls.close(self._directory_fd)
@@ -105,7 +106,7 @@ class DataDir:
 
 
 def _lock_directory(path: Path, fd: int) -> None:
-    """Raises DataDirError."""
+    """Lock the directory, where the file system can. Raises DataDirError."""
     try:
         system_calls.lock(fd)
     except BlockingIOError:
@@ -123,7 +124,7 @@ def _lock_directory(path: Path, fd: int) -> None:
 
 
 def _lock_file(path: Path, fd: int) -> None:
-    """Raises DataDirError."""
+    """Lock the file `lock` and write the process id to it. Raises DataDirError."""
     try:
         system_calls.lock(fd)
         holder = f"{os.getpid()}\n".encode("ascii")
@@ -155,16 +156,17 @@ def _is_still_at(path: Path, fd: int) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # Nobody can say; whoever reads or writes there meets it.
+        return True  # Not known; later reads and writes there will report it.
 
 
 def partition_directories(data_dir: Path, known: Container[str] = ()) -> list[str]:
-    """Names of the directories that hold a partition's files, but for the `known` ones; sorted. Raises OSError."""
+    """Return the names of the directories that hold a partition's files, except `known` ones; sorted. Raises
+    OSError."""
     return [name for name in _names(data_dir, known) if os.path.exists(data_dir / name / METADATA_NAME)]
 
 
 def unnamed_directories(data_dir: Path, known: Container[str]) -> list[str]:
-    """Names of the directories that have no partition.metadata, but for the `known` ones; sorted. Raises OSError."""
+    """Return the names of the directories without partition.metadata, except `known` ones; sorted. Raises OSError."""
     return [
         name
         for name in _names(data_dir, known)
@@ -173,6 +175,6 @@ def unnamed_directories(data_dir: Path, known: Container[str]) -> list[str]:
 
 
 def _names(data_dir: Path, known: Container[str]) -> list[str]:
-    # Looked at by os.path, which raises for nothing: not for a directory that only root may read, such as lost+found,
-    # nor for a link to itself.
+    # Checked by os.path, which never raises: neither for a directory that only root may read, such as lost+found, nor
+    # for a link to itself.
     return sorted(name for name in os.listdir(data_dir) if name not in known and not name.endswith(REMOVED_SUFFIX))

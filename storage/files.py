@@ -1,6 +1,6 @@
-"""The one narrow door to the file system.
+"""The only access to the file system.
 
-Everything in this package that touches a file goes through `Files`, so that tests can count calls and let them fail.
+Everything in this package that touches a file goes through `Files`, so that tests can count calls and make them fail.
 Implementations raise OSError; the callers decide whether that is a refusal, corruption or the end of the process.
 """
 
@@ -20,7 +20,7 @@ from logbroker.storage import system_calls
 
 Buffer = bytes | bytearray | memoryview
 Cut = Callable[[Buffer], int]
-"""Looks at what was read, and says how many of the bytes are wanted."""
+"""Function that returns how many of the bytes read are wanted."""
 
 OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 OUT_OF_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -34,17 +34,19 @@ NOT_OURS: Final = (
     errno.EACCES,
     errno.EPERM,
 )
-"""Something else lies at a path than the broker made, or it may not use it: the disk is sound, and all else goes on."""
+"""Errors where a path has something that the broker did not make, or may not use: the disk is sound, and everything
+else goes on."""
 _NO_FILE: Final = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
-"""What the system says where something else than a file lies at a path."""
+"""Errors of the system where a path has something other than a file."""
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in getattr(os, "sysconf_names", {}) else 16
-"""How many buffers one pwritev takes."""
+"""Most buffers that one pwritev takes."""
 MAX_SMALL_BYTES: Final = 4 << 20
-"""No file that is read as a whole has more: not even of leader epochs, a line for each recovery that cut the log."""
+"""Most bytes of a file that is read as a whole; even the file of leader epochs has less, with a line for each recovery
+that cut the log."""
 
 
 class Files(Protocol):
-    """What storage needs of a file system. Paths are absolute; a descriptor is the caller's to close."""
+    """The file system as storage uses it. Paths are absolute; the caller closes descriptors."""
 
     def open(self, path: str, *, create: bool = False) -> int:
         """Open a regular file for reading and writing."""
@@ -57,14 +59,14 @@ class Files(Protocol):
         ...
 
     def pread_cached(self, fd: int, size_bytes: int, position: int, cut: Cut | None = None) -> bytes:
-        """Like pread, but raises BlockingIOError where the disk would have to be waited for.
+        """Read like pread, but raise BlockingIOError instead of waiting for the disk.
 
-        `cut` says how many of the bytes read are wanted: the others are not copied.
+        `cut` returns how many of the bytes read are wanted: the others are not copied.
         """
         ...
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Write at most MAX_BUFFERS buffers one after the other; returns how many bytes were written."""
+        """Write at most MAX_BUFFERS buffers one after the other; return the number of bytes written."""
         ...
 
     def fdatasync(self, fd: int) -> None: ...
@@ -76,25 +78,25 @@ class Files(Protocol):
     def size_bytes(self, path: str) -> int: ...
 
     def modified_ms(self, path: str) -> int:
-        """When the content of a file was last changed, by the wall clock of then."""
+        """Return when the content of a file was last changed, by the wall clock of then."""
         ...
 
     def set_modified(self, path: str, wall_ms: int) -> None: ...
 
     def list_directory(self, path: str) -> dict[str, int]:
-        """Names of the regular files in a directory, with their sizes."""
+        """Return the names of the regular files in a directory, with their sizes."""
         ...
 
     def list_directories(self, path: str) -> list[str]:
-        """Names of the directories in a directory."""
+        """Return the names of the directories in a directory."""
         ...
 
     def list_others(self, path: str) -> list[str]:
-        """Names of what is no regular file in a directory."""
+        """Return the names of everything in a directory other than regular files."""
         ...
 
     def is_link(self, path: str) -> bool:
-        """Whether a symbolic link lies there, wherever it leads."""
+        """Return whether the path is a symbolic link, wherever it leads."""
         ...
 
     def make_directory(self, path: str) -> None: ...
@@ -109,17 +111,17 @@ class Files(Protocol):
 
 
 class RealFiles:
-    """The operating system's files."""
+    """The file system of the operating system."""
 
     def __init__(self) -> None:
         self._nowait = getattr(os, "RWF_NOWAIT", 0) if hasattr(os, "preadv") else 0
         self._scratch = threading.local()
         self.check_place: Callable[[], None] = lambda: None
-        """Called after each file that is opened and directory that is made; raises where its path leads elsewhere than
-        it should. Only after: what was right before may have changed meanwhile."""
+        """Called after each opening of a file and making of a directory; raises where the path leads elsewhere than it
+        should. It runs after rather than before, as the path may change in between."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        # A link is no regular file of the directory, so a start would not find what is written through it.
+        # A link is no regular file of the directory: a start would not find what is written through it.
         fd = open_regular(path, os.O_RDWR | (os.O_CREAT | system_calls.NO_FOLLOW if create else 0))
         try:
             self.check_place()
@@ -137,7 +139,7 @@ class RealFiles:
     def pread_cached(self, fd: int, size_bytes: int, position: int, cut: Cut | None = None) -> bytes:
         if not self._nowait:
             return cut_bytes(system_calls.pread(fd, size_bytes, position), cut)
-        # preadv fills a buffer of ours; one buffer per thread is kept, since a fresh one would have to be zeroed.
+        # preadv fills a given buffer; one is kept per thread, since a new one would have to be zeroed.
         scratch: bytearray | None = getattr(self._scratch, "buffer", None)
         if scratch is None or len(scratch) < size_bytes:
             scratch = self._scratch.buffer = bytearray(max(size_bytes, 1 << 16))
@@ -205,14 +207,14 @@ class RealFiles:
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """Open a file, and nothing that only has a file's name: to open a FIFO would wait for somebody to write to it.
+    """Open a regular file. Anything else with its name is refused: opening a FIFO would wait for a writer.
 
     Raises OSError, whose text says what is there instead.
     """
     try:
         fd = os.open(path, flags | system_calls.READ_FLAGS, FILE_MODE)
     except OSError as error:
-        # The system's words for a socket are "No such device or address".
+        # The system's text for a socket is "No such device or address".
         if error.errno in _NO_FILE and (what := what_is_at(path)):
             raise OSError(error.errno, what, os.fspath(path)) from None
         raise
@@ -236,8 +238,8 @@ def _small(path: str, content: bytes) -> bytes:
 
 
 def what_is_at(path: str | os.PathLike[str], wanted: Literal["file", "directory"] = "file") -> str:
-    """What lies at a path in the place of what is wanted, for messages: "it is no file, but a FIFO"; "": what is
-    wanted, nothing, or what nobody can tell. A link is told as that, wherever it leads."""
+    """Return what lies at a path in the place of the wanted kind, for messages: "it is no file, but a FIFO"; "": the
+    wanted kind, nothing, or not known. A link is reported as one, wherever it leads."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -247,13 +249,13 @@ def what_is_at(path: str | os.PathLike[str], wanted: Literal["file", "directory"
 
 
 def why_absent(path: str) -> str:
-    """Why a file that is needed is not among those of its directory, for messages."""
+    """Return why a needed file is missing from its directory, for messages."""
     what = what_is_at(path)
     return f"{what}; move that away" if what else "the file is missing"
 
 
 def kind_name(mode: int) -> str:
-    """What `st_mode` says a thing is, for messages: "a directory"."""
+    """Return the kind of a file by its `st_mode`, for messages: "a directory"."""
     names = {
         stat.S_IFREG: "a file",
         stat.S_IFDIR: "a directory",
@@ -267,14 +269,14 @@ def kind_name(mode: int) -> str:
 
 
 def storage_failed(action: str, path: str, error: OSError) -> StorageFailedError:
-    """The error for a failed write, sync or rename: after it nobody knows what the file holds."""
+    """Return the error for a failed write, sync or rename, after which nobody knows what the file holds."""
     return StorageFailedError(
         f"cannot {action} {path}: {reason_of(error)}; check the disk, then start the broker again"
     )
 
 
 def unusable(path: str, error: OSError) -> CorruptLogError:
-    """The error for a path at which something NOT_OURS lies, or nothing: nothing has changed, so it is a refusal."""
+    """Return the error for a path with something NOT_OURS, or nothing: nothing has changed, so it is a refusal."""
     advice = "move away what is there, or let the user of the broker read and write it"
     if not isinstance(error, FileNotFoundError):
         reason = reason_of(error)
@@ -293,7 +295,8 @@ def too_many_open_files(path: str) -> TooManyOpenFilesError:
 
 
 def creation_failed(path: str, error: OSError) -> LogbrokerError:
-    """The error for a file or directory that could not be made: nothing has changed, so a lack is a refusal."""
+    """Return the error for a file or directory that could not be made: nothing has changed, so a lack of space or
+    descriptors is a refusal."""
     if error.errno in OUT_OF_DESCRIPTORS:
         return too_many_open_files(path)
     if error.errno in OUT_OF_SPACE:
@@ -320,7 +323,7 @@ def write_all(files: Files, fd: int, buffers: Sequence[Buffer], position: int) -
 
 
 def _after(buffers: Sequence[Buffer], skip_bytes: int) -> list[Buffer]:
-    """What is left of the buffers behind their first `skip_bytes`."""
+    """Return the buffers without their first `skip_bytes`."""
     rest: list[Buffer] = []
     for buffer in buffers:
         if skip_bytes < len(buffer):
@@ -335,7 +338,7 @@ def cut_bytes(content: bytes, cut: Cut | None) -> bytes:
 
 
 def read_file(files: Files, path: str) -> bytes:
-    """The whole of a small file. Raises OSError, and CorruptLogError where it is large."""
+    """Return the whole of a small file. Raises OSError, and CorruptLogError where it is large."""
     fd = files.open(path)
     try:
         parts = []
@@ -353,7 +356,7 @@ def write_file(files: Files, path: str, content: bytes, *, sync: bool) -> None:
     fd = files.open(path, create=True)
     try:
         write_all(files, fd, [content], 0)
-        # Not before the write: ext4 takes a truncation to nothing as a wish to have the file flushed on close.
+        # Not before the write: ext4 flushes a file on close that was truncated to nothing.
         files.truncate(fd, len(content))
         if sync:
             files.fdatasync(fd)
@@ -362,13 +365,13 @@ def write_file(files: Files, path: str, content: bytes, *, sync: bool) -> None:
 
 
 def replace_file(files: Files, path: str, content: bytes) -> None:
-    """Replace a file so that a crash leaves the old or the new one. The directory is the caller's to sync."""
+    """Replace a file so that a crash leaves the old or the new one. The caller syncs the directory."""
     temporary = path + ".tmp"
     try:
         write_file(files, temporary, content, sync=True)
     except OSError as error:
         if error.errno not in NOT_OURS:
             raise
-        files.unlink(temporary)  # A link or a FIFO: of no use to anybody.
+        files.unlink(temporary)  # A link or a FIFO: of no use.
         write_file(files, temporary, content, sync=True)
     files.rename(temporary, path)

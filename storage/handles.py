@@ -1,4 +1,4 @@
-"""Open files, kept within a bound: many more partitions can be in use than the process may have descriptors."""
+"""Cache of open files within a bound: far more partitions can be in use than the process may have descriptors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Result = TypeVar("_Result")
 
 
 class Handle:
-    """An open file. Whoever acquired it may use `fd` until it is released."""
+    """An open file. Its `fd` may be used from `acquire` to `release`."""
 
     __slots__ = ("dirty", "fd", "forgotten", "path", "pins")
 
@@ -30,9 +30,9 @@ class Handle:
 class HandleCache:
     """An LRU cache of open files, safe to use from several threads.
 
-    A handle in use is never closed. A dirty one (written, not synced) is closed only when nothing else can be, and
-    is synced before: an error of the kernel's write-back must meet a descriptor that is still open. `max_open` is
-    kept to unless more handles than that are in use at one moment.
+    A handle in use is never closed. A dirty one (written, not synced) is closed only when no clean one can be, and is
+    synced before: an error of the kernel's write-back must meet an open descriptor. `max_open` holds unless more
+    handles than that are in use at one moment.
     """
 
     def __init__(self, files: Files, max_open: int) -> None:
@@ -40,9 +40,10 @@ class HandleCache:
         self._max_open = max_open
         self._lock = threading.Lock()
         self._failure: StorageFailedError | None = None
-        """Of a sync. The kernel tells a failure once only, so the next sync of that file would seem to succeed."""
+        """First failure of a sync. The kernel reports a failure only once, so the next sync of that file would seem to
+        succeed."""
         self._open: OrderedDict[str, Handle] = OrderedDict()
-        """The one acquired last at the end."""
+        """Handles by path; the one acquired last at the end."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -50,7 +51,7 @@ class HandleCache:
     def acquire(self, path: str, *, create: bool = False) -> Handle:
         """Return the file's handle, pinned; `release` it soon.
 
-        Raises TooManyOpenFilesError when no descriptor can be had (nothing has changed then), StorageFailedError when
+        Raises TooManyOpenFilesError when no descriptor is left (nothing has changed then), StorageFailedError when
         making room failed, now or before, and OSError for everything else, such as a missing file.
         """
         with self._lock:
@@ -68,7 +69,7 @@ class HandleCache:
         return handle
 
     def release(self, handle: Handle) -> None:
-        """Give a handle back that `acquire` returned."""
+        """Unpin a handle that `acquire` returned."""
         with self._lock:
             handle.pins -= 1
             if handle.forgotten and not handle.pins:
@@ -84,12 +85,12 @@ class HandleCache:
             self.release(handle)
 
     def ensure_open(self, path: str) -> None:
-        """Open a file if it is not, so that a lack of descriptors shows now; raises as `acquire` does."""
+        """Open a file if it is not open, so that a lack of descriptors shows now. Raises as `acquire` does."""
         if path not in self._open:
             self.release(self.acquire(path))
 
     def forget(self, path: str) -> None:
-        """Close a file, at once or when its last user releases it: it is removed or replaced."""
+        """Close a removed or replaced file, at once or when its last user releases it."""
         with self._lock:
             handle = self._open.pop(path, None)
             if handle is None:
@@ -104,7 +105,7 @@ class HandleCache:
             self.forget(path)
 
     def with_room(self, operation: Callable[[], _Result]) -> _Result:
-        """Run something that opens a file for itself; while descriptors lack, idle files make room and it runs again.
+        """Run an operation that opens a file itself; while descriptors lack, close idle files and run it again.
 
         Raises TooManyOpenFilesError when that does not help.
         """
@@ -135,7 +136,8 @@ class HandleCache:
         return next((handle for handle in self._open.values() if not handle.pins and handle.dirty == dirty), None)
 
     def _evict(self) -> bool:
-        """Close the idle file that was acquired longest ago, a clean one if there is any; False: all are in use."""
+        """Close the idle file that was acquired longest ago, a clean one if there is any; return False where all are in
+        use."""
         handle = self._first_idle(dirty=False) or self._first_idle(dirty=True)
         if handle is None:
             return False
@@ -151,10 +153,10 @@ class HandleCache:
 
 
 class PartitionHandles(HandleCache):
-    """The files of one partition, in a cache that all share; from `shut` on none of them is opened any more.
+    """The files of one partition in a shared cache; after `shut`, none of them is opened any more.
 
-    Paths are used again where a topic is deleted and made anew: whoever is late, on any thread, must not open, and read
-    or write, the files of another.
+    A path is reused where a topic is deleted and made again: a late user, on any thread, must not open, read or write
+    the files of another topic.
     """
 
     def __init__(self, name: str, cache: HandleCache) -> None:
@@ -163,7 +165,7 @@ class PartitionHandles(HandleCache):
         self._is_shut = False
 
     def shut(self) -> None:
-        """Open nothing from now on; `forget` what is open after that."""
+        """Refuse to open files from now on; then `forget` those that are open."""
         with self._cache._lock:
             self._is_shut = True
 

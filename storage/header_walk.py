@@ -1,4 +1,4 @@
-"""Walking a log file from batch header to batch header."""
+"""Walks a log file from batch header to batch header."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from logbroker.storage.handles import Handle
 from logbroker.storage.index_file import Entry
 
 SHORT_WALK_BYTES: Final = 4096
-"""Read at a time where a few headers are wanted: small batches share a read, of large ones little is read in vain."""
+"""Bytes that are read at a time for a few headers: small batches share a read, and little is read in vain of large
+ones."""
 CHECKED_WALK_BYTES: Final = 1 << 14
-"""Read at a time where the batches themselves are checked."""
+"""Bytes that are read at a time to check whole batches."""
 LONG_WALK_BYTES: Final = 1 << 18
-"""Read at a time where all headers of a segment are wanted."""
+"""Bytes that are read at a time for all headers of a segment."""
 NO_TIMESTAMP: Final = -1
 
 _INDEX_INTERVAL_BYTES: Final = 4096
@@ -42,23 +43,23 @@ def walk_headers(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of the batches from `position` to `limit`, both batch boundaries.
 
-    The first one must go on at `offset`, or not `exact`, begin there or later. Raises DamagedLogError where the headers
-    do not continue each other, or with `check_crc` a batch is not what it was, and BlockingIOError if `nowait` and not
-    in the page cache.
+    The first batch must begin at `offset` or, unless `exact`, there or later. Raises DamagedLogError where the headers
+    do not continue each other or, with `check_crc`, a batch is damaged, and BlockingIOError with `nowait` where the
+    bytes are not in the page cache.
     """
     read = files.pread_cached if nowait else files.pread
     window = b""
     start = position
     epoch = -1
     before: tuple[int, int] | None = None
-    """Position and offset of the batch in front."""
+    """Position and offset of the previous batch."""
 
     def damaged(fault: str) -> DamagedLogError:
         if before is not None:
             size_bytes = position - before[0]
             batch = files.pread(handle.fd, size_bytes, before[0]) if size_bytes <= MAX_STORED_BATCH_BYTES else b""
             if len(batch) != size_bytes or not is_intact(batch):
-                # Its end was wrong, and led to nowhere.
+                # The previous batch's end was wrong.
                 return DamagedLogError(handle.path, *before, f"does not lead to the next one, which {fault}")
         return DamagedLogError(handle.path, position, offset, fault)
 
@@ -89,13 +90,13 @@ def walk_headers(
 def _is_intact(
     files: Files, handle: Handle, position: int, header: BatchHeader, window: bytes, window_start: int
 ) -> bool:
-    """Whether the CRC of a batch is that of its bytes, which begin in the window."""
+    """Return whether the CRC of a batch matches its bytes, which begin in the window."""
     size_bytes = header.size_bytes
     content = window[position - window_start : position - window_start + size_bytes]
     crc: int = google_crc32c.value(content[CRC_START:])
     done = len(content)
     while done < size_bytes:
-        # In pieces: what it takes does not grow with the batch.
+        # In pieces, so that the memory does not grow with the batch.
         part = files.pread(handle.fd, min(LONG_WALK_BYTES, size_bytes - done), position + done)
         if not part:
             return False
@@ -105,13 +106,14 @@ def _is_intact(
 
 
 def until_damage(headers: Iterator[tuple[int, BatchHeader]]) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield what a walk yields, and end where it raises DamagedLogError."""
+    """Yield the headers of a walk up to the point where it raises DamagedLogError."""
     with suppress(DamagedLogError):
         yield from headers
 
 
 def index_entries(headers: Iterator[tuple[int, BatchHeader]], base_offset: int) -> tuple[list[Entry], list[Entry]]:
-    """What the offset index and the time index of a sealed segment should hold, at Kafka's default interval."""
+    """Return the entries that the offset index and the time index of a sealed segment should hold, at Kafka's default
+    interval."""
     offsets: list[Entry] = []
     times: list[Entry] = []
     since_entry_bytes = 0

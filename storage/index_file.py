@@ -1,10 +1,10 @@
-"""The sparse indexes of a segment: where to begin to look for an offset or a time.
+"""The sparse indexes of a segment, which tell where to start searching for an offset or a time.
 
-Formats (Kafka's): `.index` holds (int32 offset relative to the segment's base, int32 position in the .log), the offset
-being the last one of the batch that begins at the position; `.timeindex` holds (int64 largest timestamp so far, int32
+Formats (Kafka's): `.index` holds (int32 offset relative to the segment's base, int32 position in the .log); the offset
+is the last one of the batch that begins at the position. `.timeindex` holds (int64 largest timestamp so far, int32
 relative offset of the batch that brought it). All big-endian; both columns ascend.
 
-Indexes are hints. Whoever follows an entry checks the batch header it leads to, so a damaged index costs time, never
+Indexes are hints. A reader that follows an entry checks the batch header there, so a damaged index costs time, never
 correctness, and is rebuilt from the log.
 """
 
@@ -27,17 +27,17 @@ OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
 
 MAX_INDEX_BYTES: Final = 1 << 27
-"""No index has more, so what lies behind is not read."""
+"""Most bytes of an index; anything behind is not read."""
 _BLOCK_ENTRIES: Final = 256
 
 Entry = tuple[int, int]
 
 
 class IndexFile:
-    """Ascending entries of two numbers: a file, and behind it those that are not saved yet.
+    """Ascending entries of two numbers: those in a file, followed by those that are not saved yet.
 
-    Only the unsaved tail is held in memory; the file is searched where it lies, so memory does not grow with the data.
-    One thread appends; any may save and look up.
+    Only the unsaved tail is held in memory; the file is searched in place, so memory does not grow with the data. One
+    thread appends; any may save and look up.
     """
 
     __slots__ = ("_entry", "_files", "_handles", "_has_file", "_lock", "_saved", "_saving", "_tail", "path")
@@ -62,9 +62,9 @@ class IndexFile:
         return len(self._tail) if self._has_file else 0
 
     def load(self, below: Entry) -> bool:
-        """Take over the file's entries; those that do not ascend or do not lie below the bounds are cut off.
+        """Load the file's entries, and cut off those that do not ascend or are not below the bounds.
 
-        Returns False, with nothing taken over, where there is no file.
+        Return False, with nothing loaded, where there is no file.
         """
         size = self._entry.size
         try:
@@ -91,12 +91,13 @@ class IndexFile:
         self._tail += self._entry.pack(first, second)
 
     def last(self) -> Entry | None:
-        """The youngest entry."""
+        """Return the last entry."""
         count = len(self)
         return self._entries_at(count - 1, nowait=False) if count else None
 
     def last_at_most(self, target: int, *, nowait: bool) -> Entry | None:
-        """The last entry whose first column is at most `target`. Raises BlockingIOError if nowait and not cached."""
+        """Return the last entry whose first column is at most `target`. Raises BlockingIOError with `nowait` where it
+        is not cached."""
         size = self._entry.size
         with self._lock:
             saved, tail = self._saved, self._tail
@@ -113,11 +114,11 @@ class IndexFile:
         except OSError as error:
             if error.errno not in (errno.ENOENT, *NOT_OURS):
                 raise
-            return None  # It is gone, so the log has to be walked.
+            return None  # The file is gone, so the log has to be walked.
 
     def _search(self, fd: int, saved: int, target: int, *, nowait: bool) -> Entry | None:
         size = self._entry.size
-        # Down to one block by single entries, then within the block: half as many reads.
+        # Find one block by single entries, then search the block: half as many reads.
         blocks = range(0, saved, _BLOCK_ENTRIES)
         block = bisect_right(blocks, target, key=lambda index: self._read(fd, index, nowait=nowait)[0]) - 1
         if block < 0:
@@ -130,7 +131,7 @@ class IndexFile:
         return unpack(content, (found - 1) * size) if found else None
 
     def save(self) -> None:
-        """Append the unsaved entries to the file; creates it even if there are none. Raises StorageFailedError."""
+        """Append the unsaved entries to the file; create it even if there are none. Raises StorageFailedError."""
         if not self._has_file:
             return
         with self._saving:
@@ -142,7 +143,7 @@ class IndexFile:
                         write_all(self._files, handle.fd, [content], saved * self._entry.size)
             except OSError as error:
                 if error.errno in NOT_OURS:
-                    # What was in it is lost, which costs time.
+                    # Its saved entries are lost, which costs time.
                     self._do_without_file(error)
                     with self._lock:
                         self._saved = 0
@@ -153,7 +154,7 @@ class IndexFile:
                 del self._tail[: len(content)]
 
     def sync(self) -> None:
-        """Make what is saved durable. Raises StorageFailedError."""
+        """Make the saved entries durable. Raises StorageFailedError."""
         if not self._has_file:
             return
         try:
@@ -163,7 +164,7 @@ class IndexFile:
             raise storage_failed("sync", self.path, error) from error
 
     def replace(self, entries: Iterable[Entry]) -> None:
-        """Put other entries in place of all there are. Raises StorageFailedError."""
+        """Replace all entries. Raises StorageFailedError."""
         content = b"".join(self._entry.pack(*entry) for entry in entries)
         try:
             self._handles.with_room(lambda: replace_file(self._files, self.path, content))
@@ -181,7 +182,7 @@ class IndexFile:
             self._tail = bytearray()
 
     def _do_without_file(self, error: OSError) -> None:
-        """Keep all entries in memory: the file of an index can be made anew at any time, so nothing else suffers."""
+        """Keep all entries in memory: an index can be rebuilt at any time, so nothing else suffers."""
         if self._has_file:
             _log.warning(
                 "the index %s is kept in memory: %s; move away what is there", self.path, error.strerror or error
@@ -199,7 +200,7 @@ class IndexFile:
         size = self._entry.size
         read = self._files.pread_cached if nowait else self._files.pread
         content = read(fd, size, index * size)
-        # A file that was cut short by somebody else reads as entries that lead nowhere, which the reader notices.
+        # A file that somebody else cut short yields entries that lead nowhere, which the reader notices.
         return self._entry.unpack(content) if len(content) == size else (-1, -1)
 
     def _valid_entries(self, content: bytes, below: Entry) -> int:

@@ -1,9 +1,10 @@
-"""Reading a partition: by offset in chunks of whole batches, and by time. Works on a view that the owner publishes.
+"""The read side of a partition: by offset in chunks of whole batches, and by time. Works on a view that the owner
+publishes.
 
 Safe on any thread while the owner appends: a view is replaced, never changed, and files below its end only grow.
 
-The headers of each chunk are followed each time that it is read (`continuity`), so that nothing has to be remembered of
-files that may change. What turns out to be damaged is remembered: nothing is read from there on, what lies before is.
+The headers of each chunk are followed at each read (`continuity`), so that nothing need be remembered of files that may
+change. Damage that was found is remembered: nothing is read from there on, but everything before it is.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.segment import Segment
 
 MAX_HINTS: Final = 64
-"""Positions remembered per partition: as many readers can follow each other without an index lookup."""
+"""Positions remembered per partition: this many readers can read on without an index lookup."""
 
 _log = logging.getLogger(__name__)
 
 _expanding: Final = threading.Lock()
-"""Held while a lookup by time decodes a compressed batch: what such a batch may expand to is there once, however many
-threads look up."""
+"""Held while a lookup by time decodes a compressed batch, so that only one expanded batch is held, however many threads
+look up."""
 
 
 class LogRead(msgspec.Struct, gc=False):
@@ -48,27 +49,27 @@ class LogRead(msgspec.Struct, gc=False):
 
     batches: bytes
     next_offset: int
-    """The offset after the last batch, or the one asked for where there is none."""
+    """Offset after the last batch, or the requested one where there is none."""
 
 
 class LogView(msgspec.Struct, frozen=True, gc=False):
-    """What is readable at one moment."""
+    """The readable part of the log at one moment."""
 
     segments: tuple[Segment, ...]
     base_offsets: tuple[int, ...]
     log_start_offset: int
     high_watermark: int
     end_segment: Segment | None
-    """Holds the record below the high watermark; None: no record is readable."""
+    """Segment with the record below the high watermark; None: no record is readable."""
     end_position: int
-    """Where the high watermark lies in it."""
+    """Position of the high watermark in that segment."""
 
     def with_segments(self, segments: tuple[Segment, ...]) -> LogView:
         base_offsets = tuple(segment.base_offset for segment in segments)
         return replace(self, segments=segments, base_offsets=base_offsets)
 
     def end_of(self, index: int) -> tuple[int, int]:
-        """Where reading of a segment ends: (position, the offset that follows)."""
+        """Return where reading of a segment ends: the position, and the offset that follows."""
         segment = self.segments[index]
         if segment is self.end_segment:
             return self.end_position, self.high_watermark
@@ -76,7 +77,7 @@ class LogView(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Chunk:
-    """A chunk that is read: its batches are followed as soon as they are in memory."""
+    """A chunk to read: its batches are followed as soon as they are in memory."""
 
     __slots__ = ("_end_offset", "_exact", "_limit_bytes", "_offset", "_rules", "followed", "max_bytes")
 
@@ -107,10 +108,10 @@ class _Chunk:
 
 
 class Damage(msgspec.Struct, frozen=True, gc=False):
-    """Where a log cannot be read any further."""
+    """The point from which a log cannot be read."""
 
     offset: int
-    """The first that cannot be read."""
+    """First offset that cannot be read."""
     segment: Segment
     position: int
     message: str
@@ -131,12 +132,12 @@ class LogReader:
         self._closed = False
 
     def close(self) -> None:
-        """Refuse to read from now on: the files may make room for those of a new topic of the same name."""
+        """Refuse reads from now on: the files may make room for those of a new topic of the same name."""
         self._closed = True
 
     @property
     def damage(self) -> Damage | None:
-        """The first damage that a read has met, unless retention has taken it."""
+        """First damage that a read has met, unless retention has removed it."""
         damage = self._damage
         return None if damage is None or damage.segment.removed else damage
 
@@ -175,11 +176,12 @@ class LogReader:
                 raise CorruptLogError(f"{segment.log_path}: cannot be read: {error.strerror or error}") from error
             if found is not None:
                 return found
-            # A gap reaches from the offset to the end of the segment, as compaction leaves them.
+            # A gap extends from the offset to the end of the segment, as compaction leaves them.
             offset = end_offset
 
     def _end_of(self, view: LogView, index: int, offset: int) -> tuple[int, int]:
-        """Where reading of a segment ends, as LogView.end_of. Raises CorruptLogError where `offset` is damaged."""
+        """Return where reading of a segment ends, as LogView.end_of does. Raises CorruptLogError where `offset` is
+        damaged."""
         damage = self.damage
         if damage is not None:
             if damage.offset <= offset:
@@ -189,7 +191,7 @@ class LogReader:
         return view.end_of(index)
 
     def _damaged(self, segment: Segment, error: DamagedLogError) -> None:
-        """Remember a damage, unless one before it is known."""
+        """Remember a damage, unless an earlier one in the log is known."""
         known = self.damage
         if known is None or error.offset < known.offset:
             self._damage = Damage(error.offset, segment, error.position, error.message)
@@ -229,12 +231,12 @@ class LogReader:
                 if end is not None:
                     room = read_bytes = end - start
                 else:
-                    # With the header behind it: that, too, must go on where the chunk ends.
+                    # Including the header behind it, which must continue the chunk, too.
                     room, read_bytes = max_bytes, min(max_bytes + HEADER_BYTES, read_bytes)
             chunk = _Chunk(self._rules, first_offset, room, limit - start, end_offset, exact=exact)
             batches = self._read_bytes(handle, start, read_bytes, chunk.cut, nowait=nowait)
             if chunk.followed.wanted_bytes > room:
-                # A large one behind small ones. With the header behind it, again.
+                # A large batch behind small ones: read again, with the header behind it.
                 chunk.max_bytes = chunk.followed.wanted_bytes
                 read_bytes = min(chunk.max_bytes + HEADER_BYTES, limit - start)
                 batches = self._read_bytes(handle, start, read_bytes, chunk.cut, nowait=nowait)
@@ -293,7 +295,7 @@ class LogReader:
                     raise
                 continue
             if found is None and end != view.end_of(index):
-                # Nobody knows what is in the rest.
+                # The rest is unknown, so this raises.
                 self._end_of(view, index, end[1])
             return found
 
@@ -319,8 +321,9 @@ class LogReader:
 def _first_record(
     batch: bytes, header: BatchHeader, timestamp_ms: int, log_start_offset: int
 ) -> tuple[int, int] | None:
-    """(offset, timestamp) of the first record of a batch, whose CRC is right, that is young enough."""
-    # Lazily, since most brokers never look a time up and the codec is the larger part of their memory.
+    """Return (offset, timestamp) of the first record that is young enough of a batch whose CRC is right; None: there is
+    none."""
+    # Imported lazily: most brokers never look up a time, and the codec is the larger part of their memory.
     from logbroker.record.codec import decode_batch
 
     if header.is_control:
@@ -332,6 +335,6 @@ def _first_record(
             if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
                 return record.offset, record.timestamp_ms
     except (CorruptBatchError, BatchExpandsTooFarError, UnsupportedCompressionError):
-        # What cannot be decoded is still somebody's record: begin with its batch.
+        # A batch that cannot be decoded still has somebody's records: begin with it.
         return max(header.base_offset, log_start_offset), header.max_timestamp_ms
     return None

@@ -1,4 +1,5 @@
-"""The file work of one partition's appends. Any thread; one writes and one syncs at a time. Decides nothing."""
+"""The file work of one partition's appends. Runs on any thread; one thread writes and one syncs at a time. Decides
+nothing."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from logbroker.storage.segment import Segment
 from logbroker.storage.write_group import WriteGroup
 
 _UNSAVED_INDEX_BYTES = 4096
-"""An index tail this long is saved with the next write: it bounds memory, and what a recovery has to walk."""
+"""Length of an index tail that is saved with the next write: it bounds memory, and what a recovery has to walk."""
 
 
 class SyncDue(msgspec.Struct, frozen=True):
-    """What a sync has to cover: all that was written since the one before."""
+    """The scope of a sync: everything written since the previous one."""
 
     segments: list[Segment]
     sealed: list[Segment]
@@ -28,7 +29,7 @@ class SyncDue(msgspec.Struct, frozen=True):
 
 
 class LogWriter:
-    """Writes groups and remembers what a sync has to cover."""
+    """Writes groups, and tracks what a sync has to cover."""
 
     __slots__ = ("_directory", "_dirty", "_epochs", "_files", "_handles", "_new_directory", "_new_segment", "_sealed")
 
@@ -37,7 +38,7 @@ class LogWriter:
         self._files = files
         self._handles = handles
         self._new_directory = new_directory
-        """Neither the directory's name nor its partition.metadata is known to be synced."""
+        """Whether the directory's name and its partition.metadata may be unsynced."""
         self._new_segment = False
         self._epochs: list[EpochStart] | None = None
         self._dirty: dict[Segment, None] = {}
@@ -58,7 +59,7 @@ class LogWriter:
             except OSError as error:
                 raise storage_failed("write", path, error) from error
             except TooManyOpenFilesError as error:
-                # Its offsets are given away, so this is no refusal any more. `stage` had the file open a moment ago.
+                # Its offsets are assigned, so this is no refusal any more. `stage` had the file open a moment ago.
                 raise storage_failed("write", path, OSError(error.message)) from error
         for segment in group.sealed:
             segment.save_indexes()
@@ -125,7 +126,7 @@ class LogWriter:
                 return
             raise
         try:
-            # Lowered before: what is written during the sync makes it dirty again.
+            # Reset before the sync: a write during the sync makes the file dirty again.
             handle.dirty = False
             self._files.fdatasync(handle.fd)
         finally:

@@ -1,6 +1,6 @@
-"""What the metadata store keeps of a partition: a row of its own, and one for each producer that it remembers.
+"""Checkpoints of a partition in the metadata store: a row of its own, and one for each producer that it remembers.
 
-A checkpoint writes the rows of those producers alone that appended since the one before.
+A checkpoint writes the rows of only those producers that appended since the previous one.
 """
 
 from __future__ import annotations
@@ -29,60 +29,63 @@ _Batches = tuple[ProducerBatch, ...]
 _decode_batches: Final = msgspec.msgpack.Decoder(_Batches).decode
 
 BROKER: Final = "broker"
-"""The table of what concerns the broker as a whole."""
+"""Table for the broker as a whole."""
 CLEAN_STOP: Final = b"clean-stop"
-"""Its row that says that the last run synced everything before it stopped. No run has it while it takes appends."""
+"""Key of its row that says that the last run synced everything before it stopped. The row is absent while a broker
+takes appends."""
 _BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SegmentCheckpoint(msgspec.Struct, gc=False, array_like=True):
-    """What is known of a segment at or below the recovery point."""
+    """The checkpoint of a segment at or below the recovery point."""
 
     base_offset: int
     size_bytes: int
-    """Of the part below the recovery point."""
+    """Size of the part below the recovery point."""
     max_timestamp_ms: int
-    """At least that of its records; -1: none has one."""
+    """Upper bound of its records' timestamps; -1: no record has one."""
     first_crc: int = -1
-    """The CRC of its first batch, by which a file of another partition shows; -1: not known."""
+    """CRC of its first batch, which reveals a file of another partition; -1: not known."""
 
 
 class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
-    """Lets a later open read nothing below the recovery point."""
+    """A checkpoint, with which a later open need read nothing below the recovery point."""
 
     recovery_point: int
-    """Every record below is synced."""
+    """Offset below which every record is synced."""
     log_start_offset: int
     segments: list[SegmentCheckpoint]
-    """Those below the recovery point, in order; the last one holds it."""
+    """Segments below the recovery point, in order; the last one holds it."""
     producers: list[ProducerSnapshot] = msgspec.field(default_factory=list, name="changed_producers")
-    """As of the recovery point: all of them where it is loaded, else those that appended since the one before."""
+    """Producers as of the recovery point: all of them after loading, else those that appended since the previous
+    checkpoint."""
     forgotten_producers: list[int] = []
-    """Ids of producers that are remembered no more since the checkpoint before, or were for a while."""
+    """Ids of producers that were forgotten since the previous checkpoint, even if only for a while."""
     forgotten_below: int = 0
-    """All producers that were ever forgotten have ids below."""
+    """Bound above the ids of all producers that were ever forgotten."""
     old_producers: list[tuple[int, int, _Batches]] = msgspec.field(default_factory=list, name="producers")
-    """All producers, in the rows of brokers that gave them no rows of their own: id, an unused time, batches."""
+    """All producers, in rows of brokers without separate rows for producers: id, an unused time, batches."""
     boot_id: str = ""
-    """Of the machine when this was made: another one means that a power cut may have taken unsynced bytes."""
+    """Boot id of the machine when this was made: a different one means that a power cut may have taken unsynced
+    bytes."""
     epochs: list[EpochStart] = []
-    """The leader epochs that the synced file begins with: it has no checksum of its own."""
+    """Leader epochs with which the synced file begins: that file has no checksum."""
     unsynced_bound_bytes: int = -1
-    """At no time until the next checkpoint more bytes than these at the log's end are unsynced; -1: no bound."""
+    """Most bytes at the log's end that are unsynced at any time until the next checkpoint; -1: no bound."""
     gaps_below: int = 0
-    """Batches that begin below it may leave gaps before them: another program wrote them, or a repair accepted what is
-    missing. 0: there are no gaps."""
+    """Offset below which batches may leave gaps before them: another program wrote them, or a repair accepted missing
+    records. 0: there are no gaps."""
     history_unknown: bool = False
-    """Nobody knows how often the broker or the machine has stopped since: the row comes from a restored backup, or a
-    start has refused the partition. So damage above the recovery point is not taken for what a power cut has left."""
+    """Whether it is unknown how often the broker or the machine has stopped since: the row comes from a restored
+    backup, or a start has refused the partition. So damage above the recovery point is not blamed on a power cut."""
 
 
 def epochs_unknown_below(checkpoint: PartitionCheckpoint, epochs: Sequence[EpochStart]) -> list[EpochStart]:
-    """Return those epochs of a file which no broker has written: they begin below the recovery point, up to which the
-    checkpoint has all of them, and it has them not.
+    """Return those epochs of a file that no broker has written: they begin below the recovery point, up to which the
+    checkpoint has all epochs, but it lacks them.
 
-    At the recovery point and above, a recovery may have begun one whose checkpoint was never stored. A checkpoint
-    without epochs is of an older broker, or of files that another program wrote: it tells nothing of them.
+    At the recovery point and above, a recovery may have begun an epoch whose checkpoint was never stored. A checkpoint
+    without epochs is of an older broker, or of files that another program wrote, and tells nothing about them.
     """
     if not checkpoint.epochs:
         return []
@@ -94,7 +97,7 @@ def encode_checkpoint(key: bytes, checkpoint: PartitionCheckpoint) -> list[Write
     encode = msgspec.msgpack.encode
     row = msgspec.structs.replace(checkpoint, producers=[], forgotten_producers=[], old_producers=[])
     writes: list[Write] = [(PARTITIONS, key, encode(row))]
-    # Who was forgotten and came back is in both lists.
+    # A producer that was forgotten and came back is in both lists.
     writes += [(PRODUCERS, _producer_key(key, producer_id), None) for producer_id in checkpoint.forgotten_producers]
     for producer in checkpoint.producers:
         writes.append((PRODUCERS, _producer_key(key, producer.producer_id), encode(producer.batches)))
@@ -104,11 +107,10 @@ def encode_checkpoint(key: bytes, checkpoint: PartitionCheckpoint) -> list[Write
 def decode_checkpoint(
     key: bytes, row: bytes, producers: Iterable[ProducerSnapshot] = ()
 ) -> tuple[PartitionCheckpoint, bool]:
-    """Return the checkpoint of a partition's row, under its key, and `producers`, which have rows of their own.
+    """Return the checkpoint in a partition's row, under its key, with `producers`, which have rows of their own.
 
-    Returns also whether the rows of the producers are those of this checkpoint. They are not where an older broker
-    wrote it, or where the recovery point was lowered by hand: then all of them are to be stored anew. Raises
-    CorruptLogError.
+    Also return whether the rows of the producers belong to this checkpoint. They do not where an older broker wrote it,
+    or where the recovery point was lowered by hand: then all of them must be stored again. Raises CorruptLogError.
     """
     checkpoint = decode_partition(key, row)
     old = [ProducerSnapshot(producer_id, batches) for producer_id, _, batches in checkpoint.old_producers]
@@ -120,7 +122,7 @@ def decode_checkpoint(
 
 
 def decode_partition(key: bytes, row: bytes) -> PartitionCheckpoint:
-    """Return what a partition's row tells, without the producers. Raises CorruptLogError."""
+    """Return the checkpoint in a partition's row, without the producers. Raises CorruptLogError."""
     try:
         checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint)
     except msgspec.MsgspecError as error:
@@ -135,13 +137,13 @@ def decode_partition(key: bytes, row: bytes) -> PartitionCheckpoint:
 
 
 def with_unknown_history(row: bytes) -> bytes:
-    """Return a partition's row that says that its history is unknown, and else the same."""
+    """Return a partition's row with its history marked as unknown."""
     checkpoint = msgspec.msgpack.decode(row, type=PartitionCheckpoint)
     return msgspec.msgpack.encode(msgspec.structs.replace(checkpoint, history_unknown=True))
 
 
 def decode_producers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[ProducerSnapshot]]:
-    """Return what rows of producers tell, by the keys of their partitions; other rows are passed over.
+    """Return the producers in rows, by the keys of their partitions; other rows are passed over.
 
     Raises CorruptLogError.
     """
@@ -166,9 +168,10 @@ def _producer_key(key: bytes, producer_id: int) -> bytes:
 def segment_checkpoints(
     segments: Sequence[Segment], synced_segment: Segment | None, synced_position: int, max_timestamp_ms: int
 ) -> list[SegmentCheckpoint]:
-    """What to store of the segments up to the one that holds the synced end; None: nothing is synced.
+    """Return the checkpoints of the segments up to the one that holds the synced end; None: nothing is synced.
 
-    `max_timestamp_ms`: the largest in that one up to `synced_position`; it may have younger records behind.
+    `max_timestamp_ms` is the largest one in that segment up to `synced_position`; later records of it may have larger
+    ones.
     """
     known = segments[: segments.index(synced_segment) + 1] if synced_segment else ()
     rows = [
@@ -179,14 +182,14 @@ def segment_checkpoints(
         rows[-1].size_bytes = synced_position
         rows[-1].max_timestamp_ms = max_timestamp_ms
         if not synced_position:
-            rows[-1].first_crc = -1  # A crash may take the batch, and another one come.
+            rows[-1].first_crc = -1  # A crash may remove the batch, and another one may replace it.
     return rows
 
 
 @functools.cache
 def boot_id() -> str:
-    """A text that changes with every start of the machine; empty where the system has none: then nobody knows whether
-    it has started anew, and every crash counts as a power cut."""
+    """Return a text that changes with every start of the machine; "" where the system has none: then every crash counts
+    as a power cut."""
     try:
         return _BOOT_ID_PATH.read_text(encoding="ascii").strip()
     except OSError:

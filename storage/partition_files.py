@@ -1,6 +1,7 @@
 """The two small text files beside a partition's segments, in Kafka's formats.
 
-`partition.metadata` says whose partition it is; `leader-epoch-checkpoint` says at which offset each leader epoch began.
+`partition.metadata` names the owner of the partition; `leader-epoch-checkpoint` lists the first offset of each leader
+epoch.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from logbroker.types import TopicId, parse_topic_id, topic_id_text
 METADATA_NAME: Final = "partition.metadata"
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 LINKED_ADVICE: Final = "move the directory itself there, or mount the other disk at its place (mount --bind)"
-"""What to do where a partition's directory is a symbolic link."""
+"""Advice where a partition's directory is a symbolic link."""
 
 
 class Owner(NamedTuple):
-    """Whose partition a directory is."""
+    """The topic and partition that a directory belongs to."""
 
     topic_id: TopicId
     partition: int
-    """-1: the file does not say, as in what Kafka or an older broker wrote."""
+    """Partition number; -1 where the file lacks it, as files of Kafka or of an older broker do."""
 
 
 class EpochStart(NamedTuple):
@@ -35,7 +36,7 @@ class EpochStart(NamedTuple):
 
 
 def owner_of(directory: str, topic_id: TopicId) -> Owner:
-    """Whose a partition's directory must be, by its name: `<topic>-<partition>`."""
+    """Return the owner of a partition's directory by its name, `<topic>-<partition>`."""
     number = whole_number(directory.rpartition("/")[2].rpartition("-")[2])
     return Owner(topic_id, -1 if number is None else number)
 
@@ -46,7 +47,7 @@ def encode_metadata(owner: Owner) -> bytes:
 
 
 def decode_metadata(path: str, content: bytes) -> Owner:
-    """Raises CorruptLogError."""
+    """Parse partition.metadata. Raises CorruptLogError."""
     fields = dict(line.partition(": ")[::2] for line in content.decode("ascii", "replace").splitlines())
     if fields.get("version") != "0":
         raise CorruptLogError(f"{path}: not a partition.metadata file of version 0")
@@ -66,7 +67,7 @@ def encode_epochs(epochs: list[EpochStart]) -> bytes:
 
 
 def decode_epochs(path: str, content: bytes) -> list[EpochStart]:
-    """Raises CorruptLogError."""
+    """Parse leader-epoch-checkpoint. Raises CorruptLogError."""
     try:
         version, count, *entries = content.decode("ascii").splitlines()
         epochs = [EpochStart(*map(int, entry.split())) for entry in entries]
@@ -81,7 +82,8 @@ def decode_epochs(path: str, content: bytes) -> list[EpochStart]:
 def check_epoch(
     epochs: list[EpochStart], last_epoch: int, offset: int, log_start_offset: int, log_end_offset: int
 ) -> None:
-    """Raises LogTruncatedError if what a reader read up to `offset` in `last_epoch` was cut off since; -1: no check."""
+    """Raise LogTruncatedError if records that a reader read up to `offset` in `last_epoch` were cut off since; -1: no
+    check."""
     if last_epoch < 0:
         return
     later = (entry.start_offset for entry in epochs if entry.epoch > last_epoch)
@@ -97,10 +99,10 @@ def check_epoch(
 
 
 def check_not_linked(directory: str, files: Files) -> None:
-    """Raises CorruptLogError where a partition's directory is a symbolic link.
+    """Raise CorruptLogError where a partition's directory is a symbolic link.
 
-    Names are synced in the directory that they are in, and set aside and removed there: a link would leave the files
-    behind a name that is gone, or let a deletion reach out of the data directory.
+    A name is synced in the directory that holds it, and set aside and removed there: a link would leave files behind a
+    name that is gone, or let a deletion reach outside of the data directory.
     """
     if files.is_link(directory):
         raise CorruptLogError(
@@ -109,9 +111,9 @@ def check_not_linked(directory: str, files: Files) -> None:
 
 
 def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
-    """Make a partition's directory, or take over one that an earlier creation left.
+    """Make a partition's directory, or reuse one that an earlier creation left.
 
-    Nothing of a new one is synced: that comes with its first segment.
+    Nothing of a new one is synced: its first segment does that.
 
     Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError where there are segments
     already.
@@ -129,10 +131,10 @@ def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
                 f"{directory} holds segments of another topic already; move it out of the data directory"
             )
         path = f"{directory}/{METADATA_NAME}"
-        # After a power cut there may be nothing, which recovery mends, but not what another topic has left: that would
+        # After a power cut the file may be missing, which recovery repairs, but a file that another topic left would
         # take the partition offline.
         write_file(files, path, encode_metadata(owner_of(directory, topic_id)), sync=is_left_over)
     except FileNotFoundError as error:
-        raise unusable(path, error) from error  # A link that leads nowhere has the name.
+        raise unusable(path, error) from error  # A dangling link has the name.
     except OSError as error:
         raise creation_failed(path, error) from error

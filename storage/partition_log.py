@@ -1,8 +1,8 @@
-"""The log of one partition: the owner thread decides, other threads write what was decided, anyone reads.
+"""The log of one partition: the owner thread decides, other threads write what was decided, and any thread reads.
 
 A batch goes through `stage` (duplicate check, roll, offset), `take_staged`, `write` (and `sync`) and `wrote`. Only
-`write`, `sync`, `flush_indexes` and `remove_files` may run on another thread than the owner's, the first three never
-at the same time; `read` and `offset_for_time` may run anywhere, at any time.
+`write`, `sync`, `flush_indexes` and `remove_files` may run on another thread than the owner's, the first three never at
+the same time; `read` and `offset_for_time` may run anywhere, at any time.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class PartitionLog:
         active = segments[-1] if segments else None
         end_position = active.size_bytes if active else 0
         self.config = config
-        """May be set at any time."""
+        """Config of the topic; may be set at any time."""
         self.leader_epoch = found.epochs[-1].epoch if found.epochs else 0
         self.log_end_offset = found.log_end_offset
         self.cut_bytes = found.cut_bytes
-        """How much recovery cut off the log's end when it was opened."""
+        """Bytes that recovery cut off the log's end when it was opened."""
         self.cut_offset = found.log_end_offset if found.cut_bytes else 0
-        """Where it did so, if it did."""
+        """Offset of that cut; 0: there was none."""
         self.size_bytes = sum(segment.size_bytes for segment in segments)
         self._directory = directory
         self._files = files
@@ -105,13 +105,13 @@ class PartitionLog:
         self._begun_segment = False
         """Whether the active segment was made without a group, whose sync would make its name durable."""
         self.unsynced_bound_bytes = -1
-        """How much of a `synced` topic this run leaves unsynced at most at any time; -1: no bound."""
+        """Most bytes of a `synced` topic that this run leaves unsynced at any time; -1: no bound."""
         max_timestamp_ms = active.max_timestamp_ms if active else -1
         self._progress = LogProgress(LogEnd(found.log_end_offset, active, end_position, max_timestamp_ms))
 
     @staticmethod
     def create(directory: Path, topic_id: TopicId, files: Files) -> None:
-        """Make the directory of a new partition. Not synced: that comes with its first segment.
+        """Make the directory of a new partition. It is not synced: its first segment does that.
 
         Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError where there are segments
         already.
@@ -131,12 +131,12 @@ class PartitionLog:
         stopped_cleanly: bool = False,
         producer_count: ProducerCount | None = None,
     ) -> PartitionLog:
-        """Open a partition as the last run left it; `recovery.partition` says what that does after a crash.
+        """Open a partition as the last run left it; `recovery.partition` describes recovery after a crash.
 
-        All that is there is readable: the high watermark is the log end offset. `stopped_cleanly` says that the last
-        run synced everything before it stopped; `producer_count` is raised by the producers that this partition
-        remembers. Store `checkpoint()` before the first append. Raises CorruptLogError where what should be there is
-        not, and no crash explains it, StorageFailedError and TooManyOpenFilesError.
+        Everything there is readable: the high watermark is the log end offset. `stopped_cleanly` says that the last run
+        synced everything before it stopped; `producer_count` grows by the producers that this partition remembers.
+        Store `checkpoint()` before the first append. Raises CorruptLogError where something is missing that no crash
+        explains, StorageFailedError and TooManyOpenFilesError.
         """
         own = PartitionHandles(directory.name, handles)
         found = recover_partition(
@@ -156,7 +156,7 @@ class PartitionLog:
 
     @property
     def synced_offset(self) -> int:
-        """Everything below is synced."""
+        """Offset below which everything is synced."""
         return self._progress.synced.offset
 
     @property
@@ -165,24 +165,24 @@ class PartitionLog:
 
     @property
     def gaps_below(self) -> int:
-        """Batches that begin below it may leave gaps before them."""
+        """Offset below which batches may leave gaps before them."""
         return self._rules.gaps_below
 
     @property
     def damage(self) -> str:
-        """Why the log cannot be read to its end, as far as a read has met it; "": nothing is known."""
+        """Reason why the log cannot be read to its end, as far as reads have found; "": none is known."""
         damage = self._reader.damage
         return damage.message if damage is not None else ""
 
     @property
     def written_end(self) -> LogEnd:
-        """Everything before is written."""
+        """End before which everything is written."""
         return self._progress.written
 
     # --- deciding --------------------------------------------------------------------------------------------------
 
     def is_retry(self, header: BatchHeader) -> bool:
-        """Whether `stage` would find that an idempotent producer sent this batch before.
+        """Return whether `stage` would find that an idempotent producer sent this batch before.
 
         Raises ProducerForgottenError where that is not known.
         """
@@ -194,7 +194,7 @@ class PartitionLog:
             return False
 
     def stage(self, batch: bytes | memoryview, header: BatchHeader, now_ms: int) -> Staged:
-        """Give a checked batch its offset; it is written with the group that `take_staged` returns.
+        """Assign an offset to a checked batch; it is written with the group that `take_staged` returns.
 
         Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, ProducerForgottenError,
         DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then) and StorageFailedError.
@@ -241,14 +241,15 @@ class PartitionLog:
         return self._staged is not None
 
     def take_staged(self) -> WriteGroup | None:
-        """Everything staged since the last call, to be written; None: nothing."""
+        """Return everything staged since the last call, to be written; None: nothing."""
         group, self._staged = self._staged, None
         if group is not None and self._begun_segment:
             group.created_segment, self._begun_segment = True, False
         return group
 
     def _begin_group(self, now_ms: int) -> WriteGroup:
-        """A new group. What hinders its write is better met now: makes sure that the active segment is open."""
+        """Return a new group, after making sure that the active segment is open: an error is better met now than at its
+        write."""
         for active in self._view.segments[-1:]:
             try:
                 if not active.loaded:
@@ -262,7 +263,7 @@ class PartitionLog:
         return WriteGroup()
 
     def _roll(self, group: WriteGroup, active: Segment | None, now_ms: int) -> Segment:
-        """Begin a new segment, to be written and synced with the group."""
+        """Begin a new segment, which is written and synced with the group."""
         segment = Segment(self._directory, self.log_end_offset, self._files, self._handles, self._rules)
         try:
             segment.create(now_ms)
@@ -275,39 +276,41 @@ class PartitionLog:
         self._view = self._view.with_segments((*self._view.segments, segment))
         return segment
 
-    # --- doing -----------------------------------------------------------------------------------------------------
+    # --- writing ---------------------------------------------------------------------------------------------------
 
     def write(self, group: WriteGroup) -> None:
-        """Write a group's bytes; groups are written in the order in which they were taken.
+        """Write a group's bytes. Groups are written in the order in which they were taken.
 
         Raises StorageFailedError.
         """
         self._writer.write(group)
 
     def begin_sync(self) -> SyncDue:
-        """Tell what `sync` has to cover: all that `write` has written so far. Call it where you call `write`."""
+        """Return what `sync` has to cover: everything that `write` has written so far. Call it on the thread that calls
+        `write`."""
         return self._writer.begin_sync()
 
     def sync(self, due: SyncDue) -> None:
-        """Make what is due durable, new files and directories included. Later groups may be written meanwhile.
+        """Make everything in `due` durable, new files and directories included. Later groups may be written meanwhile.
 
-        One sync at a time. Raises StorageFailedError; then nothing is known of the files any more, and no other sync
+        One sync at a time. Raises StorageFailedError; after that the state of the files is unknown, and no other sync
         may follow.
         """
         self._writer.sync(due)
 
     def wrote(self, group: WriteGroup, *, synced: bool) -> None:
-        """Take note that a group is written, and synced with all before it: moves the high watermark accordingly."""
+        """Note that a group is written, or synced together with everything before it, and move the high watermark
+        accordingly."""
         end = self._progress.wrote(group, synced=synced)
         if synced or self.config.durability is Durability.WRITTEN:
             self._show(end)
 
     def mark_synced(self, end: LogEnd) -> None:
-        """Take note that a `sync` covered what had been written up to `end` when it began."""
+        """Note that a `sync` covered everything written up to `end`, which was `written_end` when it began."""
         self._show(self._progress.mark_synced(end))
 
     def _show(self, end: LogEnd) -> None:
-        """Let readers see the log up to here."""
+        """Move the high watermark to an end of the log."""
         view = self._view
         if end.offset > view.high_watermark:
             # Runs for every group; `replace` would take longer.
@@ -320,10 +323,10 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, *, nowait: bool, check_crc: bool = False) -> LogRead:
         """Read whole batches from the one that holds `offset` on, below the high watermark.
 
-        At least one batch, else at most `max_bytes`, from one segment (so a read may be shorter than what there is);
-        empty at the high watermark. With `nowait`, raises BlockingIOError where the disk would have to be waited for:
-        repeat it without, on another thread. With `check_crc`, nothing is read from the first batch on whose CRC is
-        wrong. Raises OffsetOutOfRangeError, CorruptLogError, TooManyOpenFilesError.
+        Return at least one batch, else at most `max_bytes`, from one segment (so a read may be shorter than what is
+        readable); nothing at the high watermark. With `nowait`, raise BlockingIOError instead of waiting for the disk:
+        repeat the call without it on another thread. With `check_crc`, nothing is read from the first batch on whose
+        CRC is wrong. Raises OffsetOutOfRangeError, CorruptLogError, TooManyOpenFilesError.
         """
         return self._reader.read(self._view, offset, max_bytes, nowait=nowait, check_crc=check_crc)
 
@@ -336,15 +339,15 @@ class PartitionLog:
         return self._reader.offset_for_time(self._view, timestamp_ms)
 
     def check_leader_epoch(self, last_leader_epoch: int, offset: int) -> None:
-        """Raises LogTruncatedError if what the caller read in its epoch, up to `offset`, was cut off since."""
+        """Raise LogTruncatedError if records that the caller read in its epoch, up to `offset`, were cut off since."""
         check_epoch(self._epochs, last_leader_epoch, offset, self.log_start_offset, self.log_end_offset)
 
     # --- upkeep ----------------------------------------------------------------------------------------------------
 
     def expired_segments(self, now_ms: int, needed_from: int = MAX_INT64) -> ExpiredOffsets:
-        """What retention asks for, while somebody still needs the records from offset `needed_from` on."""
+        """Return what retention asks for, while a holder still needs the records from offset `needed_from` on."""
         view, synced, end_offset = self._view, self._progress.synced, self.log_end_offset
-        # Not above what is synced, so that the recovery point never lies below the log start offset.
+        # Not above the synced offset, so that the recovery point is never below the log start offset.
         bound = min(view.high_watermark, synced.offset)
         by_age = self.config.retention_ms >= 0
         segments: list[SyncedSegment] = []
@@ -353,16 +356,17 @@ class PartitionLog:
             if next_offset > bound or (is_active and not segment.size_bytes):
                 break
             if not is_active and (segment is view.end_segment or segment is synced.segment):
-                break  # What follows is staged, and perhaps not written yet.
+                break  # Later batches are staged, and perhaps not written yet.
             youngest_ms = segment.youngest_ms(now_ms) if by_age else -1
             segments.append(SyncedSegment(next_offset, segment.size_bytes, youngest_ms, is_active))
         return expired_offsets(segments, view.log_start_offset, self.size_bytes, self.config, now_ms, needed_from)
 
     def begin_segment(self, now_ms: int) -> None:
-        """Go on in a new segment, so that retention can take all before it; not where the active one is empty.
+        """Begin a new segment, so that retention can remove all before it; does nothing where the active one is empty.
 
-        All that was appended is synced. `sync_directory` comes before anything is stored that speaks of it. Raises
-        DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then) and StorageFailedError.
+        Everything appended must be synced. Call `sync_directory` before storing anything that refers to the new
+        segment. Raises DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then) and
+        StorageFailedError.
         """
         segments = self._view.segments
         if not segments or not segments[-1].size_bytes:
@@ -381,7 +385,7 @@ class PartitionLog:
             raise storage_failed("sync", self._directory, error) from error
 
     def advance_log_start(self, offset: int) -> list[Segment]:
-        """Begin the log at `offset`, which is stored already; returns the segments to give to `remove_files`."""
+        """Begin the log at `offset`, which is stored already; return the segments to give to `remove_files`."""
         view = self._view
         taken: list[Segment] = []
         for segment, next_offset in zip(view.segments, view.base_offsets[1:], strict=False):
@@ -400,10 +404,11 @@ class PartitionLog:
             segment.remove_files()
 
     def checkpoint(self) -> PartitionCheckpoint:
-        """What to store so that the next `open` begins at the synced offset, also while later batches are in flight.
+        """Return the checkpoint with which the next `open` begins at the synced offset, even while later batches are in
+        flight.
 
-        Its producers are those that appended since the checkpoint that `stored` was last told of, or all, where it was
-        told of none. Call `flush_indexes` before it is stored.
+        Its producers are those that appended since the checkpoint last given to `stored`, or all of them where there
+        was none. Call `flush_indexes` before it is stored.
         """
         synced = self._progress.synced
         return PartitionCheckpoint(
@@ -414,14 +419,14 @@ class PartitionLog:
             forgotten_producers=self._producers.forgotten(),
             forgotten_below=self._producers.forgotten_below,
             boot_id=boot_id(),
-            # One that begins at the end may not be in the file yet, or be replaced by a later one.
+            # An epoch that begins at the end may not be in the file yet, or be replaced by a later one.
             epochs=[entry for entry in self._epochs if entry.start_offset < synced.offset],
             unsynced_bound_bytes=-1 if self.config.durability is Durability.WRITTEN else self.unsynced_bound_bytes,
             gaps_below=self._rules.gaps_below,
         )
 
     def stored(self, checkpoint: PartitionCheckpoint) -> None:
-        """Take note that a checkpoint, and the rows of all its producers, are stored."""
+        """Note that a checkpoint, and the rows of all its producers, are stored."""
         self._producers.stored(checkpoint.recovery_point, checkpoint.forgotten_producers)
 
     @property
@@ -430,21 +435,21 @@ class PartitionLog:
 
     @property
     def producer_ids_end(self) -> int:
-        """A number above the ids of all producers that are remembered, or were."""
+        """Number above the ids of all producers that are remembered, or were."""
         return self._producers.ids_end()
 
     def forget_producers(self, count: int) -> None:
-        """Forget so many idempotent producers, those that appended longest ago."""
+        """Forget the `count` idempotent producers that appended longest ago."""
         self._producers.forget(count)
 
     def flush_indexes(self) -> None:
-        """Write to the index files what they lack. Raises StorageFailedError."""
+        """Save the unsaved entries of the indexes. Raises StorageFailedError."""
         for segment in self._view.segments[-1:]:
             if segment.unsaved_index_bytes:
                 segment.save_indexes()
 
     def close(self, *, to_be_removed: bool = False) -> None:
-        """Save the indexes, unless all files are to be removed, and close the files; writes and syncs are over.
+        """Save the indexes, unless all files are to be removed, and close the files. Writes and syncs must be over.
 
         Raises StorageFailedError.
         """

@@ -1,10 +1,10 @@
-"""What a partition remembers of idempotent producers, and the decision it takes by that.
+"""A partition's memory of idempotent producers, and the checks of their batches.
 
-Pure: no files, no clock. A partition remembers the producers that appended last, and forgets none for its age: after a
-jump of the clock it would store a retry twice. The rules are Kafka's (ProducerAppendInfo), but for two that are
+Pure: no files, no clock. A partition remembers the producers that appended last, and forgets none because of its age:
+after a jump of the clock it would store a retry twice. The rules are Kafka's (ProducerAppendInfo), with two that are
 stricter: a producer id that the partition does not know must begin at sequence 0, so that a client whose records were
-cut off notices; and where the partition may have forgotten the id for want of room, it takes nothing under it, since
-that may be a retry. Ids ascend, so one number tells which these may be.
+cut off notices; and where the partition may have forgotten the id for want of room, it accepts nothing under it, since
+that may be a retry. Ids ascend, so one number bounds those that may be forgotten.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from logbroker.errors import (
 from logbroker.record.header import MAX_SEQUENCE, BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
-"""As many as a Kafka client has in flight at most."""
+"""Batches remembered of each producer: a Kafka client has no more in flight."""
 MAX_PRODUCERS: Final = 10_000
-"""Per partition; the one that appended longest ago is forgotten first."""
+"""Most producers that a partition remembers; it forgets first the one that appended longest ago."""
 FOREIGN_IDS: Final = 7 << 60
-"""No broker hands out ids from here on (the clock takes them to 2^62 at most): one in a log does not count."""
+"""Lowest id that no broker hands out (the clock takes ids to 2^62 at most): such an id in a log does not count."""
 
 
 class ProducerBatch(msgspec.Struct, gc=False, array_like=True):
@@ -49,7 +49,7 @@ class ProducerSnapshot(msgspec.Struct, gc=False, array_like=True):
 
 
 class ProducerCount:
-    """How many producers all partitions of a broker remember together; one in two partitions counts twice."""
+    """Number of producers that all partitions of a broker remember together; one in two partitions counts twice."""
 
     __slots__ = ("value",)
 
@@ -58,11 +58,11 @@ class ProducerCount:
 
 
 def common_level(counts: Iterable[int], most: int) -> int:
-    """Return the largest level for which the sum of all counts, those above it lowered to it, is at most `most`."""
+    """Return the largest level at which all counts, cut to it, sum to at most `most`."""
     descending = sorted(counts, reverse=True)
     rest = sum(descending)
     for index, count in enumerate(descending):
-        # The ones before this one are lowered to it; then all are, so far.
+        # The counts before this one are cut to it; then all are, so far.
         if index * count + rest <= most:
             return (most - rest) // index if index else count
         rest -= count
@@ -81,18 +81,18 @@ class ProducerStates:
     def __init__(
         self, snapshots: Iterable[ProducerSnapshot] = (), count: ProducerCount | None = None, forgotten_below: int = 0
     ) -> None:
-        """`count` is raised by what is remembered here; see `close`."""
+        """`count` grows by the producers remembered here; see `close`."""
         in_order = sorted(snapshots, key=lambda snapshot: snapshot.batches[-1].next_offset)
         self._producers = {snapshot.producer_id: list(snapshot.batches) for snapshot in in_order}
         self._stored_offset = -1
         self._forgotten: set[int] = set()
         self.forgotten_below = forgotten_below
-        """All producers that were ever forgotten have ids below."""
+        """Bound above the ids of all producers that were ever forgotten."""
         self._count = count or ProducerCount()
         self._count.value += len(self._producers)
 
     def count_in(self, count: ProducerCount) -> None:
-        """Count in another `count` from now on."""
+        """Count the producers in another `count` from now on."""
         self._count = count
         count.value += len(self._producers)
 
@@ -105,16 +105,16 @@ class ProducerStates:
         return len(self._producers)
 
     def close(self) -> None:
-        """Count no more."""
+        """Forget all producers, and stop counting them."""
         self._count.value -= len(self._producers)
         self._producers = {}
 
     def check(self, header: BatchHeader) -> ProducerBatch | None:
         """Decide on a batch with a producer id: None to append it, or the original that it repeats.
 
-        Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError or ProducerForgottenError. Changes
-        nothing. All but the last say that the batch is not in the log, if its epoch is the producer's newest and it was
-        one of the last five.
+        Changes nothing. Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError or
+        ProducerForgottenError. All but the last prove that the batch is not in the log, if its epoch is the producer's
+        newest and it was one of the last five.
         """
         batches = self._producers.get(header.producer_id)
         first_sequence = header.base_sequence
@@ -162,7 +162,7 @@ class ProducerStates:
         )
 
     def append(self, header: BatchHeader, base_offset: int, synced_offset: int) -> None:
-        """Remember a batch that `check` let pass, at the offset it got."""
+        """Remember a batch that `check` accepted, at its offset."""
         batch = ProducerBatch(
             header.producer_epoch,
             header.base_sequence,
@@ -179,7 +179,7 @@ class ProducerStates:
             self._count.value += 1
         producers[header.producer_id] = batches
         batches.append(batch)
-        # The oldest is needed until five younger ones lie below any snapshot to come.
+        # The oldest is needed until five younger ones are below any snapshot to come.
         excess = 0
         while len(batches) - excess > REMEMBERED_BATCHES and (
             batches[excess + REMEMBERED_BATCHES].next_offset <= synced_offset
@@ -189,7 +189,7 @@ class ProducerStates:
             del batches[:excess]
 
     def forget(self, count: int) -> None:
-        """Forget so many producers, those that appended longest ago."""
+        """Forget the `count` producers that appended longest ago."""
         for producer_id in list(itertools.islice(self._producers, count)):
             del self._producers[producer_id]
             self._forgotten.add(producer_id)
@@ -197,17 +197,17 @@ class ProducerStates:
                 self.forgotten_below = producer_id + 1
             self._count.value -= 1
 
-    # --- what is stored ---
+    # --- snapshots ---
 
     def snapshot(self, offset: int) -> list[ProducerSnapshot]:
-        """Return, as it was when the log ended at `offset`, the state of the producers that appended since `stored`.
+        """Return the state of the producers that appended since `stored`, as it was when the log ended at `offset`.
 
-        `offset` must not lie below the synced offset. The producer that appended last comes first.
+        `offset` must not be below the synced offset. The producer that appended last comes first.
         """
         snapshots = []
         for producer_id, batches in reversed(self._producers.items()):
             if batches[-1].next_offset <= self._stored_offset:
-                break  # So is what all others appended last.
+                break  # So are the last batches of all others.
             below = [batch for batch in batches if batch.next_offset <= offset]
             if below:
                 epoch = below[-1].epoch
@@ -220,6 +220,6 @@ class ProducerStates:
         return list(self._forgotten)
 
     def stored(self, offset: int, forgotten: Sequence[int]) -> None:
-        """Take note that the state at `offset` is stored, and that these producers are no part of it."""
+        """Note that the state at `offset` is stored, without these producers."""
         self._stored_offset = max(self._stored_offset, offset)
         self._forgotten.difference_update(forgotten)

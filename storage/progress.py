@@ -1,4 +1,4 @@
-"""How far a partition's log is written and synced: plain bookkeeping of its owner."""
+"""Progress of writing and syncing a partition's log: plain bookkeeping by its owner."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ class LogEnd(msgspec.Struct, gc=False, frozen=True):
     segment: Segment | None
     position: int
     max_timestamp_ms: int = -1
-    """The largest of the segment, up to there."""
+    """Largest timestamp of the segment up to there; -1: none."""
 
 
 class LogProgress:
-    """Groups are written in order; a sync covers all that was written before it."""
+    """The written and the synced end of a log. Groups are written in order; a sync covers everything written before
+    it."""
 
     __slots__ = ("synced", "written")
 
     def __init__(self, end: LogEnd) -> None:
         self.written = end
-        """Everything before is written."""
+        """End before which everything is written."""
         self.synced = end
-        """Everything before is synced."""
+        """End before which everything is synced."""
 
     def wrote(self, group: WriteGroup, *, synced: bool) -> LogEnd:
-        """Go on behind a group; returns its end."""
+        """Move the written end, and with `synced` the synced one, behind a group; return that end."""
         end = self.written = LogEnd(group.end_offset, group.runs[-1][0], group.end_position, group.max_timestamp_ms)
         if synced:
             self.synced = end
         return end
 
     def begin_segment(self, segment: Segment) -> None:
-        """Take note that the log goes on in a new segment; all that was appended is synced."""
+        """Note that the log goes on in a new segment; everything appended is synced."""
         self.written = self.synced = LogEnd(self.synced.offset, segment, 0)
 
     def mark_synced(self, end: LogEnd) -> LogEnd:
-        """Take note that a sync covered what was `written` at a moment; returns what is synced now."""
+        """Note that a sync covered everything up to `end`, the `written` end at its start; return the synced end."""
         if end.offset > self.synced.offset:
             self.synced = end
         return self.synced

@@ -1,7 +1,7 @@
-"""Removing partitions: first out of the way, which is quick, then for good.
+"""Removal of partitions in two steps: first set aside, which is quick, then deleted.
 
-A directory that is set aside bears a name that no topic can have, so its old name is free at once; whatever a crash
-leaves set aside is removed at the next start.
+A directory that is set aside gets a name that no topic can have, so its old name is free at once. Directories that a
+crash leaves set aside are removed at the next start.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SUFFIX: Final = "-delete"
 def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles: HandleCache) -> list[str]:
     """Rename partition directories of a deleted topic, durably, and return their new paths, for `remove_set_aside`.
 
-    Those that are gone are passed over. So are those of another topic of the same name: a restored backup may tell of a
-    deletion that is older than it. Of a symbolic link, which no start follows, the link alone goes. Raises
+    Missing directories are passed over. So are those of another topic of the same name: a restored backup may record a
+    deletion that is older than it. Of a symbolic link, which no start follows, only the link is removed. Raises
     TooManyOpenFilesError (call it again: the new names are not durable yet) and StorageFailedError.
     """
     renamed = []
@@ -40,10 +40,10 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles:
         if files.is_link(str(directory)):
             _remove_link(directory, files)
             continue
-        # The topic's own name may be as long as a file's name can be, so it is left out.
+        # The topic's name is left out: it may be as long as a file name can be.
         number = directory.name.rpartition("-")[2]
         path = f"{directory.parent}/{topic_id_text(topic_id)}-{number}{SUFFIX}"
-        renamed.append(path)  # Also where an earlier try has renamed it.
+        renamed.append(path)  # Even if an earlier attempt has renamed it.
         try:
             files.rename(str(directory), path)
         except FileNotFoundError:
@@ -59,7 +59,7 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles:
 
 
 def _remove_link(directory: Path, files: Files) -> None:
-    """Take a symbolic link away. What it leads to lies elsewhere, and is not the broker's to delete."""
+    """Remove a symbolic link. Its target lies elsewhere, and is not the broker's to delete."""
     target = os.path.realpath(directory)
     try:
         files.unlink(str(directory))
@@ -80,15 +80,15 @@ def _is_of_another_topic(directory: Path, topic_id: TopicId, files: Files, handl
     except (FileNotFoundError, CorruptLogError):
         return False  # a power cut took it, before the first append
     except OSError:
-        return True  # nobody knows
+        return True  # not known
 
 
 def remove_set_aside(data_dir: Path, files: Files, handles: HandleCache, paths: Iterable[str] | None = None) -> bool:
-    """Remove directories that were set aside, with their files: those named, or all that a look at the data directory
-    finds, which takes as long as there are partitions.
+    """Remove directories that were set aside, with their files: those in `paths`, or all that a search of the data
+    directory finds, which takes time with the number of partitions.
 
-    Returns False where descriptors lack: some are left, for the next look. A directory in which something lies that the
-    broker did not make, or may not remove, is told and stays. Raises StorageFailedError.
+    Return False where descriptors lack and some are left for the next search. A directory with something in it that the
+    broker did not make or may not remove is logged and stays. Raises StorageFailedError.
     """
     path = str(data_dir)
     try:

@@ -1,4 +1,4 @@
-"""Which segments a partition may let go: a pure decision over sizes and times."""
+"""Retention's choice of the segments that a partition may remove: a pure decision over sizes and times."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from logbroker.config import TopicConfig
 
 
 class SyncedSegment(NamedTuple):
-    """What retention looks at of a segment all of whose records are synced."""
+    """The facts that retention needs of a segment whose records are all synced."""
 
     next_offset: int
-    """The offset after its last record."""
+    """Offset after its last record."""
     size_bytes: int
     youngest_ms: int
-    """The time of its youngest record; -1: nobody knows, age does not expire it."""
+    """Time of its youngest record; -1: not known, so age does not expire it."""
     is_active: bool = False
-    """Whether it is the one that takes appends: it goes by age alone."""
+    """Whether it takes appends: such a segment expires by age alone."""
 
 
 class ExpiredOffsets(NamedTuple):
-    """What retention asks for; both are the log start offset where it asks for nothing."""
+    """The offsets that retention asks for; both are the log start offset where it asks for nothing."""
 
     start_offset: int
-    """Nobody needs what lies below, and it may go."""
+    """Offset below which nobody needs the records, and they may be removed."""
     wanted_offset: int
-    """What lies below is to go, and whoever still needs it has to let it go first."""
+    """Offset below which all records should be removed, once holders that need some have released them."""
 
 
 def expired_offsets(
@@ -37,10 +37,10 @@ def expired_offsets(
     now_ms: int,
     needed_from: int,
 ) -> ExpiredOffsets:
-    """What retention asks for of a partition that has `size_bytes` in all, where somebody needs what `needed_from`
-    begins.
+    """Return what retention asks for of a partition of `size_bytes`, where a holder needs the records from
+    `needed_from` on.
 
-    Expired segments that hold such records stay, but only the youngest `retention.hold.bytes` of them are meant to.
+    Expired segments with such records stay, but only the youngest `retention.hold.bytes` of them are meant to.
     """
     expired = segments[: _expired_count(segments, size_bytes, config, now_ms)]
     removable = sum(segment.next_offset <= needed_from for segment in expired)
@@ -58,10 +58,10 @@ def expired_offsets(
 
 
 def _expired_count(segments: Sequence[SyncedSegment], size_bytes: int, config: TopicConfig, now_ms: int) -> int:
-    """How many segments from the oldest on have expired.
+    """Return how many segments, from the oldest on, have expired.
 
-    As in Kafka, a segment goes by size when what remains still holds `retention.bytes`, and by age when its youngest
-    record is older than `retention.ms`; so the active one goes by age when all of the log has expired.
+    As in Kafka, a segment expires by size when the remaining ones still hold `retention.bytes`, and by age when its
+    youngest record is older than `retention.ms`; so the active one expires by age when the whole log has.
     """
     excess_bytes = size_bytes - config.retention_bytes
     for count, segment in enumerate(segments):

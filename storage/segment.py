@@ -1,7 +1,7 @@
-"""One segment: a .log file of record batches back to back, and its two indexes.
+"""One segment: a .log file of consecutive record batches, and its two indexes.
 
-The owner thread appends to the facts and indexes in memory, before the bytes are written; other threads write the
-bytes and look batches up below a limit that the owner gave them.
+The owner thread updates the facts and indexes in memory before the bytes are written; other threads write the bytes,
+and look batches up below a limit that the owner gave them.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ MAX_POSITION: Final = 2**31 - 1
 _Found = TypeVar("_Found")
 
 _DIRECT_STEPS: Final = 4
-"""A chunk of so few batches ends where their headers say; of more, it is read and cut."""
+"""Most batches of a chunk whose end is found by their headers; a chunk of more is read and cut."""
 _MAX_UNINDEXED_BYTES: Final = 2 * MAX_STORED_BATCH_BYTES
-"""An index that ends further than this before its log has lost entries."""
+"""Longest distance between the ends of an index and of its log; at a longer one the index has lost entries."""
 
 
 class Segment:
-    """The facts of one segment and the ways into its files."""
+    """The facts of one segment, and the access to its files."""
 
     __slots__ = (
         "_bytes_since_entry",
@@ -79,20 +79,20 @@ class Segment:
     ) -> None:
         self.base_offset = base_offset
         self.rules = rules
-        """What its batches must say to continue their log."""
+        """Rules by which its batches continue their log."""
         self.size_bytes = 0
         self.first_crc = -1
-        """Of the first batch; -1: not known."""
+        """CRC of the first batch; -1: not known."""
         self.first_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.created_ms = 0
-        """When this process first appended; counts where the records have no timestamps."""
+        """Time of this process's first append; it counts where the records have no timestamps."""
         self.modified_ms = -1
-        """When it was last appended to, by the wall clock of then; -1: only the file knows."""
+        """Time of the last append, by the wall clock of then; -1: only the file knows."""
         self.removed = False
         self.loaded = False
-        """Whether the indexes are at hand, so that it can take appends."""
+        """Whether the indexes are loaded, so that it can take appends."""
         self.sealed = False
         """Whether it gets no more appends."""
         self._stem = f"{directory}/{base_offset:020d}"
@@ -110,7 +110,7 @@ class Segment:
 
         Raises TooManyOpenFilesError (there may be an empty file then) and OSError.
         """
-        # Somebody who still read a deleted topic of the same name may have left its file in the cache.
+        # A late reader of a deleted topic of the same name may have left its file in the cache.
         self.close()
         self._handles.release(self._handles.acquire(self.log_path, create=True))
         self.begin(now_ms)
@@ -122,7 +122,7 @@ class Segment:
         self.loaded = True
 
     def append(self, last_offset: int, size_bytes: int, timestamp_ms: int, index_interval_bytes: int) -> int:
-        """Take note of a batch behind all others; returns its position. The segment is loaded."""
+        """Record a batch after all others; return its position. The segment must be loaded."""
         position = self.size_bytes
         if not position:
             self.first_timestamp_ms = timestamp_ms
@@ -139,7 +139,7 @@ class Segment:
         return position
 
     def seal(self) -> None:
-        """Take note that there are no more appends."""
+        """Mark the segment as complete: it gets no more appends."""
         self._append_time_entry()
         self.sealed = True
 
@@ -150,9 +150,9 @@ class Segment:
             self.save_indexes()
 
     def is_full(self, last_offset: int, size_bytes: int, timestamp_ms: int, now_ms: int, config: TopicConfig) -> bool:
-        """Whether a new batch needs a new segment: this one would grow too large, or is too old for it."""
+        """Return whether a new batch needs a new segment: this one would grow too large, or is too old for it."""
         size_after_bytes = self.size_bytes + size_bytes
-        # Age is by the records' own time where they have one, as in Kafka.
+        # Age counts by the records' own timestamps where they have any, as in Kafka.
         if timestamp_ms >= 0 and self.first_timestamp_ms >= 0:
             age_ms = timestamp_ms - self.first_timestamp_ms
         else:
@@ -165,11 +165,11 @@ class Segment:
         )
 
     def youngest_ms(self, now_ms: int) -> int:
-        """Return the time by which the segment's age counts, which is never ahead of now; -1: it cannot be found out.
+        """Return the time that counts for the segment's age, never later than now; -1: it cannot be found.
 
-        It is the largest timestamp or, where the records have none, or one ahead of now, when the file was last
-        modified. Where that, too, is ahead, the clock was wrong when it was written: the file counts as modified now,
-        and from then on.
+        It is the largest timestamp; or the file's last modification where the records have no timestamp, or one ahead
+        of now. Where that is also ahead, the clock was wrong at the write: the file counts as modified now, and from
+        then on.
         """
         if 0 <= self.max_timestamp_ms <= now_ms:
             return self.max_timestamp_ms
@@ -196,12 +196,12 @@ class Segment:
         return self.offset_index.unsaved_bytes + self.time_index.unsaved_bytes if self.loaded else 0
 
     def save_indexes(self) -> None:
-        """Append what the index files lack. Raises StorageFailedError."""
+        """Save the unsaved entries of both indexes. Raises StorageFailedError."""
         self.offset_index.save()
         self.time_index.save()
 
     def sync_indexes(self) -> None:
-        """Raises StorageFailedError."""
+        """Sync both index files. Raises StorageFailedError."""
         self.offset_index.sync()
         self.time_index.sync()
 
@@ -223,13 +223,13 @@ class Segment:
         self._bytes_since_entry = self.size_bytes - indexed_bytes
         last_time = self.time_index.last()
         self._indexed_timestamp_ms = last_time[0] if last_time else NO_TIMESTAMP
-        # Any offset below the end does: an entry only promises that nothing before its batch is younger.
+        # Any offset below the end will do: an entry only promises that nothing before its batch is younger.
         self.max_timestamp_offset = self.base_offset + offsets - 1
         if self.size_bytes:
             with self._handles.pinned(self.log_path) as handle:
                 first = next(self.headers(handle, 0, self.size_bytes))[1]
             if self.first_crc not in (first.crc, -1):
-                # Nothing in a batch tells whose it is, and all else may fit.
+                # A batch does not name its partition, and everything else may fit.
                 raise DamagedLogError(self.log_path, 0, self.base_offset, "is not the one that was written there")
             self.first_crc = first.crc
             self.first_timestamp_ms = first.max_timestamp_ms
@@ -244,7 +244,8 @@ class Segment:
             self._handles.forget(self._stem + suffix)
 
     def remove_files(self) -> None:
-        """Delete the files; one that is none, or may not be deleted, is told and stays. Raises StorageFailedError."""
+        """Delete the files. Anything else with a file's name, or a file that may not be deleted, is logged and stays.
+        Raises StorageFailedError."""
         self.close()
         for suffix in SUFFIXES:
             try:
@@ -269,7 +270,7 @@ class Segment:
         with self._handles.pinned(self.log_path) as handle:
             walk = partial(self.headers, handle, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES)
             offsets, _ = index_entries(walk(), self.base_offset)
-            # A lookup believes an entry of what lies before it: there are some up to the first damage.
+            # A lookup trusts an entry about everything before it, so there are entries only up to the first damage.
             _, times = index_entries(until_damage(walk(check_crc=True)), self.base_offset)
         self.offset_index.replace(offsets)
         self.time_index.replace(times)
@@ -287,9 +288,9 @@ class Segment:
         window_bytes: int = SHORT_WALK_BYTES,
         check_crc: bool = False,
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Walk the batches from `position` to `limit`, the first of which goes on at `offset`; see `walk_headers`.
+        """Walk the batches from `position` to `limit`, the first of which begins at `offset`; see `walk_headers`.
 
-        Without an offset the first batch may be any of the segment.
+        Without an offset, the first batch may be any of the segment.
         """
         return walk_headers(
             self._files,
@@ -305,9 +306,9 @@ class Segment:
         )
 
     def locate(self, handle: Handle, offset: int, limit: int, *, nowait: bool) -> tuple[int, int]:
-        """Find the first batch that ends above `offset`: (its position, its base offset).
+        """Find the first batch that ends above `offset`; return its position and its base offset.
 
-        If there is none below `limit`: (limit, the offset after the last batch).
+        If there is none below `limit`, return `limit` and the offset after the last batch.
         """
 
         def walk(indexed: bool) -> tuple[int, int]:
@@ -324,10 +325,10 @@ class Segment:
     def end_of_few(
         self, handle: Handle, start: int, offset: int, limit: int, max_bytes: int, *, nowait: bool
     ) -> int | None:
-        """End a chunk of whole batches that begins at `start` with `offset`, where they are large: its end position.
+        """Return the end position of a chunk of large whole batches that begins at `start` with `offset`.
 
-        The chunk has at most `max_bytes`, but at least one batch, and what is behind it continues it. None: there is a
-        small one among the batches.
+        The chunk has at most `max_bytes`, but at least one batch, and the batch behind it continues it. None: a small
+        batch is among them.
         """
         few = self.headers(handle, start, limit, offset, nowait=nowait, window_bytes=HEADER_BYTES)
         for position, header in few:
@@ -335,7 +336,7 @@ class Segment:
             if end > start + max_bytes:
                 if position > start:
                     return position
-                next(few, None)  # The one behind must go on there.
+                next(few, None)  # Checks that the next one continues it.
                 return end
             if header.size_bytes < max_bytes // _DIRECT_STEPS:
                 return None
@@ -344,14 +345,14 @@ class Segment:
     def locate_time(self, handle: Handle, timestamp_ms: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:
         """Walk from a batch before which every record is older than `timestamp_ms`.
 
-        What is passed over on the way must have been what it says, so each batch is checked as a whole.
+        Each batch is checked as a whole, so that no damaged one is skipped unnoticed.
         """
         checked = partial(self.headers, handle, limit=limit, window_bytes=CHECKED_WALK_BYTES, check_crc=True)
         before_ms = timestamp_ms
         while entry := self.time_index.last_at_most(before_ms - 1, nowait=False):
             start, offset = self.locate(handle, self.base_offset + entry[1], limit, nowait=False)
             _, header = next(self.headers(handle, start, limit, offset), (limit, None))
-            # What an entry says of the batches before its own cannot be checked, so it must at least fit that one.
+            # An entry's claim about earlier batches cannot be checked, so it must at least fit its own batch.
             if header and entry == (header.max_timestamp_ms, header.next_offset - 1 - self.base_offset):
                 return checked(position=start, offset=offset)
             before_ms = entry[0]
@@ -379,13 +380,13 @@ class Segment:
             raise _UnsoundIndexError from None
 
     def _look_up(self, look_up: Callable[[bool], _Found], limit: int, *, nowait: bool) -> _Found:
-        """Look up with the index; where it turns out to be unsound, rebuild it or do without."""
+        """Look up with the index; where it is unsound, rebuild it or do without."""
         try:
             return look_up(True)
         except _UnsoundIndexError:
             if nowait:
                 raise BlockingIOError("the index has to be rebuilt") from None
-        # It is sealed when the next one begins, but what was staged for it until then may not be written yet.
+        # A segment is sealed when the next one begins, but batches staged for it may not be written yet.
         if self.sealed and limit == self.size_bytes:
             self.rebuild_indexes()
             with suppress(_UnsoundIndexError):
@@ -394,4 +395,4 @@ class Segment:
 
 
 class _UnsoundIndexError(Exception):
-    """An index entry leads to no batch, or to another than it says."""
+    """Raised where an index entry leads to no batch, or to another one than it says."""

@@ -1,6 +1,6 @@
-"""System calls that not every system has, each with what stands for it there.
+"""System calls that not every system has, each with a substitute.
 
-A broker runs on Linux and macOS; what the segment tools and backups need works on Windows, too.
+A broker runs on Linux and macOS; the segment tools and backups also work on Windows.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ except ImportError:  # Windows.
 Buffer = bytes | bytearray | memoryview
 
 READ_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-"""For every file that is opened."""
+"""Flags for every file that is opened."""
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 _NOT_HERE: Final = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL)
-"""What F_FULLFSYNC says on a file system that does not know it."""
+"""Errors of F_FULLFSYNC on a file system that lacks it."""
 _place: Final = threading.Lock()
-"""Where reading at a place takes two calls."""
+"""Held where reading or writing at a position takes two calls."""
 
 
 def sync_data(fd: int) -> None:
-    """Bring what was written to a file, and its size, to the medium: what survives a power cut. Raises OSError.
+    """Flush a file's written bytes, and its size, to the medium, where they survive a power cut. Raises OSError.
 
-    macOS's fsync leaves it in the drive's cache; F_FULLFSYNC does not.
+    macOS's fsync leaves them in the drive's cache; F_FULLFSYNC does not.
     """
     if not _full_sync(fd):
         getattr(os, "fdatasync", os.fsync)(fd)
 
 
 def sync_all(fd: int) -> None:
-    """As `sync_data`, the names in a directory included. Raises OSError."""
+    """Do as `sync_data`, with the names in a directory included. Raises OSError."""
     if not _full_sync(fd):
         os.fsync(fd)
 
@@ -57,7 +57,7 @@ def _full_sync(fd: int) -> bool:
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory last, where the system lets one ask for that. Raises OSError."""
+    """Make the names in a directory durable, where the system supports that. Raises OSError."""
     fd = open_directory(path)
     if fd >= 0:
         try:
@@ -67,18 +67,18 @@ def sync_directory(path: str) -> None:
 
 
 def open_directory(path: str | os.PathLike[str]) -> int:
-    """Open a directory, to lock or sync it; -1 where the system opens none. Raises OSError."""
+    """Open a directory to lock or sync it; return -1 where the system opens none. Raises OSError."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | READ_FLAGS) if hasattr(os, "O_DIRECTORY") else -1
 
 
 def close(fd: int) -> None:
-    """Close what `open_directory` opened, or any other file."""
+    """Close a descriptor of `open_directory`, or any other."""
     if fd >= 0:
         os.close(fd)
 
 
 def pread(fd: int, size_bytes: int, position: int) -> bytes:
-    """Read at a place; less than asked for only at the end."""
+    """Read at a position; fewer bytes than asked for only at the end."""
     if hasattr(os, "pread"):
         return os.pread(fd, size_bytes, position)
     with _place:
@@ -87,7 +87,7 @@ def pread(fd: int, size_bytes: int, position: int) -> bytes:
 
 
 def pread_into(fd: int, buffer: memoryview, position: int) -> int:
-    """Fill a buffer from a place; returns how many bytes there were."""
+    """Fill a buffer from a position; return the number of bytes read."""
     if hasattr(os, "preadv"):
         return os.preadv(fd, [buffer], position)
     data = pread(fd, len(buffer), position)
@@ -96,7 +96,7 @@ def pread_into(fd: int, buffer: memoryview, position: int) -> int:
 
 
 def pwrite(fd: int, data: Buffer, position: int) -> int:
-    """Write at a place; returns how many bytes were written."""
+    """Write at a position; return the number of bytes written."""
     if hasattr(os, "pwrite"):
         return os.pwrite(fd, data, position)
     with _place:
@@ -105,29 +105,29 @@ def pwrite(fd: int, data: Buffer, position: int) -> int:
 
 
 def pwritev(fd: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Write buffers one after the other, in one call; returns how many bytes were written."""
+    """Write buffers one after the other, in one call; return the number of bytes written."""
     if hasattr(os, "pwritev"):
         return os.pwritev(fd, buffers, position)
     return pwrite(fd, b"".join(buffers), position)
 
 
 def lock(fd: int) -> None:
-    """Lock a file for this process alone; raises BlockingIOError where another one has it, and OSError.
+    """Lock a file for this process alone. Raises BlockingIOError where another one has it, and OSError.
 
-    Does nothing where there is no flock: no broker runs there, which would have to be kept out.
+    Does nothing where there is no flock: no broker runs there.
     """
     if fcntl is not None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def lock_record(file: Any) -> None:
-    """As `lock`, by the locks that Java takes."""
+    """Do as `lock`, with the kind of locks that Java takes."""
     if fcntl is not None:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def sysctl_text(name: str) -> str:
-    """Return a text that the kernel of macOS or a BSD tells under a name; empty where there is none."""
+    """Return the text that the kernel of macOS or a BSD has under a name; "" where there is none."""
     buffer = ctypes.create_string_buffer(128)
     size = ctypes.c_size_t(len(buffer))
     try:

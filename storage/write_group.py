@@ -1,4 +1,4 @@
-"""What the owner of a partition hands to the thread that writes: batches that were given their place."""
+"""Write groups: batches with assigned positions, which the owner of a partition hands to the writing thread."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from logbroker.storage.segment import Segment
 
 
 class Staged(msgspec.Struct, gc=False):
-    """What was decided about a batch."""
+    """The decision about a batch."""
 
     base_offset: int
     next_offset: int
     log_append_time_ms: int
-    """-1 under CreateTime, and for a duplicate."""
+    """Append time; -1 under CreateTime, and for a duplicate."""
     duplicate: bool
-    """An idempotent producer sent it before; the offsets are the original's."""
+    """Whether an idempotent producer sent it before; the offsets are then the original's."""
 
 
 class WriteGroup(msgspec.Struct):
     """Batches that were staged together and are written together."""
 
     end_offset: int = 0
-    """The log end offset after it."""
+    """Log end offset after the group."""
     end_position: int = 0
-    """Where it ends in its last segment."""
+    """Position of its end in its last segment."""
     max_timestamp_ms: int = -1
-    """The largest of that segment, up to there."""
+    """Largest timestamp of that segment, up to there."""
     runs: list[tuple[Segment, int, list[Buffer]]] = []
-    """Per segment: where to write, and what."""
+    """For each segment: the position to write at, and the buffers."""
     sealed: list[Segment] = []
     """Segments that got their last batch in or before this group."""
     created_segment: bool = False
     epochs: list[EpochStart] | None = None
-    """The leader epochs to store, where they changed."""
+    """Leader epochs to store; None: they have not changed."""
 
     def add(
         self, segment: Segment, position: int, prefix: bytes, rest: Buffer, end_position: int, next_offset: int
     ) -> None:
-        """Add a batch that `segment` has, in two parts, so that its bytes need not be copied to patch the first 16."""
+        """Add a batch of `segment` in two parts, so that its bytes need not be copied to patch the first 16."""
         runs = self.runs
         if runs and runs[-1][0] is segment:
             runs[-1][2].extend((prefix, rest))

@@ -16,7 +16,7 @@ from logbroker.queues.registry import INDEX_DIRECTORY, QueueGroupRegistry, open_
 
 
 class Broker:
-    """What the services are given."""
+    """One broker: the parts that the services use."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
     def failed(error: Exception) -> None:
         if not failure.done():
             failure.set_exception(error)
-            failure.exception()  # At start it is raised from here, and nobody asks for it again.
+            failure.exception()  # At start the error is raised from here, so nobody retrieves it.
 
     async with (
         open_engine(config, clock, failed, {INDEX_DIRECTORY}) as (engine, state),
@@ -56,6 +56,6 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
     ):
         groups.is_of_other_type = queues.has
         queues.is_of_other_type = groups.has
-        # Groups have said by now what they still need.
+        # By now all groups hold what they still need.
         engine.start_retention()
         yield Broker(config, clock, engine, state, groups, queues)

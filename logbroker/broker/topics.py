@@ -1,4 +1,4 @@
-"""Rules for topics: what a name may be, how many partitions, and how a topic changes. No I/O."""
+"""Rules for topics: names, numbers of partitions, and changes. No I/O."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from logbroker.record.bands import bands_text, partitions_of
 from logbroker.types import TopicId
 
 MAX_NAME_LENGTH = 249
-"""As in Kafka: with a dash and a partition number it is still a file name."""
+"""Longest name, as in Kafka: with a dash and a partition number it is still a file name."""
 
 MAX_START_OFFSETS = 200_000
-"""Of all generations of a topic together, so that they fit into its row and into one answer."""
+"""Most start offsets of all generations of a topic together, so that they fit into its row and into one answer."""
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -50,8 +50,8 @@ def check_topic_name(name: str) -> None:
 
 
 def check_partition_count(partitions: int, total_elsewhere: int, config: BrokerConfig) -> None:
-    """Raise InvalidPartitionsError for a count that no topic may have, and OverloadedError for one that the broker does
-    not take beside its other partitions."""
+    """Raise InvalidPartitionsError for a count that no topic may have, and OverloadedError for one that exceeds the
+    broker's bound together with its other partitions."""
     limit = config.max_partitions_per_topic
     if not 1 <= partitions <= limit:
         takes = f"1 to {limit} partitions" if limit > 1 else "one partition"
@@ -64,7 +64,8 @@ def check_partition_count(partitions: int, total_elsewhere: int, config: BrokerC
 
 
 def partition_count(asked: int | None, config: TopicConfig, default: int) -> int:
-    """Return how many partitions a new topic gets; raises InvalidPartitionsError where its bands have another sum."""
+    """Return the number of partitions of a new topic. Raises InvalidPartitionsError where its bands have another
+    sum."""
     if not config.priority_bands:
         return default if asked is None else asked
     of_bands = partitions_of(config.priority_bands)
@@ -84,8 +85,8 @@ def new_topic(
     config: TopicConfig,
     created_at_ms: int,
 ) -> Topic:
-    """Return a topic in its first generation; `config` is what the overrides make of the defaults. Their texts are kept
-    as the broker writes them."""
+    """Return a topic in its first generation. `config` is the defaults with the overrides; the overrides are kept in
+    the broker's own spelling."""
     return Topic(
         name=name,
         id=topic_id,
@@ -98,9 +99,9 @@ def new_topic(
 
 
 def with_configs(topic: Topic, set_: Mapping[str, str], unset: Sequence[str], defaults: TopicConfig) -> Topic:
-    """Return the topic with some configs set and some back at their default.
+    """Return the topic with some configs set and some reset to their defaults.
 
-    Raises InvalidConfigError, or FixedTopicError for a config that a topic keeps.
+    Raises InvalidConfigError, or FixedTopicError for a config that cannot change.
     """
     if len(unset) > len(TOPIC_CONFIGS):
         raise InvalidConfigError(
@@ -123,7 +124,8 @@ def with_configs(topic: Topic, set_: Mapping[str, str], unset: Sequence[str], de
 
 
 def check_growth(topic: Topic, partitions: int) -> None:
-    """Raise InvalidPartitionsError unless the count is above the present one, FixedTopicError where there are bands."""
+    """Raise InvalidPartitionsError unless the count is above the present one, and FixedTopicError where the topic has
+    bands."""
     if topic.config.priority_bands:
         raise FixedTopicError(
             f"topic {topic.name} has bands, {bands_text(topic.config.priority_bands)}, and keeps its"
@@ -142,6 +144,6 @@ def check_growth(topic: Topic, partitions: int) -> None:
 
 
 def grown(topic: Topic, partitions: int, end_offsets: Sequence[int]) -> Topic:
-    """Return the topic in a new generation that began at these end offsets of its old partitions."""
+    """Return the topic in a new generation that begins at these end offsets of its old partitions."""
     generation = LogGeneration(topic.generation + 1, partitions, tuple(end_offsets))
     return msgspec.structs.replace(topic, partitions=partitions, generations=(*topic.generations, generation))

@@ -17,12 +17,12 @@ from logbroker.pacing import Pace
 from logbroker.types import PriorityRouting
 from logbroker.v1 import admin_pb2 as pb
 
-# Of a `Pace`:
+# Steps of a `Pace`:
 CONFIG_STEPS: Final = 50
-"""All configs of a topic."""
+"""Cost of describing all configs of a topic."""
 PARTITION_STEPS: Final = 4
 NUMBERS_PER_STEP: Final = 32
-"""Numbers that are copied into a packed column."""
+"""Numbers copied into a packed column in one step."""
 
 _Named = TypeVar("_Named")
 
@@ -108,7 +108,7 @@ class AdminService:
         return await self._engine.create_topic(topic.name, partitions, dict(topic.configs), plan=plan)
 
     async def _alter(self, alteration: pb.TopicAlteration, plan: TopicPlan | None, altered: set[bytes]) -> Topic:
-        """`altered` has the ids of the topics that the request named before, and is given this one."""
+        """Alter a topic, and add its id to `altered`, the topics that the request has named so far."""
         topic = find_changeable_topic(self._engine, alteration.topic.name, alteration.topic.id)
         if topic.id in altered:
             raise TWICE.anew()

@@ -1,4 +1,4 @@
-"""Who can reach a listener: this machine alone, or others as well."""
+"""Exposure of a listener: to this machine alone, or to others as well."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import socket
 
 
 async def reachable_from_outside(host: str) -> bool:
-    """Whether other machines may be able to connect to what listens on `host`, a name or an address without brackets.
+    """Return whether other machines may be able to connect to a listener on `host`, a name or an address without
+    brackets.
 
     A name counts by the addresses that it has now. Raises OSError where it has none.
     """
@@ -17,7 +18,8 @@ async def reachable_from_outside(host: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can send to an address; the unspecified ones (0.0.0.0, ::) mean all it has."""
+    """Return whether only this machine can send to an address. The unspecified ones (0.0.0.0, ::) stand for all its
+    addresses."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     return (mapped or parsed).is_loopback

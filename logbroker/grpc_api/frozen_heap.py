@@ -1,10 +1,10 @@
-"""Keep what lives long from the garbage collector's full collections: one looks through everything, and holds the event
-loop for 0.5 us for each object (0.1 s beside 10,000 partitions).
+"""Keeps long-lived objects out of the garbage collector's full collections: one visits every object, and blocks the
+event loop for 0.5 us for each (0.1 s beside 10,000 partitions).
 
-Whatever survives a full collection in some number is frozen (gc.freeze): no later collection looks at it. It is freed
-as ever when nothing refers to it any more; only frozen objects that refer to each other in a circle would stay after
-their end. So when the frozen have become twice as many as there were alive at last, and some, they are thawed, and the
-next full collection looks through everything: rarely, as often as the heap doubles, or its garbage outgrows it.
+Where many objects survive a full collection, they are frozen (gc.freeze), and no later collection visits them.
+Reference counting still frees them; only frozen objects in a reference cycle would stay. So when there are more than
+twice as many frozen objects as were last found alive, plus a spare number, all are thawed, and the next full collection
+visits everything. This is rare: it happens each time the heap doubles, or its garbage outgrows it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import gc
 from typing import Any, Final
 
 FREEZE_OBJECTS: Final = 50_000
-"""What survives a full collection is frozen from so many on: about 5 ms for the collector."""
+"""Fewest survivors of a full collection that are frozen: visiting them takes the collector about 5 ms."""
 SPARE_OBJECTS: Final = 1_000_000
-"""Frozen objects that there may be beside twice the living ones."""
+"""Number of frozen objects allowed beyond twice the living ones."""
 
 
 class FrozenHeap:
@@ -25,18 +25,18 @@ class FrozenHeap:
         self._freeze_objects = freeze_objects
         self._spare_objects = spare_objects
         self._alive = 0
-        """Frozen objects when all of them were last found to be alive."""
+        """Number of frozen objects when all of them were last found alive."""
         self._is_thawed = False
         self.thaws = 0
 
     def start(self) -> None:
-        """Freeze what there is."""
+        """Freeze all present objects, and watch the collections."""
         gc.freeze()
         self._alive = gc.get_freeze_count()
         gc.callbacks.append(self._on_collection)
 
     def stop(self) -> None:
-        """Leave the collector as it is without this."""
+        """Restore the collector to its normal state."""
         gc.callbacks.remove(self._on_collection)
         gc.unfreeze()
 

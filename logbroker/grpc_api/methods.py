@@ -28,12 +28,12 @@ def method_table(
 ) -> grpc.GenericRpcHandler:
     """Return a handler that serves every method of the service by the attribute of the same name in snake case.
 
-    The methods named in `raw` are given the bytes of their requests. Those in `writing` write their one response to the
-    context themselves, and so hear whether the transport took it; on the wire there is no difference. A missing
-    attribute is an AttributeError here, not an UNIMPLEMENTED at run time. `under_way` counts the calls but for those of
-    the methods in `waiting`, which change nothing and may take as long as their client likes. `full_name` is the name
-    under which the service is served, its own by default. With `only`, other methods are UNIMPLEMENTED: a service that
-    another package describes may have gained some in the version that is installed.
+    Methods in `raw` get the bytes of their requests. Those in `writing` write their one response to the context
+    themselves, and so learn whether the transport took it; on the wire there is no difference. A missing attribute is
+    an AttributeError here, not an UNIMPLEMENTED at run time. `under_way` counts the calls, except those of the methods
+    in `waiting`, which change nothing and may take as long as their client likes. `full_name` is the name under which
+    the service is served, its own by default. With `only`, all other methods are UNIMPLEMENTED: a service described by
+    another package may have more methods in the installed version.
     """
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
@@ -43,7 +43,7 @@ def method_table(
         behaviour = getattr(implementation, _snake_case(method.name))
         parse = None if method.name in raw else request_parser(method.input_type)
         if parse is not None:
-            # What the transport's own parsing raises would be answered with UNKNOWN, and it is done at once.
+            # Errors of the transport's own parsing would be answered with UNKNOWN, and it parses in one go.
             behaviour = (_reading if method.client_streaming else _parsing)(behaviour, parse)
         if under_way is not None and method.name not in waiting:
             behaviour = under_way.counted(behaviour)
@@ -81,7 +81,7 @@ def _reading(
 
 
 class _ReadingContext:
-    """The context of a stream, whose requests are read as messages. Reading raises InvalidRequestError."""
+    """The context of a stream whose requests are parsed as they are read. Reading raises InvalidRequestError."""
 
     def __init__(self, context: Context, parse: Callable[[bytes], Awaitable[Message]]) -> None:
         self._context = context
@@ -97,7 +97,7 @@ class _ReadingContext:
 
 
 def _serialize(message: Any) -> bytes:
-    """Responses come as messages or, where a handler framed them itself, as bytes."""
+    """Serialize a response; one that a handler framed itself is bytes already."""
     return message if type(message) is bytes else message.SerializeToString()
 
 

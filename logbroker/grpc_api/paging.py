@@ -1,5 +1,5 @@
-"""Answers with an item for each of many: in pages, sorted by an id, where a page goes on behind the last id of the one
-before; or, for those that were named, as many as there is room for. Either is made in turns (`pacing`)."""
+"""Answers with one item for each of many: in pages sorted by id, each beginning after the last id of the previous one;
+or, for named items, as many as fit. Both are made in turns (`pacing`)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from logbroker.v1.common_pb2 import Status
 from logbroker.v1.groups_pb2 import ListGroupsRequest
 
 FRAME_BYTES: Final = 5
-"""At most, around an item of a list in an answer."""
+"""Most bytes of framing for an item of a list in an answer."""
 ITEM_STEPS: Final = 5
-"""What an item takes besides what its maker tells, in steps of a `Pace`."""
+"""Steps of a `Pace` that an item takes, beside those of its maker."""
 
 FULL: Final = OverloadedError("the answer is full; ask for the rest in another call")
 
@@ -37,11 +37,10 @@ async def page_of(
     room_bytes: int,
     steps: Callable[[str], int] = lambda _: 0,
 ) -> tuple[list[_Item], str]:
-    """Return the items of the page asked for and the token of the next page, "" where there is none.
+    """Return the items of the page asked for, and the token of the next page, "" where there is none.
 
-    `ids` are sorted, `item` makes the item of one (or raises a LogbrokerError where it is gone meanwhile), which takes
-    so many `steps` more than others. A page takes no more after its items fill `room_bytes`. Raises
-    InvalidRequestError.
+    `ids` are sorted; `item` makes the item of an id (or raises a LogbrokerError where it is gone meanwhile), which
+    takes `steps` more than other items. A page ends once its items fill `room_bytes`. Raises InvalidRequestError.
     """
     page_size = request.page_size if request.HasField("page_size") else MAX_ITEMS
     if page_size < 1:
@@ -55,7 +54,7 @@ async def page_of(
         try:
             found = item(ids[index])
         except LogbrokerError:
-            pass  # It went while the items before it were made.
+            pass  # It was deleted while earlier items were made.
         else:
             items.append(found)
             room_bytes -= found.ByteSize() + FRAME_BYTES
@@ -70,10 +69,11 @@ async def items_within(
     room_bytes: int,
     identity: Callable[[_Named], Hashable],
 ) -> list[_Item]:
-    """Return the item of each, or why there is none: what finds no room in `room_bytes` is refused, and all after it.
+    """Return an item for each of `named`, or its refusal. The first item that does not fit in `room_bytes` is refused,
+    and so are all later ones.
 
-    `identity` says who is named; what is named once more is refused. The first is sent whole: `item` sees to it that
-    one alone fits. `refusal` repeats no names where the status it is given has no message any more.
+    `identity` identifies what is named; a repetition is refused. The first item is sent whole: `item` makes sure that
+    one alone fits. `refusal` repeats no names where its status has no message.
     """
     pace, statuses = Pace(), Statuses()
     items: list[_Item] = []
@@ -106,9 +106,9 @@ async def outcomes_within(
     refusal: Callable[[Status], _Item],
     room_bytes: int,
 ) -> list[_Item]:
-    """Carry out a change for each, one after the other, and return what came of it, or why nothing did.
+    """Apply a change for each of `named`, one after the other, and return the outcomes, or the refusals.
 
-    Where the answer is full, the changes that are left are refused, untried: none is made that cannot be told of.
+    Once the answer is full, the remaining changes are refused untried, so that no change goes unreported.
     """
     pace, statuses = Pace(), Statuses()
     items: list[_Item] = []

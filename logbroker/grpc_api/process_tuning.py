@@ -1,4 +1,4 @@
-"""Settings of the whole process that a broker needs. Only the server sets them, never a library call."""
+"""Settings of the whole process that a broker needs. Only the server sets them; library calls never do."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _OTHER_DESCRIPTORS: Final = 64
-"""For what is neither a connection nor a segment: the event loops, the metadata store, files open for a moment."""
+"""Descriptors for other uses than connections and segments: event loops, the metadata store, files open for a
+moment."""
 _OWN_DESCRIPTORS: Final = 24
-"""What a broker that does nothing has open: event loops and their wake-ups, sockets, the lock, the metadata store."""
+"""Descriptors that an idle broker has open: event loops and their wake-ups, sockets, the lock, the metadata store."""
 _LEAST_CONNECTIONS: Final = 8
 _MACOS_DESCRIPTORS: Final = 10_240
-"""OPEN_MAX there."""
+"""OPEN_MAX of macOS."""
 _STANDARD_STREAMS: Final = 3
 _MANY_CONNECTIONS: Final = 1 << 20
 
 
 def tune_process(thread_switch_interval_seconds: float) -> None:
-    """Make threads, memory and files fit a server that moves large buffers.
+    """Tune threads, memory and files for a server that moves large buffers.
 
-    The threads of the group commit wait one switch interval for the interpreter beside a busy loop; Python's default
-    of 5 ms would be most of a synced append.
+    The threads of the group commit wait one switch interval for the interpreter beside a busy loop; Python's default of
+    5 ms would be most of a synced append.
     """
     sys.setswitchinterval(thread_switch_interval_seconds)
     _keep_freed_memory()
@@ -38,9 +39,10 @@ def tune_process(thread_switch_interval_seconds: float) -> None:
 
 
 def check_descriptors() -> None:
-    """Raise TooManyOpenFilesError where the process may not open what a broker needs at least.
+    """Raise TooManyOpenFilesError where the process may open fewer files than a broker needs.
 
-    Call it before anything is opened, the event loop too: gRPC and libuv end the process where they find no descriptor.
+    Call it before opening anything, the event loop included: gRPC and libuv end the process where they get no
+    descriptor.
     """
     _raise_descriptor_limit()
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -55,12 +57,12 @@ def check_descriptors() -> None:
 
 
 def _raise_descriptor_limit() -> None:
-    """As many files as allowed: the soft limit is low for the sake of programs that use select()."""
+    """Raise the soft limit on open files as far as allowed; it is low for the sake of programs that use select()."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in (hard, _MACOS_DESCRIPTORS):
         if soft in (wanted, resource.RLIM_INFINITY):
             return
-        # macOS names no bound, and takes no more than its own.
+        # macOS reports no bound, and accepts no more than its own.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             return
@@ -74,9 +76,10 @@ def _open_descriptors() -> int:
 
 
 def max_connections() -> int:
-    """How many connections the process may hold: about half of its descriptors, the other half is for files.
+    """Return the most connections that the process may hold: about half of its descriptors; the other half is for
+    files.
 
-    Connections take theirs unasked; without a bound a crowd of them would leave none for segments and syncs.
+    Connections take descriptors unasked; without a bound, a crowd of them would leave none for segments and syncs.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
@@ -85,14 +88,14 @@ def max_connections() -> int:
 
 
 def _keep_freed_memory() -> None:
-    """Let malloc keep up to 64 MiB of what is freed, twice, for the next buffer.
+    """Let malloc keep up to 64 MiB of freed memory in each of two arenas, for the next buffer.
 
-    By default glibc gives large blocks back to the kernel and takes them anew each time, and every page of them costs
-    a fault: 0.5 ms for a copy of 1 MiB instead of 0.02 ms (docs/BENCHMARKS.md). See mallopt(3).
+    By default glibc returns large blocks to the kernel and takes them anew each time, and every page of them costs a
+    fault: 0.5 ms for a copy of 1 MiB instead of 0.02 ms (docs/BENCHMARKS.md). See mallopt(3).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # glibc; elsewhere the allocator decides
         mallopt(_M_MMAP_THRESHOLD, 32 * MIB)
         mallopt(_M_TRIM_THRESHOLD, 64 * MIB)
-        # Each arena keeps as much, and by default there are eight for every core.
+        # Each arena keeps this much, and by default there are eight for every core.
         mallopt(_M_ARENA_MAX, 2)

@@ -1,4 +1,4 @@
-"""Topics as requests name them, and bounds that every list shares."""
+"""References to topics in requests, and the bounds that all lists share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logbroker.types import INTERNAL_PREFIX, TopicId
 from logbroker.v1.log_pb2 import Isolation
 
 MAX_ITEMS: Final = 20_000
-"""Items that one request may list."""
+"""Most items that one request may list."""
 _TOPIC_ID_BYTES: Final = 16
 
 
@@ -23,17 +23,18 @@ class NamesTopic(Protocol):
 
 
 def echoed_name(name: str) -> str:
-    """Return the name that an answer repeats: all of one that a topic may have."""
+    """Return a name as an answer repeats it, cut to the longest name of a topic."""
     return name[:MAX_NAME_LENGTH]
 
 
 def echoed_id(topic_id: bytes) -> bytes:
-    """Return the id that an answer repeats: all of one that a topic may have."""
+    """Return an id as an answer repeats it, cut to the length of a topic id."""
     return topic_id[:_TOPIC_ID_BYTES]
 
 
 def find_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:
-    """Return the topic of this id or, without one, of this name; raises UnknownTopicError or InvalidRequestError."""
+    """Return the topic with this id or, without one, with this name. Raises UnknownTopicError or
+    InvalidRequestError."""
     if topic_id:
         return engine.topic_by_id(TopicId(topic_id))
     if name:
@@ -42,14 +43,14 @@ def find_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:
 
 
 def find_changeable_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:
-    """Do as `find_topic`, for who would change or write the topic; raises InvalidRequestError for an internal one."""
+    """Do as `find_topic` for a change or write of the topic. Also raises InvalidRequestError for an internal topic."""
     topic = find_topic(engine, name, topic_id)
     check_not_internal(topic.name)
     return topic
 
 
 def check_not_internal(name: str) -> None:
-    """Raise InvalidRequestError for the name of a topic that only the broker makes, changes and writes."""
+    """Raise InvalidRequestError for the name of an internal topic, which only the broker makes, changes and writes."""
     if name.startswith(INTERNAL_PREFIX):
         raise InvalidRequestError(
             f"topics named {INTERNAL_PREFIX}... hold what queue groups keep from retention: they come and go with their"

@@ -1,10 +1,10 @@
-"""Requests from the wire, refused before they cost more memory than their bytes.
+"""Parsing of requests, which refuses them before they cost far more memory than their bytes.
 
 Protobuf makes an object of every element of a list before anybody can count them: 16 MiB of empty items would become
-700 MiB, and numbers of a byte each take eight; and what has millions of fields takes it seconds. So a large message is
-counted first, in turns (`pacing`). Its texts are measured on the way: whatever looks at one of 30 MB, if only to quote
-its beginning, holds the event loop for as long as that takes. Bytes that are no message are refused like any other
-wrong request, not answered with an error of the transport.
+700 MiB, one-byte numbers take eight bytes each, and millions of fields take seconds. So the elements of a large message
+are counted first, in turns (`pacing`). Its texts are measured on the way: any use of a text of 30 MB, even quoting its
+beginning, would block the event loop. Bytes that are no message are refused like any other invalid request, not
+answered with an error of the transport.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from logbroker.grpc_api.wire_format import (
 from logbroker.pacing import Pace, Steps, in_turns
 
 UNCOUNTED_BYTES: Final = 64 * 1024
-"""What is smaller cannot hold enough to matter."""
+"""Size below which a message is not counted: it cannot hold enough to matter."""
 MAX_TEXT_BYTES: Final = UNCOUNTED_BYTES
-"""Of one name, id, setting or other text. Most take less, which is for those to say who know what they are."""
+"""Most bytes of one name, id, setting or other text. Most have lower bounds, checked where they are used."""
 MAX_LONG_TEXT_BYTES: Final = 1024 * 1024
-"""Of a text that may be long, and is cut, or refused by itself."""
+"""Most bytes of a text that may be long, and is cut or refused by itself."""
 LONG_TEXTS: Final = frozenset(("logbroker.v1.Nack.reason", "logbroker.v1.TopicOffsets.metadata"))
 MAX_DATA_BYTES: Final = MAX_STORED_BATCH_BYTES
-"""Of the bytes of a record, such as its key, where they stand by themselves."""
+"""Most bytes of a part of a record, such as its key, in a field of its own."""
 DATA: Final = frozenset(
     (
         *(
@@ -55,29 +55,29 @@ DATA: Final = frozenset(
     )
 )
 UNMEASURED: Final = frozenset(("logbroker.v1.Record.value", "logbroker.v1.Header.value"))
-"""What is as long as a request may be, is never looked at, and has its bound where it is stored."""
+"""Fields without a bound here: they may fill a request, are never searched, and are bounded where they are stored."""
 MAX_ELEMENTS: Final = 100_000
-"""Of all lists of one request together."""
+"""Most elements of all lists of one request together."""
 MAX_FIELDS: Final = 500_000
-"""Of one request, those that nobody knows included."""
+"""Most fields of one request, unknown ones included."""
 SLICE_FIELDS: Final = 256
-"""That are counted in one go."""
+"""Fields that are counted between two steps of a `Pace`."""
 FIELD_STEPS: Final = 2
-"""What a field takes, of a `Pace`."""
+"""Steps of a `Pace` that counting a field takes."""
 MAX_PACKED_BYTES: Final = 4 * 1024 * 1024
-"""Of all packed lists of numbers of one request together."""
+"""Most bytes of all packed lists of numbers of one request together."""
 
 
 _PACKAGE: Final = "logbroker.v1."
 
 
 def too_long(field_name: str, size_bytes: int, max_bytes: int) -> InvalidRequestError:
-    """The refusal of a text, which is not repeated."""
+    """Return the refusal of a text that is too long, without the text."""
     return InvalidRequestError(f"{field_name} has {size_bytes} bytes; at most {max_bytes} are taken")
 
 
 def request_parser(descriptor: Descriptor) -> Callable[[bytes], Awaitable[Message]]:
-    """Return what reads a serialized message of this type; it raises InvalidRequestError."""
+    """Return a function that parses a serialized message of this type; it raises InvalidRequestError."""
     parse = GetMessageClass(descriptor).FromString
     count = element_counter(descriptor)
 
@@ -98,29 +98,30 @@ def request_parser(descriptor: Descriptor) -> Callable[[bytes], Awaitable[Messag
 
 
 def element_counter(descriptor: Any, name: str = "") -> Callable[[bytes, int, int], Steps[int]]:
-    """Return what counts the elements of all lists in a message of this type, from one position to before another.
+    """Return a function that counts the elements of all lists in a message of this type, between two positions.
 
-    Its work returns their number, and raises InvalidRequestError where a message holds too much, or is none; `name`
-    is that of the whole, and `descriptor` is a Descriptor (the stubs of generated code have two kinds).
+    Its steps return their number, and raise InvalidRequestError where the message holds too much or is invalid. `name`
+    is the name of the whole message in errors; `descriptor` is a Descriptor (the stubs of generated code have two
+    kinds).
     """
     shape = _shape_of(descriptor)
     return lambda message, start, end: _count_elements(message, start, end, shape, name or descriptor.name)
 
 
 class _Shape(msgspec.Struct):
-    """The fields of a message type that hold, or lead to, lists; by their tags."""
+    """The fields of a message type that are lists or may contain lists, by their tags."""
 
     lists: set[int]
     packed: set[int]
     nested: dict[int, _Shape]
     texts: dict[int, tuple[int, str]]
-    """The most bytes of each text, and its name."""
+    """Most bytes and name of each text field."""
     holds_lists: bool
-    """Somewhere within; else one that is no longer than a text may be is passed over."""
+    """Whether the message has lists at any depth; else it is passed over where it is no longer than a text may be."""
 
 
 def max_bytes_of(field: FieldDescriptor) -> int:
-    """Return the most bytes that a text in a request may have; 0: any number."""
+    """Return the most bytes of a text field in a request; 0: not bounded here."""
     if field.full_name in UNMEASURED:
         return 0
     if field.full_name in DATA:
@@ -134,7 +135,7 @@ def _shape_of(descriptor: Descriptor) -> _Shape:
         if field.type not in (field.TYPE_MESSAGE, field.TYPE_STRING, field.TYPE_BYTES):
             if field.is_repeated:
                 shape.packed.add(field.number << 3 | BYTES)
-                # One by one, as they may be written too.
+                # Packed numbers may also be written one by one.
                 shape.lists.update(field.number << 3 | kind for kind in (VARINT, FIXED64, FIXED32))
             continue
         tag = field.number << 3 | BYTES
@@ -192,7 +193,7 @@ def _count_elements(message: bytes, position: int, end: int, shape: _Shape, name
                 else:
                     position = end_of(position, size, end)
             elif tag & 7 in (GROUP_START, GROUP_END):
-                # The old groups have a tag before and one after their fields, which count as if they stood here.
+                # Fields of an old-style group, between its two tags, count like fields of this message.
                 position = end_of(position, 0, end)
             else:
                 position = skip_value(message, position, tag, end)

@@ -1,4 +1,4 @@
-"""The gRPC server of one broker: what listens, what it serves, how it stops."""
+"""The gRPC server of one broker: its listener, its services, and its stop."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from logbroker.v1 import admin_pb2, common_pb2, groups_pb2, log_pb2, queues_pb2
 _log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 30.0
-"""What calls in flight that change something get to end when the broker stops, also beside a flood on a slow disk: what
-was appended or stored is to be answered. Streams end by themselves with UNAVAILABLE."""
+"""Time limit at the stop of the broker for calls in flight that change something; it is long enough beside a flood on a
+slow disk, as whatever was appended or stored should be answered. Streams end by themselves with UNAVAILABLE."""
 STOP_GRACE_SECONDS: Final = 2.0
-"""What others, which may wait for records, get after that."""
+"""Time limit after that for all other calls, which may wait for records."""
 HANDSHAKE_SECONDS: Final = 10
 READ_AHEAD_BYTES: Final = 256 * 1024
-"""Of one stream, beside the message that is being read. Not more: a producer behind a slow link hears of the broker
-whenever a part of it was read, and takes a connection for dead on which it hears nothing."""
+"""Bytes that are read ahead of one stream, beside the message being read. More would delay the signs of life that a
+producer behind a slow link gets after each part that is read: it takes a silent connection for dead."""
 CONNECTION_SHARE: Final = 4
-"""One connection gets a fourth of all calls."""
+"""Divisor of the concurrent calls: one connection may have a fourth of them."""
 _NAMES: Final = (
     log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,
@@ -53,9 +53,9 @@ _NAMES: Final = (
 
 
 async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: asyncio.Event) -> None:
-    """Serve until `stop` is set; `on_ready` is given HOST:PORT once calls are answered.
+    """Serve until `stop` is set; `on_ready` is called with HOST:PORT once calls are answered.
 
-    Raises ListenError, DataDirError or CorruptLogError at start, StorageFailedError when storage fails later: then
+    Raises ListenError, DataDirError or CorruptLogError at start, and StorageFailedError when storage fails later: then
     nothing more is acknowledged and the process must end.
     """
     address = _address(config.listen)
@@ -100,7 +100,7 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
 
 
 async def _stop(server: grpc.aio.Server, under_way: UnderWay) -> None:
-    """Take no more calls, and answer those that change something; those that wait end soon after."""
+    """Stop the server: refuse new calls, answer those that change something, and end those that wait soon after."""
     stopping = asyncio.create_task(server.stop(ANSWER_SECONDS))
     ended = asyncio.create_task(under_way.ended())
     await asyncio.wait([stopping, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -114,24 +114,24 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", config.max_request_bytes),
         # One batch larger than the bound of a response is still sent.
         ("grpc.max_send_message_length", -1),
-        # gRPC would answer each of the few bytes of a heartbeat with a probe of the connection, a third of what an idle
-        # member costs, to find out how far to read ahead. So that is always the same.
+        # gRPC would answer each small heartbeat with a probe of the connection, a third of the cost of an idle member,
+        # to find out how far to read ahead. So the read-ahead is fixed.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", READ_AHEAD_BYTES),
         # A second broker on the port must fail, not share it.
         ("grpc.so_reuseport", 0),
-        # Clients that are gone without a word are noticed within a minute.
+        # Vanished clients are noticed within a minute.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 20_000),
-        # gRPC never begins to wait for the time above (1.85): it is this one that ends a connection.
+        # gRPC 1.85 never starts the timeout above; this one ends a dead connection.
         ("grpc.http2.ping_timeout_ms", 20_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
-        # A connection that says nothing is closed; gRPC would wait two minutes.
+        # A silent new connection is closed; gRPC's default would wait two minutes.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
-        # Those beyond are closed at once: files must still find a descriptor.
+        # Connections beyond this are closed at once: files must still find a descriptor.
         ("grpc.max_allowed_incoming_connections", max_connections()),
-        # No connection may take all calls; what it begins beyond waits at the client.
+        # No connection may take all calls; further calls wait at the client.
         ("grpc.max_concurrent_streams", max(1, config.max_concurrent_calls // CONNECTION_SHARE)),
     ]
 
@@ -185,7 +185,7 @@ def _address(listen: str) -> Address:
 
 
 def _listen(server: grpc.aio.Server, address: Address) -> Address:
-    """Return the address with the port that was taken."""
+    """Listen, and return the address with the bound port. Raises ListenError."""
     with suppress(RuntimeError):
         bound = server.add_insecure_port(str(address))
         if bound:

@@ -1,4 +1,4 @@
-"""Errors as they travel: the status of one item, and the status of a whole call."""
+"""Errors on the wire: the status of one item, and the status of a whole call."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ERROR_DOMAIN = "logbroker"
 """The `domain` of every google.rpc.ErrorInfo of the broker."""
 
 MAX_MESSAGE_LENGTH = 1000
-"""A call's status travels twice in its trailers, and clients take 8 KiB of these."""
+"""Most characters of a message: a call's status is sent twice in its trailers, of which clients take 8 KiB."""
 
 MAX_SENTENCES_BYTES = 1024 * 1024
-"""Of the statuses of one answer that say in a sentence what is wrong."""
+"""Most bytes of the statuses with messages in one answer."""
 MAX_REASONS_BYTES = 512 * 1024
-"""Of those behind them that give their reason."""
+"""Most bytes of the statuses after those that have a reason but no message."""
 
 T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -38,8 +38,8 @@ def item_status(error: LogbrokerError) -> Status:
 
 
 class Statuses:
-    """The statuses of the items of one answer: whole while there is room for their sentences, then by code and reason,
-    and at last by their code alone. So an answer stays in its bound however many of its items have failed."""
+    """The statuses of the items of one answer: with messages while these fit, then with code and reason, and at last
+    with the code alone. So an answer stays within its bound however many of its items fail."""
 
     __slots__ = ("_used_bytes",)
 
@@ -59,7 +59,7 @@ class Statuses:
         return status
 
     def beside(self, size_bytes: int) -> None:
-        """Something that is there only beside whole statuses, such as a name, takes so much."""
+        """Charge bytes that an answer has only beside whole statuses, such as a name."""
         self._used_bytes += size_bytes
 
 
@@ -74,9 +74,9 @@ async def abort(context: Context, error: LogbrokerError, metadata: Mapping[str, 
 
 
 def answers(method: Callable[[Any, Any, Context], Awaitable[T]]) -> Callable[[Any, Any, Context], Awaitable[T]]:
-    """Decorate a method of a service: errors that concern the whole call become its status.
+    """Decorate a method of a service: errors of the whole call become its status.
 
-    What is no LogbrokerError is logged, and the client is told no more than that.
+    Any exception other than a LogbrokerError is logged, and the client learns no details.
     """
 
     @functools.wraps(method)

@@ -1,4 +1,4 @@
-"""The calls that change something and are not answered yet: the broker's stop waits for them."""
+"""Calls in flight that change something: the broker's stop waits for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class UnderWay:
-    """Counts calls, from their beginning to their end."""
+    """Counts calls from their beginning to their end."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -17,7 +17,7 @@ class UnderWay:
         self._ended.set()
 
     def counted(self, behaviour: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-        """Return a method of a service whose calls count."""
+        """Return a method of a service whose calls are counted."""
 
         @functools.wraps(behaviour)
         async def call(request: Any, context: Any) -> Any:
@@ -33,5 +33,5 @@ class UnderWay:
         return call
 
     async def ended(self) -> None:
-        """Wait until there is none."""
+        """Wait until no counted call is in flight."""
         await self._ended.wait()

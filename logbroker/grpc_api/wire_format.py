@@ -1,4 +1,4 @@
-"""Protobuf's wire format as far as this package reads and writes it by hand. Source: protobuf.dev, "Encoding".
+"""The parts of protobuf's wire format that this package reads and writes by hand. Source: protobuf.dev, "Encoding".
 
 A message is its fields one after the other; a field is a tag (its number << 3 | its wire type) and its value.
 """
@@ -21,7 +21,7 @@ FIXED32: Final = 5
 
 
 def read_varint32(message: bytes, position: int) -> tuple[int, int]:
-    """Like `read_varint`, for a tag or a length: protobuf takes no more than 5 bytes and 32 bits."""
+    """Do as `read_varint` for a tag or a length: protobuf takes no more than 5 bytes and 32 bits."""
     value, end = read_varint(message, position)
     if end - position > 5 or value >> 32:
         raise DecodeError("a tag or length of more than 5 bytes, or 32 bits")
@@ -29,7 +29,8 @@ def read_varint32(message: bytes, position: int) -> tuple[int, int]:
 
 
 def skip_value(message: bytes, position: int, tag: int, end: int) -> int:
-    """Return the position behind the value of a tag that was read; raises IndexError or DecodeError (groups, too)."""
+    """Return the position behind the value of a tag that was read. Raises IndexError or DecodeError (for groups,
+    too)."""
     if not tag >> 3:
         raise DecodeError("a field with number 0")
     wire_type = tag & 7
@@ -46,14 +47,14 @@ def skip_value(message: bytes, position: int, tag: int, end: int) -> int:
 
 
 def end_of(position: int, size: int, end: int) -> int:
-    """Return where `size` bytes from a position on end; raises IndexError where that lies behind `end`."""
+    """Return the end of `size` bytes from a position on. Raises IndexError where it lies behind `end`."""
     if position + size > end:
         raise IndexError
     return position + size
 
 
 def encode_varint(value: int) -> bytes:
-    """Write a number, which is not negative."""
+    """Encode a number that is not negative."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -63,10 +64,10 @@ def encode_varint(value: int) -> bytes:
 
 
 def bytes_tag(field_number: int) -> bytes:
-    """The tag of a field that holds bytes or a message."""
+    """Return the tag of a field with bytes or a message."""
     return encode_varint(field_number << 3 | BYTES)
 
 
 def malformed(message_name: str) -> InvalidRequestError:
-    """The refusal of bytes that are no message of this type."""
+    """Return the refusal of bytes that are no message of this type."""
     return InvalidRequestError(f"the message is not a {message_name}; check the client's .proto files")

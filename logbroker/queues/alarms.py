@@ -1,4 +1,4 @@
-"""Telling operators: a log line for what stands, and for each cause of alarm when it arises."""
+"""Alarms of a queue group: log lines for lanes that come to stand, and one for each new cause of alarm."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 10.0
 CHECK_SHARE: Final = 0.01
-"""Of the time, at most, goes into checks: they look at every lane that is set aside."""
+"""Largest share of the time that checks take: each looks at every lane that is set aside."""
 MAX_LINES: Final = 20
-"""Of the log, by one check."""
+"""Most log lines that one check writes."""
 
 
 class Alarms:
-    """What one queue group has to tell."""
+    """The alarms of one queue group: finds their causes and logs each new one once."""
 
     def __init__(self, group_id: str, inspector: Inspector, moment: Callable[[], Moment]) -> None:
         self._group_id = group_id
@@ -31,10 +31,10 @@ class Alarms:
         self._moment = moment
         self._known: set[tuple[AlarmKind, bytes | None, int]] = set()
         self.raised = 0
-        """Causes of alarm in this group epoch; one that comes again counts again."""
+        """Number of alarms raised in this group epoch; a cause that returns counts again."""
 
     def tell(self, notices: Sequence[Notice]) -> None:
-        """Log what happened to lanes: one line for those that the same happened to."""
+        """Log what happened to lanes: one line for all lanes with the same kind of event."""
         for kind in NoticeKind:
             told = [notice for notice in notices if notice.kind is kind]
             if told:
@@ -44,7 +44,7 @@ class Alarms:
                 _log.warning(text, self._group_id, lanes, kind.value, first, quoted(told[0].reason))
 
     async def check(self) -> list[Alarm]:
-        """Look for causes of alarm, log those that are new, and return all that there are."""
+        """Find all present causes of alarm, log the new ones, and return all of them."""
         return await in_turns(self.checking(), Pace())
 
     def checking(self) -> Steps[list[Alarm]]:

@@ -1,4 +1,4 @@
-"""What the parts of a running queue group share: its machine, its commits, the time, and whether it serves."""
+"""The state that the parts of a running queue group share: its machine, commits, clock, and whether it serves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logbroker.queues.model.record_id import Moment
 
 
 class GroupContext:
-    """One queue group, to those who work for it."""
+    """One queue group, as seen by the parts that work for it."""
 
     def __init__(
         self,
@@ -31,59 +31,60 @@ class GroupContext:
         on_synced: Callable[[Outputs], None],
         on_failed: Callable[[LogbrokerError], None],
     ) -> None:
-        """`serve` hands out what can be; `on_synced` is given outputs whose rows are stored, `on_failed` why nothing
-        more is."""
+        """`serve` hands out records that are ready. `on_synced` receives outputs whose rows are stored; `on_failed`
+        receives the error after which nothing is stored any more."""
         self.group_id = group_id
         self.queue = queue
         self.engine = engine
         self.serve = serve
         self.commits = GroupCommit(f"queue group {group_id}", store, self._gather, on_synced, on_failed)
         self.error: LogbrokerError | None = None
-        """What the group has ended with."""
+        """Terminal error of the group; None while it runs."""
         self.is_over = False
-        """The group has ended, or is about to stop."""
+        """Whether the group has ended or is about to stop."""
         self.is_frozen = False
-        """The broker stops: nothing is handed out any more."""
+        """Whether the broker is stopping: nothing is handed out any more."""
         self.serving_due = False
-        """`serve` is about to be called."""
+        """Whether a call of `serve` is scheduled."""
         self.check_room: Callable[..., None] = store.check_room
-        """See `StateStore.check_room`: ask before anything is begun that is to be stored."""
+        """See `StateStore.check_room`. Call it before starting anything that will be stored."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
 
     def moment(self) -> Moment:
-        # Not the loop's time, which some loops keep from the beginning of a round: it would end a backoff early.
+        # The event loop's time is not used: some loops keep the time of the round's beginning, which would end a
+        # backoff early.
         return Moment(monotonic(), self._clock.wall_ms())
 
     def touched(self) -> None:
-        """The machine was given an input: there may be something to store, and somebody to serve."""
+        """Request a commit and a call of `serve` after an input to the machine."""
         self.commits.request()
         self.serve_soon()
 
     def serve_soon(self) -> None:
-        """Serve a moment later, so that what comes together is handed out together."""
+        """Schedule `serve` for the next loop iteration, so that inputs that come together are served together."""
         if not self.serving_due:
             self.serving_due = True
             self._loop.call_soon(self.serve)
 
     def freeze(self) -> None:
-        """The broker stops."""
+        """Stop handing out records because the broker is stopping."""
         self.is_frozen = self.is_over = True
 
     def end(self, error: LogbrokerError) -> None:
-        """The group has ended with this."""
+        """Mark the group as ended with this error."""
         self.error, self.is_over = error, True
 
     def check_serving(self, *, settling: bool = False) -> None:
-        """Raises what the group has ended with, or BrokerUnavailableError; `settling`: not where it is about to stop,
-        for what is in flight then may still be settled."""
+        """Raise the group's terminal error, or BrokerUnavailableError where the broker is stopping. With `settling`, a
+        stopping broker is no error: deliveries in flight may still be settled."""
         if self.error is not None:
             raise self.error.anew()
         if self.is_frozen and not settling:
             raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
 
     def stored(self, rows: Sequence[StateEvent]) -> asyncio.Future[None]:
-        """Return a future that is done when rows are synced, with all that happened up to now."""
+        """Return a future that completes when these rows and all changes up to now are synced."""
         return self.commits.synced(None, rows)
 
     def _gather(self) -> tuple[Sequence[StateEvent], Outputs]:

@@ -1,4 +1,4 @@
-"""A queue group as people are told of it: its settings, numbers, workers and partitions."""
+"""The description of a queue group: its settings, numbers, workers and partitions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.starts import UNSEEN_END
 from logbroker.types import TopicId
 
-# Of a `Pace`:
+# Steps of a `Pace`:
 DESCRIBED_STEPS: Final = 200
-"""What describing a queue group takes beside its lists."""
+"""Cost of describing a queue group without its lists."""
 PARTITION_STEPS: Final = 6
 
 
@@ -34,16 +34,16 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a queue group has come in a partition. An offset is -1 where it is not known yet."""
+    """A queue group's progress in a partition. An offset is -1 where it is not known yet."""
 
     partition: int
     floor: int
-    """All below it is done."""
+    """Offset below which all records are done."""
     scanned: int
     end: int
     """The high watermark."""
     error: LogbrokerError | None
-    """Why it cannot be read."""
+    """Error that keeps the partition from being read; None: it can be read."""
 
 
 class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
     dead_lettered: int
     alarms_raised: int
     unscanned: int
-    """Records, about."""
+    """Approximate number of records that are not scanned yet."""
     copied_bytes: int
     workers: list[WorkerReport]
     partitions: list[PartitionProgress]
@@ -68,8 +68,9 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def describe_group(engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float) -> QueueGroupReport:
-    """Look at all lanes that are blocked or parked, and at all partitions; all that is told is of one moment, where
-    these are not very many. Waits so long for the scan. Raises UnknownGroupError where the group goes meanwhile."""
+    """Describe a queue group, with its blocked and parked lanes and all its partitions, as of one moment unless these
+    are very many. Wait up to `wait_seconds` for the scan first. Raises UnknownGroupError where the group is deleted
+    meanwhile."""
     await group.catch_up(wait_seconds)
     described = await in_turns(in_large_steps(_describe(engine, group)), pace)
     await pace.step(DESCRIBED_STEPS + len(described.workers) + PARTITION_STEPS * len(described.partitions))

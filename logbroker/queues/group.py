@@ -1,11 +1,11 @@
-"""The runtime of one queue group: it reads the log for the machine, tells it the time, and stores what follows.
+"""The runtime of one queue group: it feeds the machine with records and the time, and stores its outputs.
 
-A record goes log -> Scanner -> Queue.admit -> PullLine -> Queue.take -> pack -> stream; a settlement, stream ->
-Queue.settle -> GroupCommit -> answer. Decisions are the machine's, at once and in the order in which they are asked
-for; what takes time (reads, commits, appends) happens beside it.
+A record goes log -> Scanner -> Queue.admit -> PullLine -> Queue.take -> pack -> stream; a settlement goes stream ->
+Queue.settle -> GroupCommit -> answer. The machine decides at once, in the order of the calls; reads, commits and
+appends run beside it.
 
-After a start before which something was handed out, or a session held, nothing is handed out for the grace: only who
-held it may reclaim it. Time is the monotonic clock for leases, and the wall clock for what is stored.
+If records were in flight or sessions were held before a start, nothing new is handed out for the grace: only the
+workers that held them may reclaim them. Leases use the monotonic clock; stored times use the wall clock.
 """
 
 from __future__ import annotations
@@ -58,16 +58,18 @@ from logbroker.types import TopicId
 _log = logging.getLogger(__name__)
 
 CATCH_UP_SECONDS: Final = BARRIER_SECONDS
-"""How long who asks waits for the scan of what is in the log."""
+"""How long a request waits for the scan to reach the end of the log."""
 NUMBERS: Final = 1 << 24
-"""Receipts and tokens that are reserved ahead: nearly two minutes of 150,000 a second. Not many more: where the data
-directory was put back as it was, only the clock tells what was given out, and it passes these in 4 s."""
+"""Receipts and tokens reserved ahead: nearly two minutes at 150,000 a second. The bound matters where the data
+directory was restored from a copy: only the clock tells which numbers were given out, and it passes this many in 4
+s."""
 MIN_NUMBERS: Final = 1 << 22
-"""Far more than are handed out at once: with fewer, nothing is before more are reserved."""
+"""Fewest reserved numbers at which records are handed out, far more than one round takes; with fewer, the group waits
+until more are reserved."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 5.0
 ROOM_SECONDS: Final = 0.5
-"""Between two looks whether the disk has room again, while workers wait."""
+"""Interval between checks for free disk space while workers wait."""
 
 
 class QueueGroup:
@@ -87,7 +89,7 @@ class QueueGroup:
         max_workers: int,
         data_dir: Path,
     ) -> None:
-        """`data_dir` takes what it keeps of its index."""
+        """`data_dir` holds the index cache of the group."""
         self.group_id = group_id
         self.queue = queue
         self._context = context = GroupContext(
@@ -125,28 +127,28 @@ class QueueGroup:
         self._reserved_until = 0.0
         self._timer = Timer(self._on_time)
         self.has_failed = False
-        """It cannot go on until the next start of the broker, whose log says why."""
+        """Whether the group has failed: it stays stopped until the next start of the broker, whose log says why."""
 
-    # --- what it is --------------------------------------------------------------------------------------------------
+    # --- facts -------------------------------------------------------------------------------------------------------
 
     @property
     def topic_id(self) -> TopicId:
-        """Of the topic whose records are worked on."""
+        """Id of the topic that the group reads."""
         return TopicId(self.queue.topic_id)
 
     @property
     def group_epoch(self) -> int:
-        """Its present one; see `Queue.group_epoch`."""
+        """Present group epoch; see `Queue.group_epoch`."""
         return self.queue.group_epoch
 
     @property
     def settings(self) -> QueueGroupSettings:
-        """By which it works now."""
+        """Settings in force now."""
         return self.queue.settings
 
     @property
     def latest_settings(self) -> QueueGroupSettings:
-        """Those that were set last, which it works by once nothing is `draining`."""
+        """Settings that were set last; they take effect once the group is no longer `draining`."""
         return self.queue.latest_settings
 
     @property
@@ -154,18 +156,18 @@ class QueueGroup:
         return round(self.queue.settings.lease_seconds * 1000)
 
     def lease_left_ms(self, delivered: Delivered) -> int:
-        """Return what is left of the leases of these records, which began when they were granted."""
+        """Return the time left on the leases of these records, which began when they were granted."""
         passed_seconds = self.moment().seconds - delivered.granted_at
         return max(1, self.lease_ms - math.ceil(passed_seconds * 1000))
 
     @property
     def draining(self) -> bool:
-        """Whether it waits with its latest settings until nothing is in flight."""
+        """Whether the latest settings wait until nothing is in flight."""
         return self.queue.draining
 
     @property
     def state(self) -> str:
-        """One word for people: serving, or why it does not."""
+        """State of the group in one word, for people: serving, or why it does not serve."""
         if self.has_failed:
             return "failed"
         if self.queue.draining:
@@ -179,7 +181,7 @@ class QueueGroup:
         return "indexing" if self.scanner.is_indexing else "serving"
 
     def partitions(self) -> list[int]:
-        """Those of its topic that it has seen, in their order."""
+        """Return the numbers of the partitions that the group has seen, sorted."""
         return sorted(self.queue.done.partitions())
 
     async def catch_up(self, wait_seconds: float = CATCH_UP_SECONDS) -> bool:
@@ -190,12 +192,12 @@ class QueueGroup:
 
     @property
     def links(self) -> dict[str, WorkerLink]:
-        """Of workers that are connected, or may still come back."""
+        """Links of the workers that are connected or may still come back, by worker id."""
         return self.worker_streams.links
 
     async def connect(self, hello: Hello) -> WorkerLink:
-        """Make a stream a worker's. Raises InvalidRequestError, OverloadedError or WorkerIdInUseError; or, as all else
-        here, what the group has ended with, or BrokerUnavailableError."""
+        """Connect a worker's stream. Raises InvalidRequestError, OverloadedError or WorkerIdInUseError. Like all
+        methods here, it also raises the group's terminal error, or BrokerUnavailableError."""
         self._context.check_serving()
         hello.check()
         link = WorkerLink(self, hello, self.band(hello.band))
@@ -204,24 +206,24 @@ class QueueGroup:
         return link
 
     async def goodbye(self, link: WorkerLink) -> None:
-        """A worker leaves; returns when that is synced."""
+        """Disconnect a worker that leaves, and return when that is synced."""
         self.worker_streams.goodbye(link)
         await self._commits.synced(None)
 
     def disconnected(self, link: WorkerLink) -> None:
-        """The stream of a worker broke: it keeps what it has received for the grace."""
+        """Handle a broken stream: the worker keeps its deliveries for the grace."""
         if self._context.is_over:
-            link.end(self._context.error)  # It is the broker, or the group, that goes.
+            link.end(self._context.error)  # The broker or the group is ending, not the worker.
         else:
             self.worker_streams.disconnected(link)
 
     def credited(self, link: WorkerLink, records: int) -> None:
-        """More may be handed to a worker."""
+        """Add to the number of records that may be handed to a worker."""
         self.dispatcher.line.credited(link.pull, records)
         self._context.serve_soon()
 
     def credited_bytes(self) -> None:
-        """More may be sent to a worker."""
+        """Serve again after a worker's credit in bytes has grown."""
         self._context.serve_soon()
 
     def band(self, name: str) -> Band | None:
@@ -231,7 +233,7 @@ class QueueGroup:
     async def receive(
         self, worker_id: str, max_records: int, wait_seconds: float, band: Band | None = None
     ) -> list[Delivered]:
-        """Take up to so many records for a program without a stream, waiting for the first of them.
+        """Take up to `max_records` records for a program without a stream; wait for the first of them.
 
         Raises InvalidRequestError or DiskFullError.
         """
@@ -247,13 +249,13 @@ class QueueGroup:
         return await self.dispatcher.next(pull, wait_seconds)
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
-        """Give back what a worker never saw. Nothing where the group has ended, or is about to stop: what is in flight
-        then counts no attempt."""
+        """Release deliveries that never reached the worker. Does nothing where the group has ended or is about to stop:
+        deliveries in flight then count no attempt."""
         if not self._context.is_over:
             self.dispatcher.release(worker_id, receipts)
 
     def is_void(self, worker_id: str, receipts: tuple[int, int]) -> bool:
-        """Whether some of these receipts, all handed out to the worker, are not its any more."""
+        """Return whether some of these receipts, all handed out to the worker, are no longer valid."""
         deliveries = self.queue.deliveries
         refusals: list[Refusal] = []
         for part in deliveries.select(worker_id, *receipts, refusals):
@@ -261,7 +263,7 @@ class QueueGroup:
         return bool(refusals)
 
     def has_session(self, key: bytes, token: int) -> bool:
-        """Whether the session of an ordering key is the one with this token."""
+        """Return whether the ordering key has a session, and with this token."""
         session = self.queue.sessions.get(key)
         return session is not None and session.token == token
 
@@ -273,7 +275,7 @@ class QueueGroup:
     # --- settling ----------------------------------------------------------------------------------------------------
 
     def settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
-        """Settle at once; the future has what was refused as soon as all else is synced."""
+        """Apply a settlement at once. The future completes with the refusals once everything else is synced."""
         self._check_settling(settlement)
         return self._settle(worker_id, settlement)
 
@@ -288,8 +290,8 @@ class QueueGroup:
         return self._commits.synced(refusals)
 
     async def settle_in_turns(self, worker_id: str, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
-        """Settle what may be much, part by part; return when all is settled. The futures, one for each part, have what
-        was refused as soon as all else is synced."""
+        """Apply a settlement of any size part by part, and return when all parts are applied. The futures, one for each
+        part, complete with the refusals once everything else is synced."""
         if steps_of(settlement) <= SMALL_STEPS:
             return [self.settle(worker_id, settlement)]
         self._check_settling(settlement)
@@ -312,7 +314,7 @@ class QueueGroup:
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def _is_used(self) -> bool:
-        """Whether anybody waits for records, or may at any moment."""
+        """Return whether any worker waits for records or may do so at any moment."""
         return bool(self.worker_streams.links or self.dispatcher.line.is_waited_in or self.session_waiters.waiting)
 
     def _on_scanned(self) -> None:
@@ -334,7 +336,8 @@ class QueueGroup:
         self._arm()
 
     def _has_room(self) -> bool:
-        """Whether what is handed out now can be settled: else it would be worked on in vain, and use up attempts."""
+        """Return whether the disk has room to store settlements. Without room, workers would work in vain and use up
+        attempts."""
         if self.dispatcher.line.is_waited_in or self.session_waiters.waiting:
             try:
                 self.check_room()
@@ -344,7 +347,7 @@ class QueueGroup:
         return True
 
     def _has_numbers(self) -> bool:
-        """Whether enough receipts and tokens are reserved for what may be handed out at once; sees to more in time."""
+        """Return whether enough receipts and tokens are reserved for one round of deliveries; reserve more in time."""
         left = self._engine.numbers.reserved - self.queue.next_number
         if left < NUMBERS // 2 and self._reserving is None:
             self._reserving = self._loop.create_task(self._reserve(), name=f"numbers of queue group {self.group_id}")
@@ -358,7 +361,7 @@ class QueueGroup:
                     await self._engine.numbers.reserve(self.queue.next_number + NUMBERS)
                     return
                 except StorageFailedError:
-                    return  # The broker ends by this.
+                    return  # This error stops the broker.
                 except LogbrokerError as error:
                     _log.warning("queue group %s has to wait for receipts: %s", self.group_id, error.message)
                     await asyncio.sleep(pause_seconds)
@@ -378,7 +381,7 @@ class QueueGroup:
             self.worker_streams.tell_lost(outputs.lost_sessions)
 
     def _let_go(self, discarded: list[Any]) -> None:
-        """Free what was forgotten, beside everything else."""
+        """Free discarded objects in small steps, beside other work."""
         task = self._loop.create_task(let_go(discarded), name=f"letting go in queue group {self.group_id}")
         self._letting_go.add(task)
         task.add_done_callback(self._letting_go.discard)
@@ -387,7 +390,7 @@ class QueueGroup:
 
     @property
     def reserved(self) -> bool:
-        """Whether only workers of before the start are served."""
+        """Whether only workers from before the start are served."""
         return self._reserved_until > 0 and self._loop.time() < self._reserved_until
 
     def _end_reserve(self) -> None:
@@ -411,7 +414,7 @@ class QueueGroup:
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
     async def start(self, *, is_new: bool = False) -> None:
-        """Begin to serve, as soon as the receipts of this group epoch are told from those of all others."""
+        """Begin to serve, once the stored group epoch tells its receipts from those of all other epochs."""
         self.hold.open()
         await self._commits.synced(None, self.redriving.begin() if is_new else ())
         is_awaited = self.queue.redelivery.marks or self.queue.sessions.have_unclaimed
@@ -424,7 +427,7 @@ class QueueGroup:
             self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
             self._loop.create_task(self.redriving.finish(), name=f"redrive of queue group {self.group_id}"),
         ]
-        self._has_numbers()  # The first who comes does not wait for them.
+        self._has_numbers()  # Reserve numbers now, so that the first worker does not wait for them.
         self._context.serve_soon()
 
     async def _scan(self) -> None:
@@ -438,14 +441,14 @@ class QueueGroup:
         if self._context.error is None:
             self.has_failed = True
             if isinstance(error, StorageFailedError):
-                # The broker ends; workers that are told so come back to the next one.
+                # The broker stops; workers that get this error come back to the next one.
                 error = BrokerUnavailableError(
                     "the broker's storage failed and it stops; connect again once it is back"
                 )
             self._send_home(error)
 
     async def alter(self, settings: QueueGroupSettings) -> None:
-        """Take other settings; returns when they are stored, or wait for what is in flight.
+        """Change the settings; return when they are stored, or wait for deliveries in flight.
 
         Raises InvalidRequestError.
         """
@@ -461,7 +464,8 @@ class QueueGroup:
         self.dead_lettering.topics_changed()
 
     def freeze(self) -> None:
-        """The broker stops: nothing is handed out any more, and streams that break are not their workers' fault."""
+        """Stop handing out records because the broker is stopping; streams that break from now on are not their
+        workers' fault."""
         self._context.freeze()
         self._timer.stop()
         error = BrokerUnavailableError("the broker is stopping; connect again once it is back")
@@ -469,7 +473,7 @@ class QueueGroup:
         self.dispatcher.line.close(error)
 
     async def stop(self) -> None:
-        """Store what the next start is to know."""
+        """Stop the tasks, and store what the next start needs."""
         self.freeze()
         await self._end_tasks()
         self.index_cache.close()
@@ -480,7 +484,7 @@ class QueueGroup:
         self._commits.close(error)
 
     async def end(self, error: LogbrokerError) -> None:
-        """The group is no more: all streams end with the error, and nothing is stored any more."""
+        """End a deleted group: all streams end with the error, and nothing is stored any more."""
         self._send_home(error)
         await self._end_tasks()
         await self.hold.close()

@@ -1,4 +1,4 @@
-"""What an operator sees of the lanes of a queue group: why they stand, and which of them to look at first."""
+"""Lanes as operators see them: why they stand, and which to look at first."""
 
 from __future__ import annotations
 
@@ -16,43 +16,44 @@ from logbroker.queues.model.record_id import partition_of
 from logbroker.record.codec import LogRecord
 
 MAX_DATED: Final = 1_000
-"""Lanes whose heads are read for one answer: for a date that is in no index."""
+"""Most lanes whose head is read for one answer: no index has its timestamp."""
 SLICE_LANES: Final = 1_000
-"""That are looked at in one go."""
+"""Lanes that are looked at between two steps of a `Pace`."""
 MOMENT_LANES: Final = 500
-"""That are told of as they are at one moment."""
-# Of a `Pace`:
+"""Lanes that are described as of one moment."""
+# Steps of a `Pace`:
 EXPLAINED_STEPS: Final = 15
 HASHED_PER_STEP: Final = 1_000
-"""Bytes of a key."""
+"""Bytes of a key that are hashed in one step."""
 
 IDLE: Final = "idle"
 NOT_SCANNED: Final = "not scanned"
-"""Nothing of it waits as far as the log is scanned, which is not all of it."""
+"""State of a lane without waiting records where the log is not scanned to its end."""
 
 
 class LaneOrder(enum.Enum):
-    """Which lanes come first."""
+    """The order in which lanes are listed."""
 
     HOTTEST = "hottest"
-    """Those of the most records."""
+    """Lanes with the most records first."""
     OLDEST = "oldest"
-    """Those whose first record is the oldest."""
+    """Lanes with the oldest first record first."""
     HELD = "held"
-    """Those that stand, and have failed the longest ago."""
+    """Held lanes only; those that failed the longest ago first."""
     WAITING = "waiting"
-    """Those that wait for a time, and go on the soonest."""
+    """Lanes that wait for a time only; those that are due soonest first."""
 
 
 class ToldLane(NamedTuple):
-    """A lane at one moment, and the timestamp of its head; -1: not known."""
+    """A lane at one moment, and the timestamp of its head; -1 where it is not known."""
 
     facts: LaneFacts
     timestamp_ms: int
 
 
 class ExplainedLane(NamedTuple):
-    """What is known of the lane of a key; `told` None: nothing of it waits, `state` says as far as what is scanned."""
+    """The lane of a key, or None as `told` where none of its records waits; `state` then says whether the log is
+    scanned to its end."""
 
     key: bytes
     told: ToldLane | None
@@ -60,8 +61,8 @@ class ExplainedLane(NamedTuple):
 
 
 async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace) -> tuple[int, list[ToldLane]]:
-    """Choose up to `top` lanes, by what they are while all are gone through; then tell of these what they are at one
-    moment. Returns of how many, and them, the first in the order first."""
+    """Choose up to `top` lanes by their state during one pass over all of them, then describe these, `MOMENT_LANES` as
+    of one moment. Return the number of lanes in the pass, and the chosen ones in the order asked for."""
     inspector = group.inspector
 
     def has_records(lane: Lane) -> bool:
@@ -102,9 +103,10 @@ async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace
 async def explain_lanes(
     group: QueueGroup, keys: Sequence[bytes], pace: Pace, *, is_all_scanned: bool
 ) -> list[ExplainedLane]:
-    """Tell of the lanes of these keys why they stand, all at one moment where they are not very many.
+    """Explain why the lanes of these keys stand, as of one moment unless they are very many.
 
-    `is_all_scanned`: all that was readable when the request came, so that what is not there is not in the log.
+    `is_all_scanned`: the scan has reached the high watermarks of the time of the request, so an absent lane has no
+    record in the log.
     """
     absent = IDLE if is_all_scanned else NOT_SCANNED
     named: list[Lane] = []
@@ -124,8 +126,8 @@ async def explain_lanes(
 async def _facts(
     group: QueueGroup, found: Sequence[Lane], is_asked_for: Callable[[Lane], bool], pace: Pace
 ) -> list[LaneFacts | None]:
-    """What holds now of lanes that were found or named some time ago, `MOMENT_LANES` of them at one moment; None: the
-    lane is no more, or is not asked for any more."""
+    """Return the present facts of lanes that were found or named earlier, `MOMENT_LANES` as of one moment; None for a
+    lane that is gone or that no longer fits what was asked for."""
     inspector = group.inspector
     explanation = inspector.explanation(lane.key for lane in found if lane.key is not None)
     told: list[LaneFacts | None] = []
@@ -141,10 +143,10 @@ async def _facts(
 
 
 async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], float], pace: Pace) -> list[Lane]:
-    """The lanes of the most weight, most first; of equal weight, those that come first."""
+    """Return the `count` lanes of the most weight, heaviest first; of equal ones, the first found."""
     best: list[tuple[float, int, Lane]] = []
     for start in range(0, len(lanes), SLICE_LANES):
-        # What weighs less than all that was found so far is not even compared.
+        # Lanes lighter than all that are kept fail one comparison.
         for number, lane in enumerate(lanes[start : start + SLICE_LANES], start):
             entry = weight(lane), -number, lane
             if len(best) < count:
@@ -158,7 +160,8 @@ async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], floa
 
 
 async def _oldest(count: int, lanes: Sequence[Lane], first_of: Callable[[Lane], int], pace: Pace) -> list[Lane]:
-    """The lanes whose heads have the lowest offsets of their partitions: among them are the oldest ones."""
+    """Return the lanes whose heads have the lowest offsets of their partitions, up to `MAX_DATED`; the oldest are among
+    them."""
     by_partition: dict[int, list[tuple[int, int, Lane]]] = {}
     for start in range(0, len(lanes), SLICE_LANES):
         for number, lane in enumerate(lanes[start : start + SLICE_LANES], start):
@@ -178,7 +181,7 @@ def _held_since(group: QueueGroup, lane: Lane) -> int:
 
 
 async def _dates(group: QueueGroup, told: Iterable[LaneFacts]) -> dict[int, int]:
-    """The timestamps of heads, by record id; of those that can be read."""
+    """Return the timestamps of those heads that can be read, by record id."""
     heads = sorted({facts.head for facts in told} - {NO_RECORD})
     records = await group.records.fetch(heads) if heads else []
     return {

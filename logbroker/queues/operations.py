@@ -1,6 +1,6 @@
-"""What an operator does to a queue group: decide about lanes, begin elsewhere, put another record instead of one.
+"""Operations on a queue group: decide about lanes, rewind partitions, replace the head of a lane.
 
-It is done at once, and the answer comes when it is synced.
+Each takes effect at once; the answer follows when it is synced.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from logbroker.record.codec import Headers, LogRecord
 from logbroker.types import TopicId
 
 DROPPED_AT_ONCE: Final = 500
-"""Records of a lane."""
+"""Records of a lane that are dropped in one go."""
 DECIDED_STEPS: Final = 5
-"""Of a `Pace`, for one of many lanes."""
+"""Steps of a `Pace` that a decision about one of many lanes takes."""
 
 _log = logging.getLogger(__name__)
 
 MAX_LOOKS: Final = 20
-"""For what stands, before a rewind gives up."""
+"""Attempts at listing the records of blocked and parked lanes before a rewind gives up."""
 
 
 class LaneName(msgspec.Struct, frozen=True):
@@ -53,24 +53,24 @@ class LaneName(msgspec.Struct, frozen=True):
     record_id: int = NO_RECORD
 
     def find(self, inspector: Inspector) -> Lane:
-        """Return the lane as it is now; raises UnknownLaneError."""
+        """Return the lane as it is now. Raises UnknownLaneError."""
         return inspector.lane_of_record(self.record_id) if self.key is None else inspector.lane(self.key)
 
 
 class BulkDecision(msgspec.Struct):
-    """What became of a decision about all lanes that stand."""
+    """The outcome of a decision about all held lanes."""
 
     lanes: int = 0
-    """That it was carried out for."""
+    """Lanes that the decision was carried out for."""
     records_done: int = 0
     refused: int = 0
-    """Lanes that it was refused for."""
+    """Lanes that refused the decision."""
     why: LogbrokerError | None = None
-    """Of the first of these."""
+    """Error of the first lane that refused it."""
 
 
 class Operations:
-    """On one queue group; all of them raise what the group has ended with, or BrokerUnavailableError."""
+    """The operations on one queue group. All of them raise the group's terminal error, or BrokerUnavailableError."""
 
     def __init__(self, context: GroupContext, inspector: Inspector, records: Records, hold: RetentionHolder) -> None:
         self._context = context
@@ -81,15 +81,15 @@ class Operations:
         self._rewinding = asyncio.Lock()
 
     def resume(self, name: LaneName) -> asyncio.Future[int]:
-        """Let a held lane go on with its head, whose attempts begin anew; the future has 0, as no record is done, as
-        soon as that is synced. Raises UnknownLaneError or LaneNotHeldError."""
+        """Resume a held lane with its head, which gets new attempts. The future completes with 0, the number of records
+        done, when this is synced. Raises UnknownLaneError or LaneNotHeldError."""
         self._check()
         self._inspector.resume(name.find(self._inspector))
         return self._done(0)
 
     def skip(self, name: LaneName) -> asyncio.Future[int]:
-        """Let a held lane go on without its head, which counts as done; the future has how many records are, as soon as
-        that is synced. Raises UnknownLaneError or LaneNotHeldError."""
+        """Resume a held lane without its head, which counts as done. The future completes with the number of records
+        done when this is synced. Raises UnknownLaneError or LaneNotHeldError."""
         self._check()
         lane = name.find(self._inspector)
         records = int(lane.head != NO_RECORD)
@@ -105,10 +105,10 @@ class Operations:
         return self._context.commits.synced(records)
 
     async def drop(self, name: LaneName, pace: Pace) -> asyncio.Future[int]:
-        """Count all records of a held lane as done; the future has how many, as soon as that is synced.
+        """Count all records of a held lane as done. The future completes with their number when this is synced.
 
-        A long lane is dropped by and by, from behind its head, and its head at last: where it goes on meanwhile, by
-        another's decision, the rest of it stays. Raises UnknownLaneError or LaneNotHeldError.
+        A long lane is dropped in slices, from behind its head, with the head last. If another decision lets the lane go
+        on meanwhile, its remaining records stay. Raises UnknownLaneError or LaneNotHeldError.
         """
         return await self._drop(name.find, pace)
 
@@ -129,8 +129,8 @@ class Operations:
         return self._done(dropped)
 
     async def decide_all(self, what: Literal["resume", "skip", "drop"], pace: Pace) -> BulkDecision:
-        """Let an operator decide the same about every lane that is held now, one by one; returns when all is synced.
-        What one of them refuses keeps none of the others."""
+        """Apply one decision to every lane that is held now, one by one; return when all is synced. A lane that refuses
+        it does not keep the others from it."""
         self._check()
         inspector = self._inspector
         decided = BulkDecision()
@@ -170,11 +170,11 @@ class Operations:
         drop_standing: bool = False,
         dry_run: bool = False,
     ) -> list[Rewound | LogbrokerError]:
-        """Begin partitions (None: all) anew elsewhere; returns when that is synced. A partition whose offset cannot be
-        told, or that cannot be read for what stands below it, has its error, and stays where it is.
+        """Move partitions (None: all) to other start offsets; return when that is synced. A partition has an error in
+        its place, and is not moved, where its target offset cannot be found or the records below it cannot be read.
 
-        Records of blocked and parked lanes that lie below stay, unless they are dropped; `Rewound` counts them. Raises
-        what hinders the reading of their keys, or OverloadedError where others come to stand all the time.
+        Records of blocked and parked lanes below the target stay unless `drop_standing` is set; `Rewound` counts them.
+        Raises the error that hinders reading their keys, or OverloadedError where lanes keep coming to stand.
         """
         async with self._rewinding:
             return await self._rewind(
@@ -221,8 +221,8 @@ class Operations:
         return await self._context.commits.synced(rewound)
 
     async def _standing_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, RecordIds]:
-        """Find the records of blocked and parked lanes that lie below targets, by partition; all that there are at the
-        moment of the return. In the place of a target comes what hinders the reading of its partition."""
+        """Find all records of blocked and parked lanes that lie below the targets at the moment of the return, by
+        partition. Where a partition cannot be read, its error replaces its target."""
         queue, finder = self._queue, self._hold.standing
         with queue.stalled.noting() as noted:
             for _ in range(MAX_LOOKS):
@@ -247,12 +247,12 @@ class Operations:
     async def replace_head(
         self, name: LaneName, value: bytes | None, headers: Headers, key: bytes | None = None
     ) -> asyncio.Future[int]:
-        """Let a held lane go on with another record instead of its head, for this group; the future has 0, as no record
-        is done, as soon as that is synced.
+        """Resume a held lane with another record in the place of its head, for this group only. The future completes
+        with 0, the number of records done, when this is synced.
 
-        The record has the head's key (`key` may say so), its time and the header with its ordering key. Raises
-        UnknownLaneError, InvalidRequestError, what hinders the reading of the head, LaneNotHeldError where the lane
-        went on meanwhile, and what `Inspector.replace_head` raises.
+        The record gets the head's key (`key` may repeat it), timestamp and ordering key header. Raises
+        UnknownLaneError, InvalidRequestError, the error that hinders reading the head, LaneNotHeldError where the lane
+        went on meanwhile, and the errors of `Inspector.replace_head`.
         """
         self._context.check_serving()
         head = name.find(self._inspector).head
@@ -276,14 +276,14 @@ class Operations:
 
 
 def _the_same(inspector: Inspector, found: Lane) -> Lane:
-    """Return a lane that was found before; raises UnknownLaneError where it is no more."""
+    """Return a lane that was found before. Raises UnknownLaneError where it is gone."""
     if inspector.as_it_is(found) is not found:
         raise UnknownLaneError("the lane is no more: what it held is done, or goes on")
     return found
 
 
 def _finds(find: Callable[[Inspector], Lane], inspector: Inspector, lane: Lane) -> bool:
-    """Whether a lane is still there, and held."""
+    """Return whether a lane still exists and is held."""
     try:
         return find(inspector) is lane and lane.state in HELD
     except UnknownLaneError:
@@ -291,7 +291,8 @@ def _finds(find: Callable[[Inspector], Lane], inspector: Inspector, lane: Lane) 
 
 
 def _with_ordering_key(headers: Headers, old: Headers, key_header: str) -> Headers:
-    """The headers of a replacement; those that hold the ordering key stay what they are."""
+    """Return the headers of a replacement, with the ordering key headers of the old record. Raises InvalidRequestError
+    where other ones are given."""
     ordering = [header for header in old if key_header and header[0] == key_header]
     given = [header for header in headers if key_header and header[0] == key_header]
     if given and given != ordering:

@@ -1,6 +1,6 @@
-"""All queue groups of the broker: which there are, from the start of the broker to its end.
+"""The registry of the broker's queue groups, from the start of the broker to its end.
 
-A group ends with its topic, also where that went while the broker was down.
+A group ends with its topic, even where the topic was deleted while the broker was down.
 """
 
 from __future__ import annotations
@@ -46,18 +46,20 @@ from logbroker.queues.topic_settings import altered, completed, dead_letter_topi
 from logbroker.types import INTERNAL_PREFIX, TopicId
 
 INDEX_DIRECTORY: Final = index_files.DIRECTORY
-"""The folder of the data directory that takes the indexes of queue groups, which are disposable."""
+"""Folder of the data directory for the indexes of queue groups, which are disposable."""
 
 _log = logging.getLogger(__name__)
 
 EPOCH_NUMBERS: Final = 1 << 20
-"""Group epochs are multiples of it: up to so many receipts tell, where they are seen, of which epoch they are."""
+"""Step between group epochs, which are multiples of it: the first receipts of an epoch, up to this many, show their
+epoch."""
 
 T = TypeVar("T")
 
 
 class QueueGroupRegistry:
-    """Made by `open_queue_groups`. Changes are made one at a time; once begun, also where their caller goes away."""
+    """All queue groups, made by `open_queue_groups`. Changes run one at a time; a change that has begun finishes even
+    if its caller is cancelled."""
 
     def __init__(
         self, config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, data_dir: Path
@@ -74,29 +76,29 @@ class QueueGroupRegistry:
         self._begun: set[str] = set()
         """Ids of groups that are being created."""
         self._next_epoch = 0
-        """Above all numbers of groups that are no more, and all group epochs."""
+        """Number above all receipts and tokens of deleted groups and above all group epochs."""
         self._lock = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
         self._changed_topics: list[Topic] = []
-        """That no group has been told of yet."""
+        """Changed topics that the groups are not told of yet."""
         self._ending: set[QueueGroup] = set()
-        """Those that end with their topics as soon as their turn comes."""
+        """Groups that will end with their topics, in their turn."""
         self._frozen = False
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
-        """Whether a group id is taken by a group that is no queue group; set by who knows those."""
+        """Returns whether a group of another type has the id; set by the owner of those groups."""
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- lookup ------------------------------------------------------------------------------------------------------
 
     def ids(self) -> list[str]:
-        """Sorted."""
+        """Return the ids of all groups, sorted."""
         return sorted(self._groups)
 
     def has(self, group_id: str) -> bool:
-        """Whether the id is taken, if only by a group that is being created."""
+        """Return whether the id is taken, be it by a group that is being created."""
         return group_id in self._groups or group_id in self._begun
 
     def group(self, group_id: str) -> QueueGroup:
-        """Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
+        """Return a group. Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
         found = self._groups.get(group_id)
         if found is None:
             self._check_new_id(group_id)
@@ -113,17 +115,17 @@ class QueueGroupRegistry:
     async def create(
         self, group_id: str, topic: Topic, settings: QueueGroupSettings, start: StartAt
     ) -> tuple[QueueGroup, bool]:
-        """Create a queue group, and its dead-letter topic; return it, and whether it was not there already.
+        """Create a queue group and its dead-letter topic; return it, and whether it is new.
 
         Raises InvalidGroupIdError, InvalidRequestError, WrongGroupTypeError, OverloadedError, UnknownTopicError,
-        PartitionOfflineError where it is to begin at a time and a partition is offline, or GroupExistsError where it is
-        there with other settings.
+        PartitionOfflineError where it is to begin at a time and a partition is offline, or GroupExistsError where it
+        exists with other settings.
         """
         return await self._to_the_end(self._create(group_id, topic.id, settings, start))
 
     async def alter(self, group_id: str, changes: Mapping[str, Any]) -> QueueGroup:
-        """Change some settings, by the names of QueueSettings; returns when they are stored, or another ordering waits
-        for what is in flight. Raises UnknownGroupError or InvalidRequestError."""
+        """Change some settings, by the names of QueueSettings. Return when they are stored; a change of the ordering
+        may still wait for deliveries in flight. Raises UnknownGroupError or InvalidRequestError."""
         return await self._to_the_end(self._alter(group_id, changes))
 
     async def delete(self, group_id: str) -> None:
@@ -138,7 +140,7 @@ class QueueGroupRegistry:
         settings = completed(settings, group_id, topic)
         found = self._groups.get(group_id)
         if found is not None and self._has_lost_topic(found):
-            await self._end_with_topic(found)  # Its turn had not come yet.
+            await self._end_with_topic(found)  # Its end had not come to its turn yet.
             found = None
         if found is not None:
             if (found.queue.topic_id, found.queue.latest_settings) == (topic_id, settings):
@@ -157,7 +159,7 @@ class QueueGroupRegistry:
         try:
             offsets = await start.offsets(self._engine, self._engine, topic_id, range(topic.partitions))
             room = await self._make_dead_letter_topic(settings, topic)
-            await delete_copies(self._engine, INTERNAL_PREFIX + group_id)  # Of one of this name that is no more.
+            await delete_copies(self._engine, INTERNAL_PREFIX + group_id)  # Left by a deleted group of this name.
             letters = DeadLetterTopic(
                 self._engine, settings.dead_letter_topic or dead_letter_topic_of(group_id), self._takes_letters
             )
@@ -193,7 +195,8 @@ class QueueGroupRegistry:
         return group
 
     async def _make_dead_letter_topic(self, settings: QueueGroupSettings, topic: Topic) -> LetterSizeLimit | None:
-        """Return the room that it has; also of one that was made for another group."""
+        """Make the dead-letter topic where there is none. Return the size limit that the broker set on it, for this
+        group or for another one; None: the broker set none."""
         room = await make_dead_letter_topic(settings, topic, self._engine)
         if room is None and settings.dead_letter_topic:
             dead_topic_id = self._engine.topic(settings.dead_letter_topic).id
@@ -206,7 +209,7 @@ class QueueGroupRegistry:
         await self._delete(group, UnknownGroupError(f"queue group {group_id} is deleted; create it anew"))
 
     async def _new_epoch(self) -> int:
-        """Return a number above all that a group of any name has given out."""
+        """Return a group epoch above all numbers that a group of any name has given out."""
         group_epoch = (self._next_epoch + EPOCH_NUMBERS - 1) // EPOCH_NUMBERS * EPOCH_NUMBERS
         self._next_epoch = group_epoch + EPOCH_NUMBERS
         if self._engine.numbers.reserved - group_epoch < NUMBERS // 2:
@@ -214,7 +217,7 @@ class QueueGroupRegistry:
         return group_epoch
 
     async def _delete(self, group: QueueGroup, error: LogbrokerError) -> None:
-        """In its turn, of a group that is still there."""
+        """Delete a group that still exists. Runs in the turn of a change."""
         group_id = group.group_id
         await group.end(error)
         self._next_epoch = max(self._next_epoch, group.queue.next_number)
@@ -230,7 +233,7 @@ class QueueGroupRegistry:
         await store.delete([StateEvent(key, None) for key in await store.load()])
 
     def _group(self, group_id: str, queue: Queue, letters: DeadLetterTopic, *, is_stored: bool) -> QueueGroup:
-        """Raises UnknownTopicError."""
+        """Make the runtime of a group. Raises UnknownTopicError."""
         queue.alteration.bands = bands_of(self._engine.topic_by_id(TopicId(queue.topic_id)))
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
         max_workers = self._config.max_queue_workers
@@ -254,7 +257,8 @@ class QueueGroupRegistry:
         return await asyncio.shield(self._in_turn(change))
 
     def _in_turn(self, change: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Make a change after those before it. Whatever it acts on may be another thing of the same name by then."""
+        """Run a change after all earlier ones. By then, a group or topic that it names may be another one of the same
+        name."""
 
         async def in_turn() -> T:
             async with self._lock:
@@ -268,18 +272,18 @@ class QueueGroupRegistry:
     def _changed(self, task: asyncio.Task[Any]) -> None:
         self._changes.discard(task)
         if not task.cancelled():
-            task.exception()  # Who asked may be gone.
+            task.exception()  # The caller may be gone.
 
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def _on_topic_changed(self, topic: Topic) -> None:
-        """Many changes at once are told once."""
+        """Note a changed topic; the groups are told once of changes that come together."""
         if not self._changed_topics and not self._frozen:
             self._loop.call_soon(self._tell_topics)
         self._changed_topics.append(topic)
 
     def _tell_topics(self) -> None:
-        """Tell the groups that read these topics, or send their dead letters there."""
+        """Notify the groups that read the changed topics or send their dead letters there."""
         changed, self._changed_topics = self._changed_topics, []
         ids, names = {topic.id for topic in changed}, {topic.name for topic in changed}
         for group in list(self._groups.values()):
@@ -287,9 +291,9 @@ class QueueGroupRegistry:
                 self._tell(group)
 
     def _tell(self, group: QueueGroup) -> None:
-        """Topics that a group has to do with may have changed."""
+        """Let a group react to a change of its topic or of its dead-letter topic."""
         if self._frozen:
-            return  # The next start ends those whose topic is gone.
+            return  # The next start ends groups without a topic.
         if not self._has_lost_topic(group):
             group.topics_changed()
         elif group not in self._ending:
@@ -299,7 +303,7 @@ class QueueGroupRegistry:
             self._in_turn(self._make_room(group))
 
     async def _make_room(self, group: QueueGroup) -> None:
-        """Let a dead-letter topic that the broker made take what its group's topic takes by now."""
+        """Raise the size limit of a dead-letter topic that the broker made to that of its group's topic."""
         room = group.dead_lettering.grown_room()
         if room is None or self._groups.get(group.group_id) is not group:
             return
@@ -324,7 +328,8 @@ class QueueGroupRegistry:
         return False
 
     async def _end_with_topic(self, group: QueueGroup) -> None:
-        """In its turn, before which the group may have gone, and another one of its name have been created."""
+        """End a group without a topic. Runs in its turn, before which the group may have been deleted and another of
+        its name created."""
         self._ending.discard(group)
         if self._groups.get(group.group_id) is group:
             await self._delete(group, UnknownTopicError("the queue group's topic is deleted, and the group with it"))
@@ -332,14 +337,14 @@ class QueueGroupRegistry:
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Take over what the broker before stored, cut back to what the logs still hold. Raises CorruptLogError."""
+        """Load the stored groups, cut back to what the logs still hold. Raises CorruptLogError."""
         self._engine.on_topics_changed(self._on_topic_changed)
         stored: dict[str, Mapping[bytes, bytes]] = {}
         self._next_epoch = self._engine.numbers.first
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):
             rows = await GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True).load()
             if not rows:
-                await self._forget(group_id)  # Its creation, or deletion, was not finished.
+                await self._forget(group_id)  # Its creation or deletion was not finished.
                 continue
             stored[group_id] = rows
             if HEADER_ROW in rows:
@@ -359,28 +364,29 @@ class QueueGroupRegistry:
             await group.hold.copies.take_up()
         await asyncio.gather(*(group.start() for group in self._groups.values()))
         for group in list(self._groups.values()):
-            self._tell(group)  # What a crash kept from following others does so now.
+            self._tell(group)  # Catch up on topic changes that a crash cut off.
 
     async def _delete_stray_copies(self) -> None:
-        """Topics of copies that a crash left without their group."""
+        """Delete topics of copies whose group is gone, as a crash may leave them."""
         for topic in self._engine.topics():
             if topic.name.startswith(INTERNAL_PREFIX) and topic.name.removeprefix(INTERNAL_PREFIX) not in self._groups:
                 await self._engine.delete_topic(topic.id)
 
     def _takes_letters(self, topic: str, group_id: str) -> bool:
-        """Whether a topic is one of dead letters: of a queue group that is there, or of the one named, now gone."""
+        """Return whether a topic takes dead letters of an existing queue group, or is the default one of the named
+        group, which may be gone."""
         return topic == dead_letter_topic_of(group_id) or any(
             group.dead_lettering.topic.name == topic and group.queue.latest_settings.uses_dead_letters
             for group in self._groups.values()
         )
 
     def _load(self, group_id: str, rows: Mapping[bytes, bytes], group_epoch: int) -> QueueGroup:
-        """Load a group in its next epoch, which all groups may share: numbers are of a group."""
+        """Load a group in its next epoch. All groups may share the epoch: numbers belong to one group each."""
         if HEADER_ROW in rows:
             topic = self._engine.topic_by_id(TopicId(decode_header(rows[HEADER_ROW]).topic_id))
             ends = self._log_ends(topic)
         else:
-            ends = {}  # What loads the rows says what is wrong.
+            ends = {}  # Loading the rows raises the error.
         letters = DeadLetterTopic(self._engine, dead_letter_topic_of(group_id), self._takes_letters)
         queue = load_queue(
             rows, ends, random=random.random, route=letters.route, store=self._spill(group_id), group_epoch=group_epoch
@@ -395,18 +401,18 @@ class QueueGroupRegistry:
     def _log_ends(self, topic: Topic) -> dict[int, int]:
         ends = {}
         for partition in range(topic.partitions):
-            with suppress(PartitionOfflineError):  # What is stored of it is kept until its end is known.
+            with suppress(PartitionOfflineError):  # Its stored state is kept until its end is known.
                 ends[partition] = self._engine.partition_facts(topic.id, partition).log_end_offset
         return ends
 
     def freeze(self) -> None:
-        """The broker stops: nothing is handed out any more, and workers are expected back at the next start."""
+        """Stop handing out records because the broker is stopping; workers are expected back at the next start."""
         self._frozen = True
         for group in self._groups.values():
             group.freeze()
 
     async def stop(self) -> None:
-        """Let changes end, and store what the next start is to know."""
+        """Wait for the changes under way, then stop all groups, which store what the next start needs."""
         self.freeze()
         while self._changes:
             await asyncio.wait(self._changes)
@@ -416,7 +422,9 @@ class QueueGroupRegistry:
 
 
 def _begun_at(start: StartAt, found: int | LogbrokerError) -> int:
-    """Where a group begins in a partition; one that is offline is served from the next start on that finds it."""
+    """Return the offset at which a group begins in a partition. A partition that is offline is served from the next
+    start that finds it online. Raises any other error, and PartitionOfflineError where the start offset depends on the
+    partition's records."""
     if not isinstance(found, LogbrokerError):
         return found
     offset = start.offset_unseen() if isinstance(found, PartitionOfflineError) else None
@@ -434,7 +442,7 @@ def _begun_at(start: StartAt, found: int | LogbrokerError) -> int:
 async def open_queue_groups(
     config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, data_dir: Path
 ) -> AsyncIterator[QueueGroupRegistry]:
-    """Load the queue groups; at the end, stop them cleanly. `data_dir` takes temporary files.
+    """Load the queue groups, and stop them cleanly at the end. `data_dir` holds temporary files.
 
     Raises CorruptLogError.
     """

@@ -1,4 +1,4 @@
-"""The settings of a queue group as they hold on its topic, and the dead-letter topic that they name."""
+"""Settings of a queue group completed for its topic, and the making of its dead-letter topic."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from logbroker.types import INTERNAL_PREFIX
 
 
 def dead_letter_topic_of(group_id: str) -> str:
-    """The dead-letter topic of a group whose settings name none."""
+    """Return the default name of a group's dead-letter topic."""
     return f"{group_id}.dead-letters"
 
 
 def altered(settings: QueueGroupSettings, changes: Mapping[str, Any]) -> QueueGroupSettings:
-    """Return settings with some of them changed, by their names; what another setting was for, goes with it."""
+    """Return settings with some changed, by name. A setting that only served the changed one is reset with it."""
     settings = msgspec.structs.replace(settings, **changes)
     if not settings.uses_dead_letters and "dead_letter_topic" not in changes:
         settings = msgspec.structs.replace(settings, dead_letter_topic="")
@@ -32,7 +32,8 @@ def altered(settings: QueueGroupSettings, changes: Mapping[str, Any]) -> QueueGr
 
 
 def completed(settings: QueueGroupSettings, group_id: str, topic: Topic) -> QueueGroupSettings:
-    """Return settings with the defaults that depend on group and topic. Raises InvalidRequestError."""
+    """Return settings with the defaults that depend on the group and its topic filled in. Raises
+    InvalidRequestError."""
     if settings.uses_dead_letters and not settings.dead_letter_topic:
         settings = msgspec.structs.replace(settings, dead_letter_topic=dead_letter_topic_of(group_id))
     settings.check()
@@ -51,10 +52,10 @@ def completed(settings: QueueGroupSettings, group_id: str, topic: Topic) -> Queu
 async def make_dead_letter_topic(
     settings: QueueGroupSettings, topic: Topic, engine: LogEngine
 ) -> LetterSizeLimit | None:
-    """Make the dead-letter topic of a group on `topic`, where there is to be one and is none. Returns the room that it
-    has, where it is one that the broker made for such a topic.
+    """Make the dead-letter topic of a group on `topic` where the settings name one that does not exist. Return its size
+    limit where it looks like one that the broker made for such a topic.
 
-    Raises InvalidRequestError for one whose bands own partitions, or what hinders the making of a topic.
+    Raises InvalidRequestError where its bands own partitions, or the error that hinders making a topic.
     """
     name = settings.dead_letter_topic
     if not name:
@@ -63,7 +64,7 @@ async def make_dead_letter_topic(
         await engine.create_topic(name, topic.partitions, {MAX_MESSAGE_BYTES: str(room_for(topic))})
     dead_topic = engine.topic(name)
     if dead_topic.routing_bands:
-        # Letters go where their key alone says, so that they keep its order.
+        # The key alone routes letters, so that they keep its order.
         raise InvalidRequestError(
             f"the dead-letter topic {name} has bands with partitions of their own, and dead letters are routed by their"
             " keys alone: name a topic without bands, or with priority.routing=key"

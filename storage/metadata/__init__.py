@@ -1,4 +1,4 @@
-"""The metadata store, and the numbers that are given out once.
+"""The metadata store, and the file of numbers that must never repeat.
 
 It knows the files. Begin with `metadata_store`.
 """

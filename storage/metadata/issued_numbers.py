@@ -1,6 +1,6 @@
-"""The file `issued-numbers`: how far numbers that must never come again have been given out.
+"""The file `issued-numbers`: the ends of numbers that were given out and must never repeat.
 
-It lies beside the metadata store, not in it, so that putting an older store in place does not take it back.
+It lies beside the metadata store, not in it, so that restoring an older store does not reset it.
 
     version: 0
     receipts: 7291338260480
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 class IssuedNumbers(msgspec.Struct, frozen=True):
-    """The ends of what may have been given out."""
+    """The ends of the numbers that may have been given out."""
 
     receipts: int = 0
-    """Receipts, fencing tokens and group epochs of queue groups."""
+    """End of receipts, fencing tokens and group epochs of queue groups."""
     producer_ids: int = 0
 
 
@@ -43,7 +43,7 @@ def encode_issued(issued: IssuedNumbers) -> bytes:
 
 
 def decode_issued(content: bytes) -> IssuedNumbers | None:
-    """Return what a file says; None: it is damaged."""
+    """Return the numbers in a file; None: it is damaged."""
     fields = dict(line.partition(": ")[::2] for line in content.decode("ascii", "replace").splitlines())
     try:
         issued = IssuedNumbers(int(fields["receipts"]), int(fields["producer-ids"]))
@@ -53,13 +53,13 @@ def decode_issued(content: bytes) -> IssuedNumbers | None:
 
 
 def read_issued(directory: str, files: Files) -> IssuedNumbers | None:
-    """Return what the file in a data directory says; None: there is none, or it is damaged. Raises OSError."""
+    """Return the numbers in the file of a data directory; None: there is none, or it is damaged. Raises OSError."""
     path = f"{directory}/{ISSUED_NAME}"
     try:
         issued = decode_issued(read_file(files, path))
     except FileNotFoundError:
         if what := what_is_at(path):
-            # Where it leads to may be on a disk that is not mounted, and the numbers are there.
+            # The link's target may be on a disk that is not mounted, and the numbers are there.
             raise OSError(errno.ENXIO, what, path) from None
         return None
     except CorruptLogError:

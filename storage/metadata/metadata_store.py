@@ -1,8 +1,8 @@
-"""Everything that lasts but is not a record: one LMDB environment with a few named tables.
+"""The metadata store: everything durable other than records, in one LMDB environment with a few named tables.
 
-LMDB has no checksums of its own, so each value carries the CRC-32C of its key and itself behind it, and the pages are
-checked before they are mapped (`store_pages`). One thread writes; what was submitted while it synced forms its next
-transaction. No error of LMDB leaves this module: what is wrong with the file, and what to do, is said in our own.
+LMDB has no checksums, so each value is followed by the CRC-32C of its key and itself, and the pages are checked before
+they are mapped (`store_pages`). One thread writes; writes submitted during its sync form its next transaction. LMDB's
+errors do not leave this module: its own errors say what is wrong with the file, and what to do.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _MAX_WAITING: Final = 10_000
 _MAX_GROUP: Final = 1_000
 _READ_TRIES: Final = 20
 _FULL_SECONDS: Final = 1.0
-"""Who has to store something tries again far more often, so a map that is still full is known to be."""
+"""Time for which a refusal counts as present: callers try again far more often, so a map that is still full is
+noticed."""
 
 _DAMAGED: Final = (
     lmdb.BadDbiError,
@@ -60,10 +61,10 @@ _DAMAGED: Final = (
     lmdb.PanicError,
     lmdb.VersionMismatchError,
 )
-"""What LMDB raises of pages that say what cannot be."""
+"""Errors of LMDB for pages with impossible contents."""
 
 Write = tuple[str, bytes, bytes | None]
-"""Table, key, and the value, or None to delete the key."""
+"""A write: table, key, and the value, or None to delete the key."""
 _Submission = tuple[Sequence[Write], Future[None]]
 
 
@@ -79,7 +80,8 @@ class MetadataStore:
         self._on_failure = on_failure
         self._failure: StorageFailedError | None = None
         self._full: tuple[OverloadedError, float] | None = None
-        """Why the last commit was refused, if it was, and when: the map is full, and cannot grow."""
+        """Error and time (monotonic, s) of the last commit if it was refused because the map is full and cannot grow;
+        else None."""
         # LMDB's map may only be resized while no transaction is open in this process.
         self._resize_lock = threading.Lock()
         self._waiting: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
@@ -91,9 +93,9 @@ class MetadataStore:
     ) -> MetadataStore:
         """Open or create the store; the caller keeps other writers out.
 
-        Raises CorruptLogError where its pages are damaged, and DataDirError: it cannot be opened, or has an unknown
-        format version. `on_failure` is called once, on the writer's thread, when a commit has failed; nothing is
-        stored after that. `map_bytes` is where the map begins; it doubles whenever it is full.
+        Raises CorruptLogError where its pages are damaged, and DataDirError where it cannot be opened or has an unknown
+        format version. `on_failure` is called once, on the writer's thread, when a commit has failed; nothing is stored
+        after that. `map_bytes` is the initial size of the map; it doubles whenever it is full.
         """
         is_new = is_missing(path)
         try:
@@ -112,7 +114,7 @@ class MetadataStore:
                 with environment.begin(write=True) as transaction:
                     store._apply(transaction, [("broker", _FORMAT_KEY, FORMAT_VERSION)])
                 if is_new:
-                    # LMDB syncs what is in its file, not the names that lead there.
+                    # LMDB syncs its file, but not the names that lead there.
                     files = RealFiles()
                     files.sync_directory(str(path))
                     files.sync_directory(str(path.parent))
@@ -131,13 +133,14 @@ class MetadataStore:
         return store
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """The committed value. Raises CorruptLogError (its CRC is wrong, or a page is damaged) and DataDirError."""
+        """Return the committed value. Raises CorruptLogError (its CRC is wrong, or a page is damaged) and
+        DataDirError."""
         with self._reading(table) as transaction:
             stored = transaction.get(key)
         return None if stored is None else _checked(self._path, table, key, stored)
 
     def scan(self, table: str, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
-        """All committed keys with this prefix and their values, in order of the keys.
+        """Return all committed keys with this prefix and their values, in key order.
 
         Raises CorruptLogError and DataDirError, as `get` does.
         """
@@ -160,7 +163,7 @@ class MetadataStore:
             raise _failed(f"read table {table} of", self._path, error) from None
 
     def submit(self, writes: Sequence[Write]) -> Future[None]:
-        """Store these writes, all or none. The future is done when they are synced, or fails with StorageFailedError.
+        """Store these writes, all or none. The future completes when they are synced, or fails with StorageFailedError.
 
         It fails with OverloadedError, and nothing is stored, where the map is full and no address space is left for a
         larger one. Submissions are applied in order. Raises OverloadedError when too many wait.
@@ -175,14 +178,14 @@ class MetadataStore:
         return future
 
     def check_full(self) -> None:
-        """Raises OverloadedError where a commit was refused a moment ago, and none was stored since: so would be the
-        next ones, unless they delete."""
+        """Raise OverloadedError where a commit was refused a moment ago and none was stored since: the next ones would
+        be refused too, unless they delete."""
         full = self._full
         if full is not None and time.monotonic() - full[1] < _FULL_SECONDS:
             raise full[0].anew()
 
     def close(self) -> None:
-        """Store what was submitted, then close."""
+        """Store everything submitted, then close."""
         self._waiting.put(None)
         self._writer.join()
         self._environment.close()
@@ -218,7 +221,7 @@ class MetadataStore:
             except OverloadedError as error:
                 refusal = error.as_value()
                 self._full = refusal, time.monotonic()
-            except Exception as error:  # whatever it is: without an end, all that submit would wait for ever
+            except Exception as error:  # any error: without this, all later submissions would wait for ever
                 refusal = self._failure = StorageFailedError(
                     f"cannot commit to {self._path / DATA_NAME}: {_reason(error)}; {_advice(error)}, then start the"
                     " broker again"
@@ -240,7 +243,7 @@ class MetadataStore:
                 # A backup that was killed still holds the pages of its snapshot.
                 self._environment.reader_check()
                 larger_bytes = 2 * self._environment.info()["map_size"]
-                # LMDB gives the old map up before it asks for the new one: it must be there.
+                # LMDB unmaps the old map before it maps the new one, so there must be room for that.
                 if not _has_room_for(larger_bytes):
                     raise OverloadedError(
                         f"the metadata store {self._path / DATA_NAME} is full at {larger_bytes // 2} bytes, and this"
@@ -259,13 +262,13 @@ class MetadataStore:
 
 
 class MetadataReader:
-    """The committed rows, beside a live broker too; `close` it.
+    """Reader of the committed rows, even of a running broker; `close` it.
 
-    It registers with LMDB, so that a broker leaves the pages of its snapshots alone: what is written over while it is
-    read would end this process. That needs the lock file, which a stopped store may lack, and which another user than
-    the broker's may not write. Without it the store is read without a lock and without a trace. LMDB does not know of
+    It registers with LMDB, so that a broker leaves the pages of its snapshots alone: overwriting pages that are being
+    read would end this process. That needs the lock file, which a stopped store may lack, and which only the broker's
+    user may be able to write. Without it the store is read without a lock and without a trace. LMDB does not know of
     such a reader, so the broker reuses pages that the reader's snapshot still holds: those freed by the commit after
-    the snapshot, while the third commit is under way. Reads are short, and repeated when it may be.
+    the snapshot, while the third commit is under way. Reads are short, and repeated when that may have happened.
     """
 
     def __init__(self, path: Path, environment: lmdb.Environment, *, is_registered: bool) -> None:
@@ -278,8 +281,8 @@ class MetadataReader:
     def open(cls, path: Path) -> MetadataReader:
         """Open the store in a directory, or a copy of one in a file.
 
-        Raises CorruptLogError where its pages are damaged, and DataDirError: there is no store, it cannot be read, or
-        its format version is unknown.
+        Raises CorruptLogError where its pages are damaged, and DataDirError where there is no store, it cannot be read,
+        or its format version is unknown.
         """
         try:
             check_pages(path / DATA_NAME if path.is_dir() else path, live=True)
@@ -303,12 +306,12 @@ class MetadataReader:
         self._environment.close()
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """The committed value. Raises CorruptLogError if its CRC does not match, and DataDirError."""
+        """Return the committed value. Raises CorruptLogError if its CRC does not match, and DataDirError."""
         stored = self._read(table, lambda transaction: transaction.get(key))
         return None if stored is None else _checked(self._path, table, key, stored)
 
     def scan(self, table: str) -> list[tuple[bytes, bytes]]:
-        """All rows of a table. Raises CorruptLogError if a CRC does not match, and DataDirError."""
+        """Return all rows of a table. Raises CorruptLogError if a CRC does not match, and DataDirError."""
         rows = self._read(table, lambda transaction: list(transaction.cursor()))
         return [(key, _checked(self._path, table, key, stored)) for key, stored in rows or ()]
 
@@ -339,14 +342,14 @@ class MetadataReader:
         raise DataDirError(f"the metadata store {self._path} changes faster than it can be read; try again")
 
     def _has_moved(self, snapshot: int) -> bool:
-        """Whether pages of a snapshot may have been written over since."""
+        """Return whether pages of a snapshot may have been overwritten since."""
         if self._is_registered:
             return False
         return bool(self._environment.info()["last_txnid"] - snapshot > HARMLESS_COMMITS)
 
 
 def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
-    """Open a store, or the copy of one; returns also whether LMDB knows of its readers."""
+    """Open a store, or the copy of one; also return whether LMDB knows of its readers."""
     # A map of size 0 takes the size that the file names.
     options: dict[str, Any] = {
         "map_size": 0,
@@ -356,14 +359,14 @@ def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
         "mode": FILE_MODE,
     }
     if (path / _LOCK_NAME).is_file():
-        # Another user's lock file, or this process has the store open already.
+        # It may be another user's lock file, or this process may have the store open already.
         with suppress(OSError, lmdb.Error):
             return lmdb.open(os.fsencode(path), **options), True
     return lmdb.open(os.fsencode(path), subdir=path.is_dir(), lock=False, **options), False
 
 
 def _failed(action: str, path: Path, error: Exception) -> LogbrokerError:
-    """The error for what LMDB or the system said: which file, why, and what to do."""
+    """Return our error for one of LMDB or the system: which file, why, and what to do."""
     file = path if path.is_file() else path / DATA_NAME
     kind = CorruptLogError if isinstance(error, _DAMAGED) else DataDirError
     return kind(f"cannot {action} the metadata store {file}: {_reason(error)}; {_advice(error)}")
@@ -372,7 +375,7 @@ def _failed(action: str, path: Path, error: Exception) -> LogbrokerError:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return reason_of(error)
-    # LMDB names its function, and the path once more: "mdb_put: MDB_MAP_FULL: ...", "/path/of/it: Not a directory".
+    # LMDB prefixes its function or the path: "mdb_put: MDB_MAP_FULL: ...", "/path/of/it: Not a directory".
     return str(error).rpartition(": ")[2] or type(error).__name__
 
 
@@ -383,7 +386,7 @@ def _advice(error: Exception) -> str:
         return "too many programs read it; try again"
     if isinstance(error, OSError):
         number = error.errno or 0
-    else:  # LMDB keeps the words of a system error, and drops its number
+    else:  # LMDB keeps the text of a system error, and drops its number
         number = next((each for each in errno.errorcode if str(error).endswith(os.strerror(each))), 0)
     advice = advice_for(number)
     if advice and number not in (errno.EIO, errno.ENOENT):
@@ -392,7 +395,7 @@ def _advice(error: Exception) -> str:
 
 
 def _has_room_for(map_bytes: int) -> bool:
-    """Whether this process may map so much more."""
+    """Return whether this process can map this many more bytes."""
     try:
         flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0)
         mmap.mmap(-1, map_bytes, flags=flags, prot=mmap.PROT_READ).close()
@@ -402,7 +405,8 @@ def _has_room_for(map_bytes: int) -> bool:
 
 
 def is_missing(path: Path) -> bool:
-    """Whether there is no store in this directory yet: a broker would begin an empty one. Raises DataDirError."""
+    """Return whether there is no store in this directory yet: a broker would begin an empty one. Raises
+    DataDirError."""
     _check_kind(path, stat.S_IFDIR, "directory", _RESTORE)
     size_bytes = _check_kind(path / DATA_NAME, stat.S_IFREG, "file", _RESTORE)
     _check_kind(path / _LOCK_NAME, stat.S_IFREG, "file", ": it is made anew")
@@ -410,8 +414,8 @@ def is_missing(path: Path) -> bool:
 
 
 def _check_kind(path: Path, kind: int, name: str, advice: str) -> int:
-    """Return the size of what lies at a path, 0 where nothing does. Raises DataDirError where it is something else than
-    belongs there: LMDB would wait at a FIFO, or begin another store at the end of a link that leads nowhere."""
+    """Return the size of the file or directory at a path, 0 where there is none. Raises DataDirError where it is of
+    another kind: LMDB would wait at a FIFO, or begin another store at the target of a dangling link."""
     try:
         found = os.stat(path)
     except OSError as error:
@@ -429,7 +433,7 @@ def _check_kind(path: Path, kind: int, name: str, advice: str) -> int:
 
 
 def copy_store(path: Path, target_fd: int) -> None:
-    """Write what the store in a directory holds at this moment to an empty file, compacted; a broker may run meanwhile.
+    """Copy a snapshot of the store in a directory to an empty file, compacted; a broker may run meanwhile.
 
     Raises CorruptLogError where its pages are damaged, and DataDirError.
     """
@@ -437,7 +441,7 @@ def copy_store(path: Path, target_fd: int) -> None:
         raise DataDirError(f"there is no metadata store in {path}; name the data directory of a broker")
     try:
         check_pages(path / DATA_NAME, live=True)
-        # As one of LMDB's registered readers: the broker leaves the pages of the snapshot alone meanwhile.
+        # A registered reader of LMDB: the broker leaves the pages of the snapshot alone meanwhile.
         environment = lmdb.open(
             os.fsencode(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False, mode=FILE_MODE
         )

@@ -1,9 +1,9 @@
 """The pages of LMDB's file, checked before LMDB maps them.
 
-LMDB believes what its pages say: a file that was cut ends the process by SIGBUS, a zeroed page by an assertion, and a
-flipped pointer may do either, or lead a search round for ever. So the whole tree is walked first, by plain reads: both
-meta pages, each branch, leaf and overflow page that the newest snapshot reaches, the order of the keys, and the list
-of free pages, none of which may be in use. What the values are is not looked at: each has a CRC of its own.
+LMDB trusts its pages: a file that was cut ends the process by SIGBUS, a zeroed page by an assertion, and a flipped
+pointer may do either, or make a search loop for ever. So the whole tree is walked first, by plain reads: both meta
+pages, each branch, leaf and overflow page that the newest snapshot reaches, the order of the keys, and the list of
+free pages, none of which may be in use. The values are not checked: each has a CRC of its own.
 
 The layout is that of LMDB 0.9 (data version 1), in the machine's byte order, with 64-bit page numbers:
 
@@ -45,7 +45,7 @@ _META_FLAG: Final = 8
 _IN_OVERFLOW_PAGES: Final = 1
 _IS_TREE: Final = 2
 _INTEGER_KEYS: Final = 8
-"""The flag of the tree of free pages; no other tree has one."""
+"""Flag of the tree of free pages; no other tree has one."""
 _NO_PAGE: Final = (1 << 64) - 1
 _MIN_PAGE_BYTES: Final = 512
 _MAX_PAGE_BYTES: Final = 1 << 15
@@ -56,10 +56,10 @@ _IN_USE: Final = 1
 _FREE: Final = 2
 
 HARMLESS_COMMITS: Final = 1
-"""So many after a snapshot leave its pages alone, and so does the next while it is under way."""
+"""Commits after a snapshot that leave its pages alone; the next one does so, too, while it is under way."""
 _LIVE_TRIES: Final = 5
 _META_READS: Final = 100
-"""Until two reads of a meta page are the same: nobody commits so fast for so long."""
+"""Most reads of a meta page until two are equal: commits are not that fast for that long."""
 
 
 class _Tree(NamedTuple):
@@ -78,14 +78,14 @@ class _Meta(NamedTuple):
 
 
 class _DamageError(Exception):
-    """Says where and what."""
+    """Raised for damage; its text says where and what."""
 
 
 def check_pages(path: Path, *, live: bool = False) -> None:
-    """Check LMDB's file at `path`; an empty or missing one is right. Reads what is in use, and nothing of the values.
+    """Check LMDB's file at `path`; an empty or missing one is valid. Reads the pages in use, without the values.
 
-    `live`: somebody may write to it meanwhile. Then what looks damaged is looked at again where pages of the snapshot
-    may have been written over; a store that changes faster than it can be read is let pass.
+    `live`: a broker may write to it meanwhile. Apparent damage is then checked again where pages of the snapshot may
+    have been overwritten; a store that changes faster than it can be read passes.
 
     Raises CorruptLogError with the page, and OSError.
     """
@@ -119,7 +119,7 @@ def _newest_meta(fd: int) -> _Meta:
     first = _read_meta(fd, 0, 0)
     second = _read_meta(fd, 1, first.page_bytes)
     for _ in range(_META_READS):
-        # Commits between the two reads may leave them further apart than they ever are.
+        # Commits between the two reads may make them differ by more than they ever do on disk.
         before, first = first, _read_meta(fd, 0, 0)
         if first == before:
             break
@@ -127,7 +127,7 @@ def _newest_meta(fd: int) -> _Meta:
     if first.page_bytes != second.page_bytes:
         raise _DamageError(f"its two meta pages name page sizes of {first.page_bytes} and {second.page_bytes} bytes")
     if abs(first.transaction - second.transaction) > 1:
-        # Commits go to the two in turn. A flip here would take the store back to an old snapshot.
+        # Commits alternate between the two. A flipped bit here would take the store back to an old snapshot.
         raise _DamageError(f"its two meta pages are of transactions {first.transaction} and {second.transaction}")
     return first if first.transaction > second.transaction else second
 
@@ -135,7 +135,7 @@ def _newest_meta(fd: int) -> _Meta:
 def _read_meta(fd: int, number: int, position: int) -> _Meta:
     content = pread(fd, _META_BYTES, position)
     for _ in range(_META_READS):
-        # A read beside a commit may have the trees of the snapshot before with the number of the new one.
+        # A read during a commit may mix the trees of the previous snapshot with the number of the new one.
         before, content = content, pread(fd, _META_BYTES, position)
         if content == before:
             break
@@ -159,7 +159,7 @@ def _read_meta(fd: int, number: int, position: int) -> _Meta:
 
 
 class _Walk:
-    """One way through the newest snapshot."""
+    """One walk through the newest snapshot."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -168,16 +168,16 @@ class _Walk:
         self._last_page = 0
         self._file_bytes = 0
         self._seen = bytearray()
-        """By page number: what it was met as."""
+        """Use of each page met so far (in use or free), by page number; 0: not met."""
         self._free_behind: set[int] = set()
-        """Free pages behind the end of the file: they were never written."""
+        """Free pages behind the end of the file, which were never written."""
 
     def run(self) -> None:
-        """Raises _DamageError."""
+        """Walk the snapshot. Raises _DamageError."""
         if not os.fstat(self._fd).st_size:
             return
         meta = _newest_meta(self._fd)
-        # Looked at last: a commit beside this may make the file longer, and does so before it writes its meta page.
+        # Read after the meta pages: a commit meanwhile may extend the file, and does so before it writes its meta page.
         self._file_bytes = os.fstat(self._fd).st_size
         self.transaction, self._page_bytes, self._last_page = meta.transaction, meta.page_bytes, meta.last_page
         pages = -(-self._file_bytes // self._page_bytes)
@@ -231,10 +231,10 @@ class _Walk:
             raise _DamageError(f"page {number} is {how}")
         self._seen[number] = what
 
-    # --- one tree ---
+    # --- walking a tree ---
 
     def _walk(self, tree: _Tree, entry: Callable[[bytes, int, bytes], None] | None) -> None:
-        """Walk a tree; `entry` is told of each key, the flags of its node, and the value."""
+        """Walk a tree; `entry` is called with each key, the flags of its node, and the value."""
         if tree.root == _NO_PAGE:
             if tree.depth:
                 raise _DamageError(f"a tree of depth {tree.depth} has no root")
@@ -242,11 +242,11 @@ class _Walk:
         if not 1 <= tree.depth <= _MAX_DEPTH:
             raise _DamageError(f"a tree has depth {tree.depth}")
         has_integer_keys = tree.flags == _INTEGER_KEYS
-        # Page, levels below it, and the bounds of its keys: at least, below; None: there is none.
+        # Page, levels below it, and the bounds of its keys (at least, below); None: no bound.
         todo: list[tuple[int, int, bytes | None, bytes | None]] = [(tree.root, tree.depth - 1, None, None)]
         while todo:
             number, levels, least, below = todo.pop()
-            # LMDB itself insists on two entries in a branch, but for the tree of free pages.
+            # LMDB itself requires two entries in a branch, except in the tree of free pages.
             page, pointers = self._page(
                 number, _BRANCH if levels else _LEAF, 2 if levels and not has_integer_keys else 1
             )
@@ -257,7 +257,7 @@ class _Walk:
                 keys[0] = least or b""
             self._check_order(number, keys, least, below)
             if levels:
-                # From the right, so that the leftmost is looked at first.
+                # From the right, so that the leftmost is walked first.
                 for index in range(len(nodes) - 1, -1, -1):
                     child = nodes[index][0] | nodes[index][1] << 16 | nodes[index][2] << 32
                     after = keys[index + 1] if index + 1 < len(keys) else below
@@ -269,7 +269,7 @@ class _Walk:
                 self._leaf_node(number, page, pointer, low | high << 16, flags, key_size, entry)
 
     def _page(self, number: int, kind: int, least_count: int) -> tuple[bytes, tuple[int, ...]]:
-        """Read a branch or leaf; returns it, and where its nodes begin."""
+        """Read a branch or leaf; return it, and where its nodes begin."""
         if not 2 <= number <= self._last_page:
             raise _DamageError(f"a tree leads to page {number}, the last one is {self._last_page}")
         self._meet(number, _IN_USE)
@@ -291,7 +291,7 @@ class _Walk:
     def _nodes(
         self, number: int, page: bytes, pointers: tuple[int, ...], *, is_branch: bool
     ) -> tuple[list[bytes], list[tuple[int, int, int, int]]]:
-        """The keys of a page, and the headers of its nodes."""
+        """Return the keys of a page, and the headers of its nodes."""
         keys, nodes = [], []
         unpack = _NODE.unpack_from
         page_bytes = self._page_bytes
@@ -317,10 +317,10 @@ class _Walk:
         return keys, nodes
 
     def _as_integer(self, number: int, key: bytes, index: int, is_branch: bool) -> bytes:
-        """Big-endian, so that it sorts as bytes do."""
+        """Return an integer key in big-endian order, which sorts as bytes do."""
         if len(key) != _NUMBER.size:
             if is_branch and not index:
-                return b""  # means nothing there
+                return b""  # this key has no meaning
             raise _DamageError(f"a key of page {number}, in the tree of free pages, has {len(key)} bytes")
         return int(_NUMBER.unpack(key)[0]).to_bytes(_NUMBER.size, "big")
 
@@ -353,7 +353,7 @@ class _Walk:
             raise _DamageError(f"an entry of page {number} has flags {flags:#x}")
 
     def _overflow(self, first: int, size: int) -> int:
-        """Check the pages of a large value; returns where it begins."""
+        """Check the pages of a large value; return the position where it begins."""
         if not 2 <= first <= self._last_page:
             raise _DamageError(f"a value lies in page {first}, the last one is {self._last_page}")
         position = first * self._page_bytes

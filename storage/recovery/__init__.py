@@ -1,4 +1,4 @@
-"""Recovery: what a start finds, checks, cuts and makes anew.
+"""Recovery: checking, cutting and rebuilding a partition's files at a start.
 
 It knows segments and checkpoints. Begin with `partition`.
 """

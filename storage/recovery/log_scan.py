@@ -1,4 +1,4 @@
-"""Telling good batches from what a crash left, in bytes that were never known to be synced."""
+"""The search for good batches in bytes that were never known to be synced, as a crash leaves them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ _SEARCH_BYTES: Final = 1 << 20
 _SEARCH_FACTOR: Final = 16
 _LEAST_SEARCH_BYTES: Final = 4 * MAX_STORED_BATCH_BYTES
 _HEADER_COST_BYTES: Final = 256
-"""What a look at a header counts for: Python takes as long for it as for reading so much, or longer."""
+"""Cost of a look at a header: Python takes at least as long for it as for reading this many bytes."""
 _HEADER_LIKE: Final = re.compile(rb"(?s)(?=.{8}[\x00-\x7f].{3}(?:\x00\x00..|\xff{4})\x02)")
-"""A length above 0, a leader epoch below 65536 or none, and magic 2; overlapping ones are all found."""
+"""Pattern of a header: a length above 0, a leader epoch below 65536 or none, and magic 2; overlapping matches are all
+found."""
 
 
 def header_like(content: bytes) -> Iterator[int]:
-    """Find positions where a header may begin, from its bytes that are nearly always the same."""
+    """Find positions where a header may begin, by its bytes that are nearly always the same."""
     return (match.start() for match in _HEADER_LIKE.finditer(content))
 
 
 def good_batch(
     buffer: bytes, position: int, offset: int, *, gaps_allowed: bool, leader_epoch: int | None = None
 ) -> BatchHeader | None:
-    """The header of the whole, undamaged batch at `position` that goes on at `offset`; None: there is none.
+    """Return the header of the whole, undamaged batch at `position` that continues the log at `offset`; None: there is
+    none.
 
-    The CRC covers neither base offset nor leader epoch, so these are compared with what they must be, where known.
+    The CRC covers neither base offset nor leader epoch, so these are compared with the expected ones, where known.
     """
     if len(buffer) - position < HEADER_BYTES:
         return None
@@ -52,34 +54,34 @@ def good_batch(
 
 
 class SearchBudget:
-    """How much a search for good batches may read: some times what it goes through.
+    """The bytes that a search for good batches may read: a multiple of the range that it searches.
 
-    All that looks like a header may name a batch of 16 MiB, and bytes can be made of which very much does: to read each
-    would take a time that grows with the square of the size.
+    Anything that looks like a header may name a batch of 16 MiB, and bytes can be crafted in which very much does:
+    reading each such batch would take time that grows with the square of the size.
     """
 
     def __init__(self, size_bytes: int) -> None:
         self._left_bytes = _LEAST_SEARCH_BYTES + _SEARCH_FACTOR * size_bytes
 
     def spend(self, size_bytes: int) -> bool:
-        """Count a look at a header, and reading so much behind it; returns whether there is that much left."""
+        """Charge a look at a header, and reading this many bytes behind it; return whether that much was left."""
         self._left_bytes -= _HEADER_COST_BYTES + size_bytes
         return self._left_bytes >= 0
 
 
 class FoundBatch(NamedTuple):
-    """What a search has come to."""
+    """The result of a search."""
 
     position: int
-    """Of the first good batch; -1: there is none."""
+    """Position of the first good batch; -1: there is none."""
     is_sure: bool = True
-    """False: of what looks like a batch, where there was too much of that to look at."""
+    """Whether the batch was checked; False: it only looks like one, as the budget was used up."""
 
 
 def find_good_batch(files: Files, fd: int, start: int, end: int, offset: int) -> FoundBatch:
     """Find the first good batch at or above `offset` between two positions of a file.
 
-    Of whatever leader epoch: one that is lower than it should be is no work of a torn write either. Raises OSError.
+    Its leader epoch may be any: a torn write does not explain a batch of a lower epoch either. Raises OSError.
     """
     budget = SearchBudget(end - start)
     while end - start >= HEADER_BYTES:

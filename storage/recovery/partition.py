@@ -1,8 +1,8 @@
-"""Opening a partition: what of its files can be trusted.
+"""Opening of a partition: which of its files can be trusted.
 
 Below the recovery point everything is known to be synced: a segment that is missing there or too short is corruption.
-Where the files end exactly at the recovery point, nothing is read and no segment is opened. What lies above it is the
-business of `tail_recovery`.
+Where the files end exactly at the recovery point, nothing is read and no segment is opened. Everything above it is left
+to `tail`.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ _LOG_NAME = re.compile(r"(\d{20})\.log")
 
 @dataclass(slots=True, kw_only=True)
 class RecoveredPartition:
-    """A partition's files, brought in order."""
+    """A partition's files after recovery."""
 
     segments: list[Segment]
     log_start_offset: int
     log_end_offset: int
     epochs: list[EpochStart]
     producers: ProducerStates
-    """As of the end, with who was forgotten on the way there."""
+    """Producers as of the end, including those that were forgotten on the way there."""
     gaps_below: int
     """See PartitionCheckpoint."""
     cut_bytes: int = 0
-    """How much was cut off the log's end, segments that were set aside included."""
+    """Bytes that were cut off the log's end, including segments that were set aside."""
 
 
 def recover_partition(
@@ -80,24 +80,26 @@ def recover_partition(
     *,
     stopped_cleanly: bool,
 ) -> RecoveredPartition:
-    """Bring a partition's files in order, and say what is there. Makes the directory of an empty partition anew.
+    """Recover a partition's files, and return their state. Makes the directory of an empty partition again if it is
+    missing.
 
     Raises CorruptLogError, StorageFailedError and TooManyOpenFilesError.
     """
     recovery = _Recovery(directory, topic_id, config, files, handles, checkpoint, stopped_cleanly)
     try:
-        # It may begin again at any point: what it has cut or written by then is as it would be anyway.
+        # It may be restarted at any point: its cuts and writes are the same each time.
         return handles.with_room(recovery.run)
     except OSError as error:
         path = error.filename or directory
         if error.errno in (*NOT_OURS, errno.ENOENT):
-            # It is this partition's files that are not what they should be; the disk is well.
+            # Only this partition's files are wrong; the disk is sound.
             raise unusable(path, error) from None
         raise storage_failed("recover", path, error) from error
 
 
 def probably_has_tail(directory: str, files: Files, checkpoint: PartitionCheckpoint | None) -> bool:
-    """Whether `recover_partition` will have much to read and sync there: a hint, by one look at one file."""
+    """Return whether `recover_partition` will probably have much to read and sync there: a hint, by one look at one
+    file."""
     known = checkpoint.segments[-1] if checkpoint is not None and checkpoint.segments else None
     base_offset, size_bytes = (known.base_offset, known.size_bytes) if known is not None else (0, 0)
     try:
@@ -123,15 +125,15 @@ class _Recovery:
         self._files = files
         self._handles = handles
         self._imported = checkpoint is None
-        """No run of ours that got as far as a checkpoint wrote it: perhaps Kafka did."""
+        """Whether no run of ours stored a checkpoint: perhaps Kafka wrote the files."""
         self._stopped_cleanly = stopped_cleanly
         self._checkpoint = checkpoint or PartitionCheckpoint(recovery_point=0, log_start_offset=0, segments=[])
 
         self._rules = Continuity()
         self._same_boot = bool(self._checkpoint.boot_id) and self._checkpoint.boot_id == boot_id()
         self._history_known = checkpoint is not None and not checkpoint.history_unknown
-        """Whether the run that stored the checkpoint was the last one: a power cut since may have taken anything that
-        was not synced. Else no crash is known of, and what was synced may reach up to the end."""
+        """Whether the run that stored the checkpoint was the last one: a power cut since may have taken anything
+        unsynced. Otherwise no crash is known of, and the synced part may reach up to the end."""
 
     def run(self) -> RecoveredPartition:
         checkpoint = self._checkpoint
@@ -177,7 +179,7 @@ class _Recovery:
         if segments:
             segments[-1].sealed = False
             found.log_start_offset = max(found.log_start_offset, segments[0].base_offset)
-        # A power cut may take records that were only written, and readable, without a trace.
+        # A power cut may silently take records that were only written, though readable.
         written = self._config.durability is Durability.WRITTEN
         had_run = checkpoint.boot_id or not (self._imported or boot_id())
         lost = written and had_run and not self._same_boot and not self._stopped_cleanly
@@ -202,9 +204,9 @@ class _Recovery:
         return self._files.list_directory(self._directory)
 
     def _check_others(self) -> None:
-        """Refuse what is no file under the name of a segment: the log would seem to end before it. And directories
-        under the names of the other files that the partition cannot do without; anything else there is replaced, or
-        told of where the file is missing."""
+        """Raise where something other than a file has the name of a segment: the log would seem to end before it. Also
+        raise for a directory with the name of one of the other files that the partition needs; anything else there is
+        replaced, or reported where the file is missing."""
         for name in self._files.list_others(self._directory):
             path = f"{self._directory}/{name}"
             is_small = name.removesuffix(".tmp") in (METADATA_NAME, EPOCHS_NAME)
@@ -216,7 +218,7 @@ class _Recovery:
         owner = owner_of(self._directory, self._topic_id)
         content = read_file(self._files, path) if METADATA_NAME in sizes else b""
         if not self._checkpoint.recovery_point and not _can_be_read(path, content):
-            # It was perhaps never synced, and a power cut took it.
+            # The file was perhaps never synced, and a power cut took it.
             if content and self._same_boot:
                 decode_metadata(path, content)
             write_file(self._files, path, encode_metadata(owner), sync=True)
@@ -236,7 +238,7 @@ class _Recovery:
                 "move the directory away and restore the right one"
             )
         if found != owner:
-            # Of Kafka, or an older broker, which did not write the number.
+            # Written by Kafka or an older broker, without the number.
             replace_file(self._files, path, encode_metadata(owner))
             self._files.sync_directory(self._directory)
 
@@ -251,7 +253,8 @@ class _Recovery:
         return epochs
 
     def _known_segments(self, on_disk: dict[int, int]) -> list[SegmentCheckpoint]:
-        """The checkpoint's segments that hold something from the log start offset on; checks that they are whole."""
+        """Return the checkpoint's segments that hold records from the log start offset on, after checking that they are
+        whole."""
         known = self._checkpoint.segments
         log_start_offset = self._checkpoint.log_start_offset
         kept = [
@@ -268,7 +271,7 @@ class _Recovery:
                     f"`logbroker segment repair {self._directory}` can do without it"
                 )
             if size_bytes is None:
-                # Made, never written, and its name was not synced.
+                # The file was made, but never written, and its name was not synced.
                 on_disk[entry.base_offset] = 0
                 write_file(self._files, path, b"", sync=True)
                 self._files.sync_directory(self._directory)
@@ -280,7 +283,7 @@ class _Recovery:
         return kept
 
     def _new_segments(self, on_disk: dict[int, int], known: list[SegmentCheckpoint]) -> list[int]:
-        """Base offsets of the segments above the known ones. Finishes the deletion of those below."""
+        """Return the base offsets of the segments above the known ones. Finishes the deletion of those below."""
         if not known:
             return sorted(on_disk)
         for base_offset in on_disk:
@@ -294,11 +297,11 @@ class _Recovery:
         return sorted(base for base in unknown if base > known[-1].base_offset)
 
     def _unsynced_bound_bytes(self) -> int:
-        # A topic that was made `written` since the checkpoint syncs only with the next one.
+        # A topic that became `written` since the checkpoint syncs only with the next one.
         return -1 if self._config.durability is Durability.WRITTEN else self._checkpoint.unsynced_bound_bytes
 
     def _sync_names(self) -> None:
-        """Make the names durable that lead to what the tail recovery kept."""
+        """Make the names of the files that the tail recovery kept durable."""
         if not self._checkpoint.segments:
             # Perhaps the last run did not get as far as its first sync.
             with self._handles.pinned(f"{self._directory}/{METADATA_NAME}") as handle:
@@ -319,7 +322,7 @@ class _Recovery:
         return segment
 
     def _raise_epoch(self, found: RecoveredPartition) -> None:
-        """Begin a new leader epoch, so that a client that read what is gone now notices."""
+        """Begin a new leader epoch, so that a client that read records which are gone notices."""
         highest = max((entry.epoch for entry in found.epochs), default=0)
         below = [entry for entry in found.epochs if entry.start_offset < found.log_end_offset]
         found.epochs = [*below, EpochStart(highest + 1, found.log_end_offset)]

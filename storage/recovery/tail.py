@@ -1,9 +1,9 @@
-"""What a crash left above the recovery point: every batch is checked, and the log ends at the first bad one.
+"""Recovery of the tail above the recovery point: every batch is checked, and the log ends at the first bad one.
 
 After a killed process (the machine did not restart) only the last write can be torn, so a good batch behind a bad one
-means damage of another kind: the partition is not opened, nothing is touched. So it is where nobody knows which crashes
-there were. After a power cut anything unsynced may be missing. What is cut off goes to a side file. What is kept is
-written again and synced, since nobody knows whether the pages that a read returned ever reached the disk.
+means damage of another kind: the partition is not opened, and nothing is touched. The same holds where the history of
+crashes is unknown. After a power cut anything unsynced may be missing. Bytes that are cut off go to a side file. The
+kept ones are written again and synced, since nobody knows whether the pages that a read returned ever reached the disk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WINDOW_BYTES: Final = 1 << 20
 
 
 class TailRecovery:
-    """One run over a partition's tail. Extends the segments, producers and epochs it is given."""
+    """One recovery of a partition's tail. Extends the segments, producers and epochs that it is given."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class TailRecovery:
         self.segments = segments
         self.epochs = epochs
         self.end_offset = 0
-        """After the last good batch."""
+        """Offset after the last good batch."""
         self.cut = False
         """Whether anything was cut off."""
         self.cut_bytes = 0
-        """How much, segments that were set aside included."""
+        """Bytes that were cut off, including segments that were set aside."""
         self.gaps_below = 0
-        """Above all gaps, and all batches whose epochs are not those of `epochs`, in what was taken over."""
+        """Offset above all gaps in the recovered tail, and above all its batches whose epochs differ from `epochs`."""
         self._producers = producers
         self._index_interval_bytes = index_interval_bytes
         self._files = files
@@ -67,7 +67,7 @@ class TailRecovery:
         self._file_bytes: dict[int, int] = {}
 
     def run(self, recovery_point: int, new_segments: Sequence[Segment], file_bytes: dict[int, int]) -> None:
-        """Go through what follows the recovery point: the rest of the last segment, then the new ones.
+        """Recover everything above the recovery point: the rest of the last segment, then the new segments.
 
         Raises CorruptLogError, TooManyOpenFilesError and OSError.
         """
@@ -100,7 +100,7 @@ class TailRecovery:
             self._set_aside(segment)
 
     def _goes_on(self, segment: Segment) -> bool:
-        """Whether a segment may follow: ours leave no gap, an imported log may have some."""
+        """Return whether a segment may follow: our logs leave no gap, an imported one may."""
         if segment.base_offset == self.end_offset:
             return True
         if self._imported and (segment.base_offset > self.end_offset or not self.segments):
@@ -127,7 +127,7 @@ class TailRecovery:
         self.end_offset = segment.base_offset
 
     def _extend(self, segment: Segment, file_bytes: int, later: Sequence[Segment]) -> None:
-        """Take over the good batches behind `segment.size_bytes`, and cut off what follows them."""
+        """Add the good batches behind `segment.size_bytes` to the log, and cut off the rest."""
         with self._handles.pinned(segment.log_path) as handle:
             while segment.size_bytes < file_bytes:
                 start = segment.size_bytes
@@ -143,7 +143,7 @@ class TailRecovery:
                 self._cut(segment, handle)
 
     def _read_window(self, handle: Handle, start: int, file_bytes: int) -> bytes:
-        """Bytes from `start` on, the whole first batch at least, if its header can be believed."""
+        """Return bytes from `start` on, with at least the whole first batch where its header is credible."""
         window = self._files.pread(handle.fd, min(_WINDOW_BYTES, file_bytes - start), start)
         if len(window) >= HEADER_BYTES:
             size_bytes = parse_header(window).size_bytes
@@ -178,11 +178,11 @@ class TailRecovery:
             position += header.size_bytes
 
     def _epoch_at(self, offset: int) -> int:
-        """The leader epoch of a batch of ours; 0 before the first one is stored."""
+        """Return the leader epoch of a batch of ours; 0 before the first stored one."""
         return next((entry.epoch for entry in reversed(self.epochs) if entry.start_offset <= offset), 0)
 
     def _check_cause(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
-        """Raises CorruptLogError where no crash explains the bad batch behind the segment's good ones."""
+        """Raise CorruptLogError where no crash explains the bad batch behind the segment's good ones."""
         start = segment.size_bytes
         if self._stopped_cleanly:
             raise CorruptLogError(
@@ -194,7 +194,8 @@ class TailRecovery:
             self._check_torn(segment, handle, file_bytes, later)
 
     def _check_bound(self, path: str, start: int, segments: Sequence[Segment]) -> None:
-        """Refuse to lose more than can have been unsynced: from byte `start` of the first of `segments` on."""
+        """Raise CorruptLogError where more would be lost than can have been unsynced, from byte `start` of the first of
+        `segments` on."""
         lost_bytes = sum(self._file_bytes[segment.base_offset] for segment in segments) - start
         if 0 <= self._unsynced_bound_bytes < lost_bytes:
             raise CorruptLogError(
@@ -220,7 +221,7 @@ class TailRecovery:
         )
 
     def _cut(self, segment: Segment, handle: Handle) -> None:
-        """End a segment's file where its good batches end; the rest is kept in a side file."""
+        """Cut a segment's file where its good batches end; the rest is kept in a side file."""
         self.cut = True
         end = position = segment.size_bytes
         side_path = self._side_path(segment, handle)
@@ -241,26 +242,28 @@ class TailRecovery:
             position - end,
             side_path,
         )
-        # The side file must be findable before the only other copy goes.
+        # The side file's name must be durable before the only other copy goes.
         self._files.sync_directory(segment.log_path.rpartition("/")[0])
         self._files.truncate(handle.fd, end)
         self._files.fdatasync(handle.fd)
 
     def _side_path(self, segment: Segment, handle: Handle) -> str:
-        """Where to keep what is cut off: what an earlier cut at this place kept there is kept."""
+        """Return the path of a side file for the bytes that are cut off; one of an earlier cut at this place is not
+        overwritten."""
         path = f"{segment.log_path}.cut-{segment.size_bytes}"
         free = self._free_path(path)
         return path if free != path and self._is_begun(path, handle, segment.size_bytes) else free
 
     def _free_path(self, path: str) -> str:
-        """`path`, or one like it that nothing has yet."""
+        """Return `path`, or one like it that is not in use."""
         directory, _, name = path.rpartition("/")
         taken = {*self._files.list_directory(directory), *self._files.list_others(directory)}
         names = chain([name], (f"{name}-{number}" for number in count(2)))
         return f"{directory}/{next(candidate for candidate in names if candidate not in taken)}"
 
     def _is_begun(self, side_path: str, handle: Handle, end: int) -> bool:
-        """Whether a side file holds the first of what is cut off here: a recovery that died has left it."""
+        """Return whether a side file holds the first part of the bytes that are cut off here, as an interrupted
+        recovery leaves it."""
         position = 0
         with self._handles.pinned(side_path) as side:
             while part := self._files.pread(side.fd, _WINDOW_BYTES, position):
@@ -271,7 +274,7 @@ class TailRecovery:
         return not part
 
     def _set_aside(self, segment: Segment) -> None:
-        """Take a segment that lies behind the end out of the log."""
+        """Rename a segment that lies behind the end, out of the log."""
         self._handles.forget(segment.log_path)
         side_path = self._free_path(f"{segment.log_path}.cut-0")
         _log.warning(
@@ -285,7 +288,7 @@ class TailRecovery:
         self._drop_indexes(segment)
 
     def _remove(self, segment: Segment) -> None:
-        """Take an empty segment out of the log."""
+        """Remove an empty segment from the log."""
         self._handles.forget(segment.log_path)
         self._files.unlink(segment.log_path)
         self._drop_indexes(segment)
@@ -302,5 +305,5 @@ class TailRecovery:
 
 
 def _cut_at(path: str) -> str:
-    """What to do to go on without what follows the damage in a file."""
+    """Return advice for going on without what follows the damage in a file."""
     return f"run `logbroker segment repair {path}` to lose what follows"

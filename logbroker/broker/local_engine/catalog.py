@@ -1,4 +1,4 @@
-"""The topics of this broker and the rows that keep them in the metadata store."""
+"""The catalog: the topics of this broker, and their rows in the metadata store."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class _TopicRow(msgspec.Struct):
     generations: list[LogGeneration]
     created_at_ms: int
     deleted: bool = False
-    """The topic is gone, its files perhaps not yet."""
+    """Whether the topic is deleted; some of its files may remain."""
 
 
 def partition_row_key(topic_id: TopicId, partition: int) -> bytes:
-    """The key of a partition in the table `partitions`: topic id, then the number, big-endian."""
+    """Return the key of a partition in the table `partitions`: topic id, then the number, big-endian."""
     return topic_id + partition.to_bytes(4, "big")
 
 
@@ -47,7 +47,7 @@ def encode_topic(topic: Topic, *, deleted: bool = False) -> bytes:
 
 
 def decode_topic(topic_id: TopicId, value: bytes, defaults: TopicConfig) -> tuple[Topic, bool]:
-    """Return the topic and whether it is deleted; raises CorruptLogError."""
+    """Return the topic and whether it is deleted. Raises CorruptLogError."""
     try:
         row = msgspec.msgpack.decode(value, type=_TopicRow)
         check_topic_name(row.name)
@@ -81,19 +81,19 @@ class Catalog:
         self._by_id: dict[TopicId, Topic] = {}
         self._by_name: dict[str, Topic] = {}
         self._sorted: list[Topic] | None = None
-        """By name; None: to be made."""
+        """Topics sorted by name; None: to be sorted at the next use."""
         self.partition_count = 0
         self.listeners: list[Callable[[Topic], None]] = []
-        """Called after each change, with the topic as it is, or was before it went."""
+        """Functions that are called after each change with the topic as it is, or was before its deletion."""
 
     def all(self) -> Sequence[Topic]:
-        """Sorted by name."""
+        """Return all topics, sorted by name."""
         if self._sorted is None:
             self._sorted = [self._by_name[name] for name in sorted(self._by_name)]
         return self._sorted
 
     def put(self, topic: Topic) -> None:
-        """Add a topic, or put its new facts in place of the old."""
+        """Add a topic, or replace its facts."""
         self._take_out(topic.id)
         self._by_id[topic.id] = self._by_name[topic.name] = topic
         self.partition_count += topic.partitions

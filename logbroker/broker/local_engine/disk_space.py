@@ -1,4 +1,4 @@
-"""The disk's low-water mark: what takes room is refused while that is still harmless.
+"""The low-water mark of the disk: writes that take room are refused while that is still harmless.
 
 free space                      refused
 above min_free_disk_bytes       nothing
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 
 _MEASURE_AGAIN_SECONDS: Final = 0.5
 _RESERVE: Final = {DiskUse.TAKES_ROOM: 1.0, DiskUse.USES_RESERVE: 0.5}
-"""Which part of the bytes that are to be kept free each use of it leaves."""
+"""Part of the bytes to keep free that each use of the disk must leave."""
 
 
 class DiskSpace:
-    """How much may still be written before the mark is reached: measured now and then, counted down in between.
+    """The bytes that may still be written before the mark is reached: measured now and then, counted down in between.
 
-    A write that finds the disk full is fatal, since nobody knows what it left, so the mark must leave room for all
-    that is written beside the records: indexes, metadata, what was accepted already, and other programs.
+    A write that finds the disk full is fatal, since nobody knows what it left. So the mark must leave room for
+    everything written beside the records: indexes, metadata, accepted appends, and other programs.
     """
 
     def __init__(self, path: Path, min_free_bytes: int) -> None:
@@ -38,11 +38,11 @@ class DiskSpace:
         self._free_bytes = 0
         self._measured_at = 0.0
         self._is_short = False
-        """Something was refused, and the log says so."""
+        """Whether something was refused, which the log reports."""
         self.measure()
 
     def measure(self) -> None:
-        """Ask the file system."""
+        """Measure the free bytes of the file system."""
         found = os.statvfs(self._path)
         self._free_bytes = found.f_bavail * found.f_frsize
         self._measured_at = time.monotonic()
@@ -51,11 +51,11 @@ class DiskSpace:
             _log.warning("the disk of %s has room again: %d bytes", self._path, self._free_bytes)
 
     def take(self, size_bytes: int) -> None:
-        """Count what was accepted."""
+        """Count bytes that were accepted."""
         self._free_bytes -= size_bytes
 
     def check(self, size_bytes: int = 0, use: DiskUse = DiskUse.TAKES_ROOM) -> None:
-        """Raises DiskFullError if so much more would bring the disk to what its use has to leave. Rarely a system
+        """Raise DiskFullError if this many more bytes would leave less than the use must leave. Rarely makes a system
         call."""
         kept_bytes = self._min_free_bytes if use is DiskUse.TAKES_ROOM else self._kept_by(use)
         if self._free_bytes - kept_bytes > size_bytes:

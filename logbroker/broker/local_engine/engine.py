@@ -48,7 +48,7 @@ from logbroker.types import INTERNAL_PREFIX, Durability, TimestampType, TopicId
 
 
 class LocalEngine:
-    """The `logbroker.engine.LogEngine` of this process. Everything runs on one event loop but the file work.
+    """The `logbroker.engine.LogEngine` of this process. Everything runs on one event loop, except the file work.
 
     Made by `logbroker.broker.local_engine.lifetime.open_engine`, which owns what is passed in.
     """
@@ -156,7 +156,7 @@ class LocalEngine:
         failed = self._failure.error
         if failed is not None:
             return [failed] * len(appends)
-        # From here to the writing there is no await: the order of the calls is the order of the offsets.
+        # No await from here to the writing: the order of the calls is the order of the offsets.
         now_ms = self._clock.wall_ms()
         touched: list[Partition] = []
         results: list[Appended | LogbrokerError] = []
@@ -191,13 +191,13 @@ class LocalEngine:
         self._upkeep.appended(touched, accepted_bytes, batches)
         late = [partition for partition in touched if not partition.commit(durability)]
         if late:
-            # Its bytes are held until they are written, also when the caller goes away.
+            # The bytes are counted until they are written, even if the caller is cancelled.
             self._bytes_in_flight += accepted_bytes
             pending = Pending(lambda: self._release(accepted_bytes))
             for partition in late:
                 partition.expect(durability, pending)
             await pending.wait()
-        # Also where this call's own partitions went well: after a failure nothing is acknowledged.
+        # Even if this call's own partitions succeeded: after a failure nothing is acknowledged.
         failed = self._failure.error
         return results if failed is None else [failed if isinstance(each, Appended) else each for each in results]
 
@@ -217,7 +217,7 @@ class LocalEngine:
         batch, config = item.batch, log.config
         header = check_new_batch(batch)
         if header.producer_id >= self._producer_ids.next:
-            # Its owner to come would have its first batches taken for repeats of these.
+            # The future owner of the id would have its first batches taken for repeats of these.
             raise UnknownProducerIdError(
                 f"producer id {header.producer_id} was not handed out here; ask InitProducerId for one, and begin at "
                 "sequence 0"
@@ -238,8 +238,8 @@ class LocalEngine:
             ).with_bound(latest_ms)
         else:
             return log.stage(batch, header, now_ms)
-        # What was taken once is still a retry after the topic, or the clock, has changed. Where it is not known whether
-        # it was taken, the sender is told that, not that it may send the records another way.
+        # A batch that was appended is still a repeat after the topic or the clock has changed. Where that is not known,
+        # the sender is told so, and not that it may send the records another way.
         if log.is_retry(header):
             return log.stage(batch, header, now_ms)
         if item.fence is not None and isinstance(refusal, StaleGenerationError):
@@ -281,7 +281,7 @@ class LocalEngine:
                 cold.append(index)
                 results.append(_PLACEHOLDER)
         if cold:
-            # Not in the page cache: the disk must not hold up the loop.
+            # Not in the page cache: the disk must not block the event loop.
             found = await asyncio.gather(
                 *(self._helpers.read(partial(self._read_cold, reads[index])) for index in cold)
             )
@@ -312,7 +312,7 @@ class LocalEngine:
         self._upkeep.release(topic_id, holder)
 
     def start_retention(self) -> None:
-        """Let expired records go from now on. After a start: once all that hold some back have said so."""
+        """Apply retention from now on. After a start, call it once all holders hold what they need."""
         self._upkeep.start_retention()
 
     def watch(self, wake: Callable[[], None]) -> Watch:

@@ -1,4 +1,4 @@
-"""The end of an engine whose storage failed."""
+"""The failure of an engine's storage, which ends the engine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class StorageFailure:
     def __init__(self, on_failure: Callable[[Exception], None]) -> None:
         self._on_failure = on_failure
         self.error: StorageFailedError | None = None
-        """What calls are answered with from then on."""
+        """Error of all calls after the failure; None before."""
 
     def report(self, error: Exception) -> StorageFailedError:
-        """Note a failure, on the loop, and return the first one."""
+        """Note a failure, on the event loop, and return the first one."""
         if self.error is None:
             _log.critical("storage failed, the broker stops: %s", error)
             self.error = StorageFailedError(f"the broker's storage failed and it stops: {error}")

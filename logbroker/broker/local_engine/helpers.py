@@ -1,11 +1,10 @@
-"""Threads for work that blocks and is no write, in a pool for each kind: what is slow, or comes in crowds, keeps
-nothing else waiting.
+"""Threads for blocking work other than writes, with a pool for each kind: slow or frequent work delays no other kind.
 
-    lookups   offsets by time: they read and decode, and any number of callers may ask for them
-    reads     records that are not in the page cache
-    changes   directories and files of topics that are made and opened, segments that retention removes, checkpoints,
-              rows of groups: a few at a time, and somebody waits
-    removals  files of deleted topics: may take long, and only who deleted them waits
+lookups   offsets by time: they read and decode, and any number of callers may ask for them
+reads     records that are not in the page cache
+changes   directories and files of new and opened topics, segments that retention removes, checkpoints,
+          rows of groups: a few at a time, and somebody waits
+removals  files of deleted topics: may take long, and only the deleting caller waits
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ CHANGE_THREADS: Final = 2
 
 
 class Helpers:
-    """The pools of one engine. What is under way in a thread goes on where its caller goes away; what is not begun is
-    dropped."""
+    """The pools of one engine. Work that runs in a thread goes on if its caller is cancelled; work that has not begun
+    is dropped."""
 
     def __init__(self) -> None:
         self._lookups = ThreadPoolExecutor(LOOKUP_THREADS, "logbroker-lookup")
@@ -45,6 +44,6 @@ class Helpers:
         return await asyncio.get_running_loop().run_in_executor(self._removals, work)
 
     def close(self) -> None:
-        """End the threads, when what is under way is done."""
+        """End the threads once the running work is done."""
         for pool in (self._lookups, self._reads, self._changes, self._removals):
             pool.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Threads that do the file work of what the event loop decided."""
+"""Threads for the file work that the event loop decides on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Job = Callable[[], None]
 
 
 class IoPool:
-    """Runs jobs on a few threads; their completions run on the loop.
+    """Runs jobs on a few threads, and their completions on the event loop.
 
-    A thread hop is most of what a small synced append costs beside the sync. So the thread that went idle last takes
+    A thread hop is most of the cost of a small synced append beside the sync. So the thread that went idle last takes
     the next job, since its stack is still in the cache, and completions that pile up while the loop is busy share one
-    wake-up; an executor wakes the thread that slept longest, and pays a future and a wake-up for each job.
+    wake-up. An executor would wake the thread that slept longest, and pay for a future and a wake-up for each job.
     """
 
     def __init__(self, threads: int) -> None:
@@ -37,14 +37,14 @@ class IoPool:
         self._give(job)
 
     def complete(self, completion: Job) -> None:
-        """Run `completion` on the loop, after those given before by the same thread. May be called on any thread."""
+        """Run `completion` on the event loop, after earlier ones of the same thread. May be called on any thread."""
         self._completions.append(completion)
         if not self._wake_up_due:
             self._wake_up_due = True
             self._loop.call_soon_threadsafe(self._run_completions)
 
     def close(self) -> None:
-        """Let the threads finish what was submitted and end them; then run what they completed."""
+        """Let the threads finish the submitted jobs and end; then run the completions of these."""
         for _ in self._threads:
             self._give(None)
         for thread in self._threads:
@@ -72,7 +72,7 @@ class IoPool:
         return inbox.get()
 
     def _run_completions(self) -> None:
-        # Lower the flag first: what is appended from now on either is seen below or wakes the loop again.
+        # Lower the flag first: a completion appended from now on is either seen below or wakes the loop again.
         self._wake_up_due = False
         while self._completions:
             self._completions.popleft()()

@@ -1,4 +1,4 @@
-"""Opening and closing the local engine: what it owns, in which order."""
+"""Opening and closing of the local engine: its parts, and their order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 _MANY_SEGMENTS: Final = 4096
 _MAX_NAMES: Final = 5
 _OWN_DIRECTORIES: Final = {META_NAME, "lost+found"}
-"""What belongs into a data directory beside partitions; the last is the file system's."""
+"""Directories of a data directory beside partitions; the last one is the file system's."""
 
 
 @asynccontextmanager
@@ -52,10 +52,10 @@ async def open_engine(
 ) -> AsyncIterator[tuple[LocalEngine, LocalStateStore]]:
     """Open the data directory, recover its partitions, and yield the engine and the state store.
 
-    `on_failure` is called, on the loop, when storage fails: nothing more is acknowledged, and the caller must end the
-    process. `other_directories` are those that others have in the data directory. Raises DataDirError, CorruptLogError
-    or InvalidConfigError. Closing order: a topic change ends, upkeep stops, partitions are settled and checkpointed,
-    the clean stop is marked, threads end, the metadata store drains, the lock goes.
+    `on_failure` is called, on the event loop, when storage fails: nothing more is acknowledged, and the caller must end
+    the process. `other_directories` are names that other parts use in the data directory. Raises DataDirError,
+    CorruptLogError or InvalidConfigError. Closing order: a topic change ends, upkeep stops, partitions are settled and
+    checkpointed, the clean stop is marked, threads end, the metadata store drains, the lock is released.
     """
     loop = asyncio.get_running_loop()
     failure = StorageFailure(on_failure)
@@ -67,7 +67,7 @@ async def open_engine(
         data_dir = DataDir.open(Path(config.data_dir))
         stack.callback(data_dir.close)
         if mode := data_dir.mode_open_to_others():
-            # Not closed by us: who made it may share it on purpose.
+            # The broker does not close it: its owner may share it on purpose.
             _log.warning(
                 "the data directory %s is open to other users of this machine (mode %04o), who may read or change what"
                 " is in it; close it: chmod -R go-rwx %s",
@@ -86,7 +86,7 @@ async def open_engine(
         files.check_place = data_dir.check_in_place
         handles = HandleCache(files, config.max_open_segments or _default_open_segments())
         catalog = Catalog()
-        # What one group may hold that a thread writes and then syncs.
+        # Most bytes of one group that a thread writes and then syncs.
         unsynced_bound_bytes = config.max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES
         partitions = PartitionTable(
             data_dir, store, files, handles, pool, failure, unsynced_bound_bytes, config.sync_threads
@@ -129,7 +129,7 @@ async def open_engine(
             await issued.close()
             upkeep_task.cancel()
             await asyncio.wait([upkeep_task])
-            if failure.error is None:  # else nothing more is written
+            if failure.error is None:  # after a failure nothing more is written
                 await upkeep.checkpoint()
                 partitions.close()
             if failure.error is None:
@@ -146,7 +146,7 @@ async def _supervised(upkeep: Upkeep, failure: StorageFailure) -> None:
 
 
 def _check_metadata_is_there(data_dir: DataDir) -> None:
-    """Refuse to begin an empty store beside partitions: it would know none of them."""
+    """Raise DataDirError where partitions exist without a metadata store: an empty one would know none of them."""
     if is_missing(data_dir.meta_path) and (found := partition_directories(data_dir.path)):
         raise DataDirError(
             f"the metadata store {data_dir.meta_path} is missing, but there are partitions ({_some(found)}); restore a "
@@ -155,7 +155,7 @@ def _check_metadata_is_there(data_dir: DataDir) -> None:
 
 
 def _warn_of_strays(data_dir: DataDir, catalog: Catalog, others: Collection[str]) -> None:
-    """Name, once, the directories that are not served."""
+    """Log the directories that are not served, once."""
     known = {f"{topic.name}-{number}" for topic in catalog.all() for number in range(topic.partitions)}
     if found := partition_directories(data_dir.path, known):
         _log.warning("%d directories in %s belong to no topic: %s", len(found), data_dir.path, _some(found))
@@ -176,7 +176,7 @@ def _some(names: list[str]) -> str:
 def _load_topics(
     store: MetadataStore, config: BrokerConfig, catalog: Catalog, partitions: PartitionTable
 ) -> tuple[list[Topic], list[Write]]:
-    """Open all topics; return those whose deletion is not finished, and the recovery points to store."""
+    """Open all topics; return those whose deletion is unfinished, and the recovery points to store."""
     stopped_cleanly = store.get(BROKER, CLEAN_STOP) is not None
     deleted: list[Topic] = []
     live: list[Topic] = []
@@ -195,7 +195,8 @@ def _load_topics(
 
 
 def _default_open_segments() -> int:
-    """Half of the descriptors that the process may have; the rest is for connections, indexes and the metadata."""
+    """Return half of the descriptors that the process may have; the rest is for connections, indexes and the
+    metadata."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _MANY_SEGMENTS

@@ -1,10 +1,10 @@
 """Numbers that are never given out twice: receipts and fencing tokens of queue groups, and producer ids.
 
-How far they have been given out is kept twice, and the higher end counts: in the metadata store, and in a file beside
-it (`storage.issued_numbers`), which no restored backup takes back. Both are synced before a number below a new end is
-given out. All of them also begin above the wall clock at each start: so what is lost with the file, or with the whole
-data directory put back as it was, does not come again either, provided that the clock is right. Producer ids begin
-above those that any partition remembers, too: another broker, whose log was taken over, may have given them out.
+The end of the numbers given out is kept in two places, and the higher end counts: in the metadata store, and in a file
+beside it (`storage.issued_numbers`), which restoring a backup does not reset. Both are synced before a number below a
+new end is given out. At each start, all numbers also begin above the wall clock: so numbers do not repeat even if the
+file is lost, or the whole data directory is restored from a copy, provided that the clock is right. Producer ids also
+begin above those that any partition remembers: another broker, whose log was taken over, may have given them out.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from logbroker.storage.partition_checkpoint import BROKER, PRODUCERS
 NEXT_ID_KEY: Final = b"next-id"
 NEXT_RECEIPT_KEY: Final = b"next-receipt"
 RECEIPTS_PER_MS_BITS: Final = 12
-"""More are not given out in a millisecond, and today's fit into the 53 bits that a double holds exactly."""
+"""Bits for the numbers of one millisecond, which never exceed them; present numbers fit into the 53 bits that a double
+holds exactly."""
 PRODUCER_IDS_PER_MS_BITS: Final = 20
 _NUMBER_BYTES: Final = 8
 MAX_FROM_CLOCK: Final = 1 << 62
-"""A clock that is far ahead once must not use up all numbers."""
+"""Highest start from the clock, so that one that was far ahead once does not use up all numbers."""
 
 
 def number_of_time(wall_ms: int, per_ms_bits: int) -> int:
-    """The number above all that are given out before a time."""
+    """Return a number above all that are given out before a time."""
     return min(max(wall_ms, 0) << per_ms_bits, MAX_FROM_CLOCK)
 
 
 class Issued:
-    """The ends of what may be given out; raised in both places before anything is."""
+    """The ends of the numbers that may be given out; both places are updated before any number is given out."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Issued:
         failure: StorageFailure,
         remembered_producer_ids: int,
     ) -> None:
-        """`found`: what the file says, None where there is none; `write` replaces it, and blocks.
+        """`found` is the content of the file, None where there is none; `write` replaces it, and blocks.
 
         `remembered_producer_ids` is above all producer ids that partitions know.
         """
@@ -76,12 +77,12 @@ class Issued:
         )
 
     async def raise_to(self, *, receipts: int = 0, producer_ids: int = 0) -> None:
-        """Returns when all below may be given out, whatever happens then.
+        """Raise the ends; return when all numbers below may be given out, whatever happens then.
 
         Raises StorageFailedError, OverloadedError, DiskFullError or TooManyOpenFilesError.
         """
-        # To the end, also where the caller goes away: a thread that still writes must not put a lower end in place of a
-        # higher one.
+        # Finished even if the caller is cancelled: a thread that still writes must not replace a higher end by a lower
+        # one.
         task = asyncio.create_task(self._raise_to(receipts, producer_ids))
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -90,10 +91,10 @@ class Issued:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # Who asked may be gone.
+            task.exception()  # The caller may be gone.
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the changes under way."""
         while self._running:
             await asyncio.wait(self._running)
 
@@ -123,7 +124,7 @@ class ReceiptNumbers:
         self._issued = issued
         self.first = issued.ends.receipts
         self.reserved = self.first
-        """Nothing is reserved in this run yet."""
+        """End of the reserved receipts; equal to `first` as long as none are reserved in this run."""
 
     async def reserve(self, end: int) -> None:
         if end > self.reserved:

@@ -1,4 +1,4 @@
-"""One partition at run time: its log, the group commit of its appends, and those who wait for it."""
+"""One partition at run time: its log, the group commit of its appends, and the calls that wait for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logbroker.types import Durability, PartitionKey
 
 
 class Listener(Protocol):
-    """Is told when the high watermark of a partition moved, or the partition went away."""
+    """A listener that is notified when the high watermark of a partition moved, or the partition was closed."""
 
     def notify(self, key: PartitionKey) -> None: ...
 
@@ -39,7 +39,7 @@ class Pending:
         self._open += 1
 
     def settle_one(self) -> None:
-        """One append is durable, or never will be because storage failed."""
+        """Settle one append: it is durable, or never will be because storage failed."""
         self._open -= 1
         if self._open:
             return
@@ -56,17 +56,17 @@ class Pending:
 
 class _Waiter(msgspec.Struct, gc=False):
     offset: int
-    """Everything below must be durable."""
+    """Offset below which everything must be durable."""
     pending: Pending
 
 
 class Partition:
     """Owns a `PartitionLog`. Every method runs on the event loop.
 
-    Group commit: while a thread writes and syncs one group, the appends that arrive form the next; one hop covers the
-    write and the sync of a group. Appends that need no sync are written on the loop when no thread writes here: a
-    copy into the page cache costs less than the hop (docs/BENCHMARKS.md). The sync for a checkpoint of such a partition
-    runs beside these writes.
+    Group commit: while a thread writes and syncs one group, the appends that arrive form the next one; one thread hop
+    covers the write and the sync of a group. Appends that need no sync are written on the event loop when no thread
+    writes here: a copy into the page cache costs less than the hop (docs/BENCHMARKS.md). The sync for a checkpoint of
+    such a partition runs beside these writes.
     """
 
     def __init__(self, key: PartitionKey, name: str, log: PartitionLog, pool: IoPool, failure: StorageFailure) -> None:
@@ -76,24 +76,24 @@ class Partition:
         self.listeners: set[Listener] = set()
         self.closed = False
         self.removing = asyncio.Lock()
-        """Held while files are removed: a path may belong to a new topic of the same name afterwards."""
+        """Held while files are removed: afterwards a path may belong to a new topic of the same name."""
         self._pool = pool
         self._failure = failure
         self._writing = False
-        """A thread writes a group, and syncs."""
+        """Whether a thread is writing a group, and syncing it."""
         self._syncing = False
-        """A thread syncs what is written; the loop may write meanwhile."""
+        """Whether a thread is syncing written batches; the event loop may write meanwhile."""
         self._sync_wanted = False
         self._answer_early = False
-        """Somebody is content with what is written."""
+        """Whether a waiting call needs its appends written only, not synced."""
         self._settlers: list[asyncio.Future[PartitionCheckpoint]] = []
         self._await_written: deque[_Waiter] = deque()
         self._await_synced: deque[_Waiter] = deque()
 
     def commit(self, durability: Durability | None) -> bool:
-        """Begin to make what was staged in `log` as durable as asked for (None: as the topic says).
+        """Begin to make the staged appends as durable as requested (None: as the topic says).
 
-        Returns whether nobody has to wait for it: it is done, or never will be because storage failed.
+        Return whether nobody has to wait: they are durable, or never will be because storage failed.
         """
         log = self.log
         topic_durability = log.config.durability
@@ -107,9 +107,9 @@ class Partition:
         return covered_offset >= log.log_end_offset or self._failure.error is not None
 
     def expect(self, durability: Durability | None, pending: Pending) -> None:
-        """Let a call wait until all that is staged so far is as durable as it asks for.
+        """Let a call wait until all appends staged so far are as durable as it requests.
 
-        That covers its batch, and the original of a duplicate that is still on its way.
+        That covers its batch, and the original of a duplicate that is still in flight.
         """
         pending.expect_one()
         waiter = _Waiter(self.log.log_end_offset, pending)
@@ -117,7 +117,7 @@ class Partition:
         (self._await_synced if synced else self._await_written).append(waiter)
 
     def flush(self) -> None:
-        """Begin to write what was staged, unless a thread is at it; what comes meanwhile follows by itself."""
+        """Begin to write the staged appends, unless a thread is writing; later ones follow by themselves."""
         if self._failure.error is not None:
             self._give_up(self._failure.error, [])
             return
@@ -139,7 +139,7 @@ class Partition:
                     self._settle_waiters(self._await_written, group.end_offset)
 
     async def settle(self) -> PartitionCheckpoint:
-        """Write and sync all that is staged and save the indexes; return the recovery point of that moment."""
+        """Write and sync everything staged, and save the indexes; return the recovery point of that moment."""
         self._check_alive()
         future: asyncio.Future[PartitionCheckpoint] = asyncio.get_running_loop().create_future()
         self._settlers.append(future)
@@ -148,11 +148,11 @@ class Partition:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is staged, or a thread works here; else everybody who waited is answered."""
+        """Whether something is staged or a thread works here; if not, all waiting calls are answered."""
         return self._writing or self._syncing or self.log.has_staged
 
     async def checkpoint(self) -> PartitionCheckpoint:
-        """Return a recovery point of now, without holding up appends that need no sync."""
+        """Return a recovery point of now, without delaying appends that need no sync."""
         if self.log.config.durability is Durability.SYNCED or self._writing or self._syncing:
             return await self.settle()
         self._check_alive()
@@ -175,7 +175,7 @@ class Partition:
         return await future
 
     def close(self, *, to_be_removed: bool = False) -> None:
-        """Close the log; everything is settled, and nobody appends any more. Who waits for records is told."""
+        """Close the log, which is settled and gets no more appends. Notifies its listeners."""
         self.closed = True
         self.notify_listeners()
         self.log.close(to_be_removed=to_be_removed)
@@ -212,7 +212,7 @@ class Partition:
     def _synced(
         self, group: WriteGroup | None, before: LogEnd, settlers: list[asyncio.Future[PartitionCheckpoint]]
     ) -> None:
-        """A sync covered the group, if there was one, and all `before`."""
+        """Handle a finished sync, which covered the group, if there was one, and everything up to `before`."""
         self._writing = self._syncing = False
         log = self.log
         readable_offset = log.high_watermark
@@ -220,7 +220,7 @@ class Partition:
             log.wrote(group, synced=True)
         else:
             log.mark_synced(before)
-        # Readers first: to hand records on takes them longer than the answer takes the producer.
+        # Readers first: handing records on takes them longer than the answer takes the producer.
         if log.high_watermark != readable_offset:
             self.notify_listeners()
         self._settle_waiters(self._await_written, log.synced_offset)
@@ -239,11 +239,11 @@ class Partition:
             raise self._failure.error.anew()
 
     def _fail(self, error: Exception, settlers: list[asyncio.Future[PartitionCheckpoint]]) -> None:
-        """A failed write or sync is fatal: nothing is acknowledged any more."""
+        """Report a failed write or sync, which is fatal: nothing is acknowledged any more."""
         self._give_up(self._failure.report(error), settlers)
 
     def _give_up(self, refusal: LogbrokerError, settlers: list[asyncio.Future[PartitionCheckpoint]]) -> None:
-        """Let nobody wait any more: for what comes after a failure, here or elsewhere, no thread will work."""
+        """End all waits: after a failure, here or elsewhere, no thread will work for them."""
         for waiter in (*self._await_written, *self._await_synced):
             waiter.pending.settle_one()
         for future in (*settlers, *self._settlers):

@@ -1,4 +1,4 @@
-"""All partitions of this broker, opened: the one place that makes and drops them."""
+"""The open partitions of this broker: the one place that makes and drops them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class PartitionTable:
-    """Partitions by topic id and number. A damaged one keeps its place and answers PARTITION_OFFLINE."""
+    """Partitions by topic id and number. A damaged one keeps its place and raises PartitionOfflineError."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class PartitionTable:
         self._sync_threads = sync_threads
         self._by_topic: dict[TopicId, list[Partition | PartitionOfflineError]] = {}
         self._aside: deque[list[str]] = deque()
-        """Paths of what was set aside and is to be removed, by topic. Filled and emptied by threads."""
+        """Paths that were set aside and are to be removed, by topic. Filled and emptied by threads."""
         self._must_look = True
-        """More than these may be left, by an earlier run for instance: only a look at the data directory tells."""
+        """Whether other paths may be left, for instance by an earlier run: then the data directory is searched."""
         self.producer_count = ProducerCount()
-        """Of all partitions that are open."""
+        """Count of producers of all open partitions."""
 
     def get(self, topic_id: TopicId, partition: int) -> Partition:
-        """Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
+        """Return a partition. Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
         partitions = self._by_topic.get(topic_id)
         if partitions is None:
             raise unknown_topic_id(topic_id)
@@ -78,7 +78,7 @@ class PartitionTable:
         return found
 
     def of_topic(self, topic_id: TopicId) -> list[Partition]:
-        """The partitions of a topic that are not offline."""
+        """Return the partitions of a topic that are not offline."""
         return [found for found in self._by_topic.get(topic_id, []) if isinstance(found, Partition)]
 
     def __iter__(self) -> Iterator[Partition]:
@@ -91,7 +91,7 @@ class PartitionTable:
             PartitionLog.create(self._data_dir.partition_dir(topic.name, number), topic.id, self._files)
 
     def set_aside(self, topic: Topic) -> None:
-        """Take the directories of a deleted topic out of the way. Blocks; any thread."""
+        """Move the directories of a deleted topic out of the way. Blocks; any thread."""
         directories = [self._data_dir.partition_dir(topic.name, number) for number in range(topic.partitions)]
         try:
             self._aside.append(set_aside(directories, topic.id, self._files, self._handles))
@@ -100,13 +100,13 @@ class PartitionTable:
             raise
 
     def remove_set_aside(self) -> None:
-        """Remove what was set aside, now or before a crash. Blocks; one thread at a time."""
+        """Remove directories that were set aside, in this run or before a crash. Blocks; one thread at a time."""
         paths: list[str] | None = None
         if not self._must_look:
             paths = []
             while self._aside:
                 paths += self._aside.popleft()
-        # What is set aside from here on is of the next call; a look may find it, too.
+        # Directories set aside from here on belong to the next call; a search may find them, too.
         self._must_look = False
         if not remove_set_aside(self._data_dir.path, self._files, self._handles, paths):
             self._must_look = True
@@ -114,7 +114,7 @@ class PartitionTable:
     def open_all(self, topics: Sequence[Topic], *, stopped_cleanly: bool) -> list[Write]:
         """Open and add all partitions of these topics, with recovery; for the start. Blocks.
 
-        Returns their recovery points where these differ from what is stored: to be committed before the first append.
+        Return their recovery points where these differ from the stored ones: to be committed before the first append.
         """
         wanted = [(topic, number) for topic in topics for number in range(topic.partitions)]
         opened, rows = self._open(wanted, stopped_cleanly=stopped_cleanly)
@@ -125,18 +125,18 @@ class PartitionTable:
     def open(self, topic: Topic, first: int = 0) -> tuple[list[Partition | PartitionOfflineError], list[Write]]:
         """Open a topic's partitions from number `first` on. Blocks; any thread.
 
-        Returns them, for `put`, and recovery points as `open_all` does.
+        Return them, for `put`, and recovery points as `open_all` does.
         """
         wanted = [(topic, number) for number in range(first, topic.partitions)]
         return self._open(wanted, stopped_cleanly=False)
 
     def put(self, topic_id: TopicId, opened: list[Partition | PartitionOfflineError]) -> None:
-        """Add what `open` returned behind the topic's other partitions: appends and reads find it from now on."""
+        """Add the partitions that `open` returned after the topic's others: appends and reads find them from now on."""
         self._by_topic.setdefault(topic_id, []).extend(opened)
 
     def limit_producers(self, max_producers: int) -> None:
         """Let the partitions that remember most idempotent producers forget some, where all together remember more than
-        `max_producers`; a thirty-second less is left, so that it does not happen at each append."""
+        `max_producers`; a thirty-second less is left, so that this does not happen at each append."""
         if self.producer_count.value > max_producers:
             partitions = list(self)
             level = common_level([partition.log.producer_count for partition in partitions], max_producers * 31 // 32)
@@ -148,13 +148,13 @@ class PartitionTable:
         return max((partition.log.producer_ids_end for partition in self), default=0)
 
     def take(self, topic_id: TopicId) -> list[Partition]:
-        """Take a topic's partitions out, for the caller to settle and close: nothing is appended there any more."""
+        """Remove a topic's partitions from the table, for the caller to settle and close: they get no more appends."""
         partitions = self.of_topic(topic_id)
         self._by_topic.pop(topic_id, None)
         return partitions
 
     def close(self) -> None:
-        """Close all partitions, which are settled."""
+        """Close all partitions, which must be settled."""
         for partition in self:
             partition.close()
 
@@ -177,7 +177,7 @@ class PartitionTable:
                 if not is_current:
                     outdated[key] = producers.get(key, [])
                 open_one = partial(self._open_one, topic, number, checkpoint, is_current, stopped_cleanly)
-                # Tails are read, written and synced side by side. Where there is none, threads would only take the
+                # Tails are read, written and synced in parallel. Without a tail, threads would only take the
                 # interpreter from each other.
                 directory = str(self._data_dir.partition_dir(topic.name, number))
                 has_tail = probably_has_tail(directory, self._files, checkpoint)
@@ -196,7 +196,8 @@ class PartitionTable:
                 if writes != [(PARTITIONS, key, stored.get(key))]:
                     rows += writes
             elif (row := stored.get(key)) is not None:
-                # The machine may restart before it is mended: what is there now is no power cut's doing then.
+                # The machine may restart before it is repaired: the present damage must not be taken for that of a
+                # power cut then.
                 refused = with_unknown_history(row)
                 if refused != row:
                     rows.append((PARTITIONS, key, refused))

@@ -1,4 +1,4 @@
-"""Producer ids that are never handed out twice."""
+"""Producer ids, which are never handed out twice."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MAX_EPOCH = 32_767
 
 
 class ProducerIds:
-    """Hands out ids from blocks that are reserved before, so that none comes again."""
+    """Hands out ids from blocks that are reserved in advance, so that none repeats."""
 
     def __init__(self, issued: Issued) -> None:
         self._issued = issued
         self._lock = asyncio.Lock()
         self.next = self._reserved = issued.ends.producer_ids
-        """The lowest id that may be handed out yet. Those below never are again, whoever has them."""
+        """Lowest id that is not handed out yet. Ids below it are never handed out again, whoever has them."""
 
     async def new(self) -> tuple[int, int]:
         """Return an id that was never returned before, with epoch 0."""

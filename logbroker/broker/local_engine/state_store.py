@@ -1,4 +1,4 @@
-"""The state of groups and queues, kept in the metadata store of this broker."""
+"""The state of groups and queue groups, stored in the metadata store of this broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_KEY_BYTES = 255
 
 
 def state_key(scope: str, key: bytes) -> bytes:
-    """The key of a row in the table `state`."""
+    """Return the key of a row in the table `state`."""
     return _prefix(scope) + key
 
 

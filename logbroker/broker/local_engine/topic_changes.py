@@ -1,4 +1,4 @@
-"""Creating, altering and deleting topics: one change at a time, each durable before it is seen."""
+"""Creation, alteration and deletion of topics: one change at a time, each durable before it is visible."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from logbroker.storage.partition_checkpoint import PRODUCERS
 from logbroker.types import TopicId, new_topic_id
 
 SETTLED_AT_ONCE: Final = 128
-"""Partitions of a topic that is grown or deleted."""
+"""Partitions of a grown or deleted topic that are settled at a time."""
 CLOSE_STEPS: Final = 10
-"""Of a `Pace`."""
+"""Steps of a `Pace` that closing a partition takes."""
 
 P = ParamSpec("P")
 _Result = TypeVar("_Result")
@@ -50,9 +50,9 @@ _Result = TypeVar("_Result")
 def _to_the_end(
     change: Callable[Concatenate[TopicChanges, P], Coroutine[Any, Any, Topic]],
 ) -> Callable[Concatenate[TopicChanges, P], Coroutine[Any, Any, Topic]]:
-    """Decorate a change: it waits for the one before and, once begun, goes on when its caller goes away.
+    """Decorate a change: it waits for the previous one and, once begun, finishes even if its caller is cancelled.
 
-    Half a change is a danger: a row that says "deleted" of a topic that still takes appends loses them at the next
+    Half a change is dangerous: a row that says "deleted" for a topic that still takes appends loses them at the next
     start.
     """
 
@@ -61,7 +61,7 @@ def _to_the_end(
         await self._lock.acquire()
         task = asyncio.create_task(self._outcome(change(self, *arguments, **fields)))
         task.add_done_callback(lambda _: self._lock.release())
-        self._running = task  # the loop itself holds tasks weakly
+        self._running = task  # the event loop holds tasks weakly
         outcome = await asyncio.shield(task)
         if isinstance(outcome, LogbrokerError):
             raise outcome.anew()
@@ -71,13 +71,14 @@ def _to_the_end(
 
 
 async def _settle(partitions: Sequence[Partition]) -> None:
-    """Write and sync all that is staged, of some partitions at a time."""
+    """Write and sync everything staged, some partitions at a time."""
     for start in range(0, len(partitions), SETTLED_AT_ONCE):
         await asyncio.gather(*(partition.settle() for partition in partitions[start : start + SETTLED_AT_ONCE]))
 
 
 class TopicChanges:
-    """The commit of the topic's row is the moment of a change: before it nothing is seen, after it nothing is lost."""
+    """Carries out changes of topics. The commit of the topic's row is the moment of a change: before it nothing is
+    visible, after it nothing is lost."""
 
     def __init__(
         self,
@@ -102,18 +103,18 @@ class TopicChanges:
         self._growing: set[TopicId] = set()
         self._pins: dict[TopicId, int] = {}
         self._altering: dict[TopicId, asyncio.Event] = {}
-        """Topics that are being altered; the event is set when that is over."""
+        """Topics that are being altered; each event is set when the alteration is over."""
         self._unpinned = asyncio.Event()
         self._half_deleted: list[Topic] = []
 
     def generation(self, topic_id: TopicId) -> int:
-        """The generation that keyed appends must carry now; the next one from the moment growth begins."""
+        """Return the generation that keyed appends must carry now: the next one from the moment growth begins."""
         generation = self._catalog.by_id(topic_id).generation
         return generation + 1 if topic_id in self._growing else generation
 
     async def pin(self, topic_id: TopicId) -> Topic:
-        """Return the topic and keep it from being altered until `unpin`; waits for the alteration under way."""
-        # One topic is altered at a time, and its alteration waits for none that waits here: no circle.
+        """Pin a topic, which cannot be altered until `unpin`, and return it. Waits for an alteration under way."""
+        # No deadlock: one topic is altered at a time, and its alteration waits for none that waits here.
         while altering := self._altering.get(topic_id):
             await altering.wait()
         topic = self._catalog.by_id(topic_id)
@@ -130,7 +131,7 @@ class TopicChanges:
 
     @asynccontextmanager
     async def _alone(self, topic_id: TopicId) -> AsyncIterator[None]:
-        """Wait until nobody has pinned the topic, and let nobody do so meanwhile."""
+        """Wait until the topic is not pinned, and keep it from being pinned meanwhile."""
         over = self._altering[topic_id] = asyncio.Event()
         try:
             while topic_id in self._pins:
@@ -198,7 +199,7 @@ class TopicChanges:
         return topic
 
     async def close(self) -> None:
-        """Let the change under way end; no other begins."""
+        """Wait for the change under way; no other begins."""
         await self._lock.acquire()
 
     @_to_the_end
@@ -207,13 +208,13 @@ class TopicChanges:
         await self._commit((TOPICS, topic_id, encode_topic(topic, deleted=True)))
         self._catalog.remove(topic_id)
         partitions = self._partitions.take(topic_id)
-        # Who waits for an append is answered. All else goes as it is: a sync for each partition would take longer than
-        # the deletion.
+        # Waiting appends are answered. Everything else is dropped unsynced: a sync of each partition would take longer
+        # than the deletion.
         await _settle([partition for partition in partitions if partition.is_busy])
         pace = Pace()
         for partition in partitions:
             async with partition.removing:
-                while partition.is_busy:  # A recovery point of it was asked for meanwhile.
+                while partition.is_busy:  # A recovery point was requested meanwhile.
                     await partition.settle()
                 partition.close(to_be_removed=True)  # It writes nothing, as the disk may be full.
             await pace.step(CLOSE_STEPS)
@@ -222,7 +223,8 @@ class TopicChanges:
         return topic
 
     async def _finish_deletions(self) -> None:
-        """Also before a topic is made: while a row says that files of its name have to go, it would lose them."""
+        """Finish deletions, also before a topic is made: a row that says that files of its name have to go would lose
+        them."""
         while self._half_deleted:
             try:
                 await self.finish_deletion(self._half_deleted[-1])
@@ -231,8 +233,8 @@ class TopicChanges:
             self._half_deleted.pop()
 
     async def _outcome(self, change: Awaitable[Topic]) -> Topic | LogbrokerError:
-        """Return what came of a change. A refusal is a value here: a task that ends with an error, and the frame that
-        waits for it, refer to each other until the garbage is collected."""
+        """Return the outcome of a change, its refusal as a value: a task that ends with an error, and the frame that
+        waits for it, would refer to each other until the garbage is collected."""
         try:
             return await self._fatal_where_storage_fails(change)
         except LogbrokerError as error:
@@ -245,7 +247,8 @@ class TopicChanges:
             raise self._failure.report(error) from error
 
     async def finish_deletion(self, topic: Topic) -> None:
-        """Free the name of a topic whose row says that it is deleted, and forget it. Also at start, after a crash."""
+        """Free the name of a topic whose row says that it is deleted, and forget the topic. Also called at start, after
+        a crash."""
         await self._helpers.change(partial(self._partitions.set_aside, topic))
         rows = [(PARTITIONS, partition_row_key(topic.id, number), None) for number in range(topic.partitions)]
         producers = await self._helpers.change(partial(self._store.scan, PRODUCERS, topic.id))
@@ -258,19 +261,20 @@ class TopicChanges:
         try:
             # From here on keyed appends of the old generation are refused, so these ends hold for every key.
             end_offsets = [partition.log.log_end_offset for partition in old]
-            # They must be on disk before a row speaks of them.
+            # They must be on disk before a row mentions them.
             await _settle(old)
             topic = grown(topic, partitions, end_offsets)
             await self._add_partitions(topic, first=len(old))
             for partition in old:
-                # Who reads by generations learns that this one has ended, though nothing may follow in its partition.
+                # Readers by generation learn that this one has ended, although nothing may follow in its partition.
                 partition.notify_listeners()
         finally:
             self._growing.discard(topic.id)
         return topic
 
     async def _add_partitions(self, topic: Topic, *, first: int) -> None:
-        """Make partitions from number `first` on, then commit and show the topic: what may be refused comes before."""
+        """Make partitions from number `first` on, then commit and show the topic: steps that may be refused come
+        first."""
         await self._helpers.change(partial(self._partitions.make_directories, topic, first))
         opened, recovery_points = await self._helpers.change(partial(self._partitions.open, topic, first))
         await self._commit((TOPICS, topic.id, encode_topic(topic)), *recovery_points)

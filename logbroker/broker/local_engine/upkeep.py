@@ -1,4 +1,4 @@
-"""What the engine does beside requests: recovery points and retention."""
+"""Upkeep of the engine beside requests: recovery points and retention."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ _log = logging.getLogger(__name__)
 
 MAX_LAG_BYTES: Final = 256 * MIB
 MAX_LAG_BATCHES: Final = 200_000
-"""How far the recovery points may lag behind the logs, all partitions together: what a restart has to scan."""
+"""Most batches by which the recovery points of all partitions together may lag behind the logs: a restart has to scan
+them."""
 _ASK_SHARE: Final = 1 / 8
-"""Of these bounds, at which recovery points are asked for."""
+"""Share of these bounds at which recovery points are requested."""
 _ASK_BYTES_OF_PARTITION: Final = 128 * 1024
-"""Not before so much was appended to each partition that changed, on average: each costs a sync."""
+"""Fewest bytes appended to each changed partition, on average, at which they are requested that early: each recovery
+point costs a sync."""
 _FIRST_APPEND_BYTES: Final = 16 * 1024
-"""What the files of a partition take beside its records, in whole blocks, where it changes for the first time."""
+"""Bytes that the files of a partition take beside its records, in whole blocks, at its first change."""
 
 
 class Upkeep:
-    """Stores recovery points every few seconds, or sooner where much was appended, and applies retention.
+    """Stores recovery points every few seconds, or sooner after many appends, and applies retention.
 
-    Appends wait, in order, while the bound above is reached.
+    Appends wait, in order, while a bound above is reached.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class Upkeep:
         disk: DiskSpace,
         check_in_place: Callable[[], None],
     ) -> None:
-        """`check_in_place` raises StorageFailedError where the data directory's path leads elsewhere by now."""
+        """`check_in_place` raises StorageFailedError where the data directory's path now leads elsewhere."""
         self._config = config
         self._clock = clock
         self._store = store
@@ -68,7 +70,7 @@ class Upkeep:
         self._holders: dict[TopicId, list[Holder]] = {}
 
     def start_retention(self) -> None:
-        """Apply retention from now on: whoever has to hold has said so."""
+        """Apply retention from now on; all holders must hold what they need."""
         self._retention_due = asyncio.get_running_loop().time() + self._config.retention_check_seconds
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:
@@ -82,11 +84,11 @@ class Upkeep:
 
     @property
     def must_wait(self) -> bool:
-        """Whether an append must `wait_turn` first: the bound is reached, or others wait already."""
+        """Whether an append must `wait_turn` first: a bound is reached, or others already wait."""
         return bool(self._queue) or self._lag_bytes >= MAX_LAG_BYTES or self._lag_batches >= MAX_LAG_BATCHES
 
     async def wait_turn(self) -> None:
-        """Wait until the recovery points have caught up; those who wait go on in the order in which they came."""
+        """Wait until the recovery points have caught up; waiting appends go on in the order in which they came."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         self._due.set()
@@ -97,7 +99,8 @@ class Upkeep:
             self._release_next()
 
     def appended(self, partitions: Sequence[Partition], size_bytes: int, batches: int) -> None:
-        """Count what was appended; asks for recovery points early, as a restart is short where they lag little."""
+        """Count appended bytes and batches. Requests recovery points early: the less they lag, the shorter is a
+        restart."""
         known = len(self._changed)
         self._changed.update(partitions)
         self._lag_bytes += size_bytes
@@ -109,7 +112,7 @@ class Upkeep:
             self._due.set()
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Run until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -128,13 +131,13 @@ class Upkeep:
                 _log.warning("recovery points and retention have to wait: %s", error)
 
     async def checkpoint(self) -> None:
-        """Sync what changed and store its recovery points in one transaction."""
+        """Sync the changed partitions, and store their recovery points in one transaction."""
         self._due.clear()
         partitions, self._changed = self._changed, set()
         lag_bytes, lag_batches = self._lag_bytes, self._lag_batches
         try:
             await self._store_recovery_points(partitions)
-        except BaseException:  # a stop may come in between, and the last checkpoint must miss none
+        except BaseException:  # e.g. cancelled by a stop, whose last checkpoint must miss none
             self._changed |= partitions
             raise
         self._lag_bytes -= lag_bytes
@@ -145,7 +148,7 @@ class Upkeep:
         live = [partition for partition in partitions if not partition.closed]
         checkpoints = await asyncio.gather(*(partition.checkpoint() for partition in live))
         keys = [partition_row_key(*partition.key) for partition in live]
-        # As many producers may have appended as there were batches: too many rows to encode on the loop.
+        # Each batch may be of another producer: too many rows to encode on the event loop.
         encoded = await self._helpers.change(lambda: list(map(encode_checkpoint, keys, checkpoints)))
         writes: list[Write] = []
         for partition, rows in zip(live, encoded, strict=True):
@@ -157,7 +160,7 @@ class Upkeep:
             partition.log.stored(checkpoint)
 
     async def apply_retention(self) -> None:
-        """Remove expired segments: the new log start is durable before a file goes."""
+        """Remove expired segments; the new log start offset is durable before a file goes."""
         now_ms = self._clock.wall_ms()
         for partition in self._partitions:
             start_offset = self._start_wanted(partition, now_ms)
@@ -167,10 +170,10 @@ class Upkeep:
                 if not partition.closed:
                     await self._remove_below(partition, start_offset)
             if self._due.is_set():
-                await self.checkpoint()  # Files may take long to go, and appends wait for it.
+                await self.checkpoint()  # Removing files may take long, and appends wait for it.
 
     def _start_wanted(self, partition: Partition, now_ms: int) -> int:
-        """Where the log of a partition may begin; asks holders to let go of what should not be there any more."""
+        """Return the offset at which the log of a partition may begin; ask holders to release expired records."""
         topic_id, number = partition.key
         needs = [(holder.needed_from(number), holder) for holder in self._holders.get(topic_id, ())]
         needed_from = min((offset for offset, _ in needs), default=MAX_INT64)
@@ -183,12 +186,12 @@ class Upkeep:
     async def _remove_below(self, partition: Partition, start_offset: int) -> None:
         log = partition.log
         checkpoint = await partition.checkpoint()
-        # A group that began, or was rewound, meanwhile needs what was to go.
+        # A group that began or was rewound meanwhile needs these records.
         start_offset = min(start_offset, self._start_wanted(partition, self._clock.wall_ms()))
         if start_offset == log.log_start_offset:
             return
         if start_offset == log.log_end_offset:
-            # All of it goes, so the log goes on in an empty segment; no append comes between that and the decision.
+            # All records go, so the log goes on in an empty segment; no append comes between that and the decision.
             try:
                 log.begin_segment(self._clock.wall_ms())
                 checkpoint = log.checkpoint()
@@ -201,7 +204,7 @@ class Upkeep:
         await asyncio.wrap_future(self._store.submit(writes))
         log.stored(checkpoint)
         taken = log.advance_log_start(start_offset)
-        # Not behind the files of deleted topics: checkpoints wait for it, and appends for these.
+        # Not queued behind the files of deleted topics: checkpoints wait for this, and appends for checkpoints.
         await self._helpers.change(lambda: log.remove_files(taken))
         _log.info("retention: %s now starts at offset %d", partition.name, start_offset)
 

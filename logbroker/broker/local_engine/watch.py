@@ -1,4 +1,4 @@
-"""Waiting for new readable records of some partitions."""
+"""The watch: waits for new readable records of some partitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from logbroker.types import PartitionKey
 
 
 class LocalWatch:
-    """The `logbroker.engine.Watch` of this engine: a listener on each partition, and the set of those that moved."""
+    """The `logbroker.engine.Watch` of this engine: a listener on each partition, and the set of partitions that
+    moved."""
 
     def __init__(self, partitions: PartitionTable, wake: Callable[[], None]) -> None:
         self._partitions = partitions

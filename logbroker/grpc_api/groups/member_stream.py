@@ -26,19 +26,19 @@ from logbroker.grpc_api.status import Context
 from logbroker.v1 import groups_pb2 as pb
 
 MAX_ANSWERS_DUE: Final = 64
-"""Heartbeats and commits of one stream that are not answered yet. Past it the broker stops reading: a client that reads
-nothing is held by flow control, its heartbeats too, until its session times out."""
+"""Most heartbeats and commits of one stream that are not answered yet. Beyond it the broker stops reading: flow control
+then holds a client that reads nothing, and its heartbeats too, until its session times out."""
 LAST_ANSWERS_SECONDS: Final = 5.0
 """Time limit for the answers that are due when the client half-closes the stream or the broker stops: a client may not
 read."""
 JOIN_SECONDS: Final = 10.0
-"""How long a stream may stay without a Join."""
+"""Time limit for the Join of a new stream."""
 
 _HEARTBEAT_ANSWER: Final = pb.MemberResponse(heartbeat=pb.HeartbeatAnswer()).SerializeToString()
 
 
 class MemberStream:
-    """One stream. Two tasks: requests in, messages out. It is the `Channel` of its member."""
+    """One stream, with two tasks: requests in, messages out. It is the `Channel` of its member."""
 
     def __init__(self, groups: Groups, engine: LogEngine, context: Context, stopping: asyncio.Event) -> None:
         self._groups = groups
@@ -53,8 +53,8 @@ class MemberStream:
         self._ending = False
 
     def send(self, message: MemberMessage | None) -> None:
-        """Queue a message. Bounded by the answers that are due, and by one Assignment that is not taken; between two
-        of these there is one message at most about generations."""
+        """Queue a message. The queue is bounded by the answers that are due, and by one Assignment that is not taken;
+        between two of these there is at most one message about generations."""
         last = self._outbox[-1] if self._outbox else None
         if isinstance(message, GenerationsToRead) and isinstance(last, GenerationsToRead):
             last.topics |= message.topics
@@ -63,9 +63,9 @@ class MemberStream:
         self._wake.set()
 
     async def run(self) -> None:
-        """Serve from the Join until the member left, was fenced, or its stream broke.
+        """Serve from the Join until the member leaves, is fenced, or its stream breaks.
 
-        Raises what refused the Join, or the error that ends the stream otherwise.
+        Raises the refusal of the Join, or the error that ends the stream otherwise.
         """
         membership = await self._join()
         reading = asyncio.create_task(self._follow_requests(membership))
@@ -75,23 +75,23 @@ class MemberStream:
             done, _ = await asyncio.wait([reading, writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             if reading in done:
                 if not (reading.result() or self._stopping.is_set()):
-                    await self._write_answers_due()  # It has said all that it wants to say, and may wait for them.
-                else:  # It said Leave, and the end comes once that is stored; or the broker stops, and sees to answers.
+                    await self._write_answers_due()  # The client half-closed the stream, and may wait for answers.
+                else:  # The stream ends once a Leave is stored, or once the stopping broker has answered.
                     done, _ = await asyncio.wait([writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         except asyncio.CancelledError:
-            writing.cancel()  # The call is gone: nobody waits for a status.
+            writing.cancel()  # The call is gone, so no status is needed.
             raise
         finally:
             if not self._stopping.is_set():
                 membership.disconnected()
             self._ending = True
             for task in (reading, stopping, writing):
-                # A write that was begun goes on in gRPC's core, where no status can be sent before it is done.
+                # gRPC's core finishes a write that has begun, and sends no status before.
                 if task is not writing or not self._writing:
                     task.cancel()
-            # Gathered, so that what went wrong beside the first error is not reported as lost.
+            # Gathered, so that further errors beside the first are not reported as lost.
             await asyncio.gather(reading, stopping, writing, return_exceptions=True)
 
     async def _join(self) -> MemberLink:
@@ -107,7 +107,7 @@ class MemberStream:
         return await self._groups.join(request.join.group_id, await read_join(self._engine, request.join), self)
 
     async def _follow_requests(self, membership: MemberLink) -> bool:
-        """Carry out requests until their end; return whether the member said Leave."""
+        """Carry out requests until their end; return whether the member sent Leave."""
         while (request := await self._context.read()) is not grpc.aio.EOF:
             kind = request.WhichOneof("request")
             if kind == "heartbeat":
@@ -155,7 +155,7 @@ class MemberStream:
                 try:
                     await self._context.write(response)
                 except grpc.aio.InternalError:
-                    return  # The client is gone; reading, or the end of the call, says so too.
+                    return  # The client is gone; reading, or the end of the call, reports that too.
                 finally:
                     self._writing = False
                 if message is None or isinstance(message, CommitDone | SubscriptionDone):
@@ -166,14 +166,14 @@ class MemberStream:
             await self._wake.wait()
 
     async def _follow_stop(self) -> None:
-        """Take no more requests once the broker stops, and end the stream when those before are answered: who commits
-        is to hear what was stored."""
+        """Stop taking requests once the broker stops, and end the stream when the earlier ones are answered, so that
+        members learn which commits were stored."""
         await self._stopping.wait()
         await self._write_answers_due()
         raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
 
     async def _write_answers_due(self) -> None:
-        """Wait until the requests before are answered, as far as the client reads the answers."""
+        """Wait until earlier requests are answered, as far as the client reads the answers."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_ANSWERS_SECONDS), self._waiting_for_all:
                 for _ in range(MAX_ANSWERS_DUE):

@@ -1,4 +1,4 @@
-"""The messages of group members, and what `consumer_groups` works on: from one to the other. No I/O."""
+"""Conversion between the messages of group members and the types of `consumer_groups`. No I/O."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from logbroker.types import PartitionKey, TopicId
 from logbroker.v1 import groups_pb2 as pb
 
 MAX_OWNED: Final = 100_000
-"""Partitions that one Join may list."""
+"""Most partitions that one Join may list."""
 SLICE: Final = 500
-"""Partitions that are read in one go."""
+"""Partitions that are read between two steps of a `Pace`."""
 HEARTBEATS_PER_SESSION: Final = 4
 MAX_HEARTBEAT_INTERVAL_MS: Final = 3_000
 MIN_HEARTBEAT_INTERVAL_MS: Final = 25
 IDLE_HEARTBEAT_SHARE: Final = 0.7
-"""Of the session, between two heartbeats of a member that delivers nothing. The rest is to notice that one is not
-answered, and to come back over another connection."""
+"""Share of the session timeout between two heartbeats of a member that delivers nothing. The rest is for noticing that
+one is not answered, and for reconnecting."""
 IDLE_MARGIN_MS: Final = 2_000
-"""That rest, at least: a short session has no time to lose."""
+"""Shortest such rest: a short session has no time to lose."""
 MAX_IDLE_HEARTBEAT_INTERVAL_MS: Final = 10_000
-"""A connection that is silent for longer is asked for a sign of life, which costs as much."""
+"""Longest interval of idle heartbeats: a connection that is silent for longer is probed, which costs as much."""
 
 _STATES: Final[Mapping[int, ReadingState]] = {
     pb.READING_STATE_READING: ReadingState.READING,
@@ -50,7 +50,7 @@ _OPTIONAL: Final = ("session_timeout_ms", "rebalance_timeout_ms", "max_poll_inte
 
 
 async def read_join(engine: LogEngine, message: pb.Join) -> Join:
-    """Raises InvalidRequestError; what the group takes is checked by its machine."""
+    """Read a Join. Raises InvalidRequestError; the group's machine checks its settings."""
     settings: dict[str, Any] = {name: getattr(message, name) for name in _OPTIONAL if message.HasField(name)}
     return Join(
         member_id=message.member_id,
@@ -71,7 +71,7 @@ def read_subscription(message: pb.Subscription) -> Subscription:
 
 
 async def _read_partitions(engine: LogEngine, topics: Iterable[pb.TopicPartitions]) -> frozenset[PartitionKey]:
-    """What is said of topics that are gone is passed over: nobody holds these any more."""
+    """Read lists of partitions; those of deleted topics are passed over, as nobody holds them any more."""
     pace = Pace()
     found: set[PartitionKey] = set()
     count = 0
@@ -91,7 +91,7 @@ async def _read_partitions(engine: LogEngine, topics: Iterable[pb.TopicPartition
 
 
 async def read_positions(engine: LogEngine, topics: Iterable[pb.TopicPositions]) -> list[ToldPosition]:
-    """Return where a member says that it stands; what it says of topics that are gone is passed over.
+    """Return the positions that a member reports; those of deleted topics are passed over.
 
     Raises InvalidRequestError where the columns do not match, or above the bound of a request.
     """
@@ -116,7 +116,7 @@ async def read_positions(engine: LogEngine, topics: Iterable[pb.TopicPositions])
 
 
 async def member_response(engine: LogEngine, message: MemberMessage) -> pb.MemberResponse:
-    """Return what a member is told; of an `Ended`, only one with an error."""
+    """Return a message to a member as its response; an `Ended` must have an error."""
     if isinstance(message, CommitDone):
         return pb.MemberResponse(
             commit=pb.CommitAnswer(correlation_id=message.correlation_id, topics=await commit_results(message.outcomes))
@@ -147,13 +147,14 @@ async def member_response(engine: LogEngine, message: MemberMessage) -> pb.Membe
 
 
 def _heartbeat_interval_ms(joined: Joined) -> int:
-    """A member needs answered heartbeats to be sure that it is one, and that its stream lives."""
+    """Return the interval for a member that delivers records: it needs answered heartbeats to know that it is still a
+    member and that its stream lives."""
     trusted_ms = min(joined.session_timeout_ms, joined.reconnect_grace_ms or joined.session_timeout_ms)
     return max(MIN_HEARTBEAT_INTERVAL_MS, min(trusted_ms // HEARTBEATS_PER_SESSION, MAX_HEARTBEAT_INTERVAL_MS))
 
 
 def _idle_heartbeat_interval_ms(joined: Joined) -> int:
-    """A member that delivers nothing has to be sure of nothing: it is only to keep its session."""
+    """Return the interval for a member that delivers nothing: it only has to keep its session."""
     session_ms = joined.session_timeout_ms
     rarest_ms = min(
         round(session_ms * IDLE_HEARTBEAT_SHARE), session_ms - IDLE_MARGIN_MS, MAX_IDLE_HEARTBEAT_INTERVAL_MS
@@ -188,7 +189,7 @@ def _generations(engine: LogEngine, message: GenerationsToRead) -> pb.Generation
 
 
 def topic_name(engine: LogEngine, topic_id: TopicId) -> str:
-    """Empty where the topic was deleted meanwhile."""
+    """Return the name of a topic, "" where it was deleted meanwhile."""
     try:
         return engine.topic_by_id(topic_id).name
     except LogbrokerError:
@@ -198,7 +199,7 @@ def topic_name(engine: LogEngine, topic_id: TopicId) -> str:
 async def partition_lists(
     engine: LogEngine, partitions: Iterable[PartitionKey], pace: Pace
 ) -> list[pb.TopicPartitions]:
-    """Partitions by topic, sorted."""
+    """Return partitions by topic, sorted."""
     topics: dict[TopicId, list[int]] = {}
     for topic_id, partition in partitions:
         topics.setdefault(topic_id, []).append(partition)

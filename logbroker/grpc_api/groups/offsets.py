@@ -1,4 +1,4 @@
-"""Offsets of consumer groups between their messages and the columns that `consumer_groups` works on. No I/O."""
+"""Conversion of committed offsets between messages and the columns of `consumer_groups`. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logbroker.v1 import groups_pb2 as pb
 
 
 async def read_commits(engine: LogEngine, topics: Iterable[pb.TopicOffsets]) -> list[TopicCommit | LogbrokerError]:
-    """Return the columns of each topic, or its error; raises InvalidRequestError above the bound of a request."""
+    """Return the columns of each topic, or its error. Raises InvalidRequestError above the bound of a request."""
     pace = Pace()
     commits: list[TopicCommit | LogbrokerError] = []
     count = 0

@@ -26,7 +26,7 @@ from logbroker.v1 import groups_pb2 as pb
 from logbroker.v1.common_pb2 import Status
 
 COMMITTED_BYTES: Final = 40
-"""Of one partition in an answer, at most, beside its metadata."""
+"""Most bytes of one partition in an answer, without its metadata."""
 
 
 class GroupsService:
@@ -59,7 +59,7 @@ class GroupsService:
                 lambda item, pace: self._committed(group, topic_of(self._engine, item).id, item.partitions, pace),
                 _not_committed,
                 self._max_response_bytes,
-                # What names its partitions is bounded by their number.
+                # An item that names partitions is bounded by their number.
                 lambda item: object() if item.partitions else topic_of(self._engine, item).id,
             )
         else:
@@ -113,7 +113,7 @@ class GroupsService:
         return pb.ListedGroup(group_id=group_id, type=QUEUE_GROUP_TYPE, state=group.state, members=connected)
 
     def _listing_steps(self, group_id: str) -> int:
-        """What it takes to tell the state of a group."""
+        """Return the steps that finding the state of a group takes."""
         if self._queues.has(group_id):
             return len(self._queues.group(group_id).links)
         return len(self._groups.group(group_id).machine) if self._groups.has(group_id) else 0
@@ -121,10 +121,10 @@ class GroupsService:
     async def _committed(
         self, group: Coordinator, topic_id: TopicId, numbers: Sequence[int], pace: Pace
     ) -> pb.CommittedTopic:
-        """Return what is committed in some partitions; none named: in all. Raises OverloadedError where that is more
-        than an answer takes."""
+        """Return the committed offsets of some partitions, or of all where none is named. Raises OverloadedError where
+        these exceed an answer."""
         result = pb.CommittedTopic(topic=topic_name(self._engine, topic_id), topic_id=topic_id)
-        of_topic = dict(group.offsets.of_topic(topic_id))  # As they are now, though it takes some turns to tell them.
+        of_topic = dict(group.offsets.of_topic(topic_id))  # A snapshot, as reporting it takes several turns.
         room_bytes = self._max_response_bytes
         for number in numbers or sorted(of_topic):
             found = of_topic.get(number) or _NONE
@@ -142,9 +142,9 @@ class GroupsService:
         return result
 
     async def _described(self, group: Coordinator, members_after: str, pace: Pace) -> pb.DescribedGroup:
-        """Describe a group with as many of its members as an answer takes, but one at least.
+        """Describe a group with as many of its members as an answer takes, at least one.
 
-        Who holds what is of one moment: else a partition that goes from one to another meanwhile would have two owners.
+        The assignment is a snapshot: otherwise a partition that moves meanwhile would have two owners.
         """
         generations = await in_turns(in_large_steps(_describe_generations(group)), pace)
         machine = group.machine
@@ -185,12 +185,13 @@ class GroupsService:
 
 
 MAX_NAMED_WAITS: Final = 100
-"""Of the partitions that a generation waits for, so many are named."""
+"""Most partitions that are named of those that a generation waits for."""
 _NONE: Final = Committed(-1, -1, "", -1)
 
 
 def _describe_generations(group: Coordinator) -> Steps[list[pb.DescribedGeneration]]:
-    """Each with what it waits for as it is now: another may have begun since the group was asked for its topics."""
+    """Describe the generations under way, each with what it waits for now: another may have begun since the group was
+    asked for its topics."""
     now = asyncio.get_running_loop().time()
     described: list[pb.DescribedGeneration] = []
     for topic_id in [topic.id for topic, _ in group.generations.grown()]:

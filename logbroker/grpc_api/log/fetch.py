@@ -31,17 +31,17 @@ from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResult
 
 MAX_WAIT_MS: Final = 5 * 60 * 1000
 ENVELOPE_BYTES: Final = 64 * 1024
-"""What an answer may hold beside its batches; many items take more, and then the batches less."""
+"""Bytes of an answer beside its batches; many items take more, and leave less for the batches."""
 READ_STEPS: Final = 15
-"""That a read which finds its bytes in the page cache takes, of a `Pace`."""
+"""Steps of a `Pace` that a read from the page cache takes."""
 DECODED_PER_STEP: Final = 4
-"""Bytes of batches; more than a few are decoded in a thread."""
+"""Bytes of batches that are decoded in one step; large batches are decoded in a thread."""
 FACTS_BYTES: Final = 64
-"""The numbers of one result, at most."""
+"""Most bytes of the numbers of one result."""
 
 
 class Position(msgspec.Struct, gc=False):
-    """Where the reading of one partition stands."""
+    """The position of a reader in one partition."""
 
     topic: Topic
     partition: int
@@ -49,23 +49,22 @@ class Position(msgspec.Struct, gc=False):
     max_bytes: int
     last_leader_epoch: int
     generation: int = 0
-    """The last one of the topic of which anything is to be sent; 0: all is."""
+    """Last generation of the topic whose records are sent; 0: all are."""
 
     @property
     def key(self) -> PartitionKey:
         return PartitionKey(self.topic.id, self.partition)
 
     def advance(self, next_offset: int) -> None:
-        """Go on behind what was read. The epoch spoke of what the client had before; from here on all is of this log,
-        which is cut only before it serves.
-        """
+        """Move behind the records that were read. The last leader epoch described what the client had before; from here
+        on it has read this log, which is cut only before it serves."""
         if next_offset != self.offset:
             self.offset = next_offset
             self.last_leader_epoch = -1
 
 
 def position_of(engine: LogEngine, item: FetchItem, max_bytes_limit: int) -> Position:
-    """Check one item of a fetch; raises UnknownTopicError, UnknownPartitionError or InvalidRequestError."""
+    """Check one item of a fetch. Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError."""
     topic = topic_of(engine, item)
     if not 0 <= item.partition < topic.partitions:
         raise UnknownPartitionError(
@@ -79,10 +78,10 @@ def position_of(engine: LogEngine, item: FetchItem, max_bytes_limit: int) -> Pos
 
 
 def generation_end(engine: LogEngine, position: Position) -> int | None:
-    """Return where the generation ends that a position reads; None where it reads on. Raises UnknownTopicError.
+    """Return the end offset of a position's generation; None where the reader goes on. Raises UnknownTopicError.
 
-    To be asked after a read: the topic may have grown meanwhile, and before that is known nothing is readable that was
-    routed by a newer generation.
+    Call it after a read: the topic may have grown meanwhile, and records routed by a newer generation are readable only
+    once the growth is known.
     """
     if not position.generation:
         return None
@@ -90,7 +89,7 @@ def generation_end(engine: LogEngine, position: Position) -> int | None:
 
 
 def read_up_to(outcome: ReadResult, end: int) -> ReadResult:
-    """Return what was read without the batches from `end` on."""
+    """Return a read result without the batches from `end` on."""
     if outcome.next_offset <= end:
         return outcome
     size_bytes, next_offset = 0, end
@@ -103,9 +102,10 @@ def read_up_to(outcome: ReadResult, end: int) -> ReadResult:
 
 
 def facts_at_end(engine: LogEngine, position: Position) -> tuple[int, PartitionFacts] | None:
-    """Return where the generation ends that is asked for, where nothing is to be read as that lies before the position.
+    """Return the end offset of the requested generation, and the facts, where the position has reached that end; else
+    None.
 
-    A position that the log may not hold is read all the same: the read says what is wrong. Raises UnknownTopicError or
+    A position that the log may not hold is read all the same: the read reports the error. Raises UnknownTopicError or
     PartitionOfflineError.
     """
     end = generation_end(engine, position)
@@ -118,7 +118,7 @@ def facts_at_end(engine: LogEngine, position: Position) -> tuple[int, PartitionF
 
 
 def note_end(result: FetchResult, end: int, facts: PartitionFacts) -> None:
-    """Say that nothing is to be read at the end of a generation."""
+    """Set a result to report the end of a generation."""
     result.high_watermark = result.last_stable_offset = facts.high_watermark
     result.log_start_offset = facts.log_start_offset
     result.leader_epoch = facts.leader_epoch
@@ -126,31 +126,31 @@ def note_end(result: FetchResult, end: int, facts: PartitionFacts) -> None:
 
 
 def checked_max_bytes(max_bytes: int, limit: int) -> int:
-    """Return the bound cut to the broker's; raises InvalidRequestError below 1."""
+    """Return the bound, cut to the broker's. Raises InvalidRequestError below 1."""
     if max_bytes < 1:
         raise InvalidRequestError(f"max_bytes must be at least 1, not {max_bytes}; leave it out for the broker's bound")
     return min(max_bytes, limit)
 
 
 def fail_result(result: FetchResult, error: LogbrokerError, status: Status | None = None) -> None:
-    """Give a result its error, and its status: where it is given, as there was room for."""
+    """Set the error of a result. A given `status`, shortened to the room of the answer, replaces the error's own."""
     result.status.CopyFrom(item_status(error) if status is None else status)
     if isinstance(error, LogTruncatedError) and error.cut_offset >= 0:
         result.cut_offset = error.cut_offset
 
 
 async def name_damage(engine: LogEngine, result: FetchResult) -> None:
-    """Where a batch cannot be decoded, as it is not what was stored, let the result say so, with file and byte."""
+    """Report in a result, with file and byte, that a batch cannot be decoded because the stored bytes are damaged."""
     damage = await damage_at(engine, TopicId(result.topic_id), result.partition, result.next_offset)
     if damage is not None:
         fail_result(result, damage)
 
 
 class Fetch:
-    """One unary fetch: reads what is there, and goes on while it waits for min_bytes."""
+    """One unary fetch: reads what is readable, and waits for more up to `min_bytes`."""
 
     def __init__(self, engine: LogEngine, budget: ReadBudget, request: FetchRequest, max_response_bytes: int) -> None:
-        """Raises InvalidRequestError for what concerns the whole request."""
+        """Check the request. Raises InvalidRequestError for faults of the whole request."""
         check_item_count(len(request.items))
         check_isolation(request.isolation)
         self._engine = engine
@@ -168,7 +168,7 @@ class Fetch:
         self._chunks: list[list[bytes]] = [[] for _ in request.items]
         self._size_bytes = 0
         self._full = False
-        """Nothing more fits: it is answered, whatever `min_bytes` says."""
+        """Whether the answer is full: it is sent whatever `min_bytes` says."""
         self._failed = False
         self._pace = Pace()
         self._statuses = Statuses()
@@ -217,7 +217,7 @@ class Fetch:
         return response.serialized()
 
     def release(self) -> None:
-        """Give back the memory of the answer, which has left the broker."""
+        """Release the memory of the answer once it has left the broker."""
         self._budget.release(self._size_bytes)
         self._size_bytes = 0
 
@@ -240,7 +240,7 @@ class Fetch:
                     watch.add(position.key)
                     by_key.setdefault(position.key, []).append(index)
                 await self._pace.step(2)
-            # What came between the first read and the watch would wake nobody.
+            # Records that came between the first read and the watch would wake nobody.
             await self._read(range(len(self._positions)))
             async with asyncio.timeout(self._max_wait_seconds):
                 while not self._is_enough:
@@ -250,12 +250,12 @@ class Fetch:
         except TimeoutError:
             pass
         except (UnknownTopicError, UnknownPartitionError, PartitionOfflineError):
-            self._failed = True  # A partition went away between reading and watching; the next call is told.
+            self._failed = True  # A partition is gone since it was read; the next call reports that.
         finally:
             watch.close()
 
     async def _read(self, indexes: Iterable[int]) -> None:
-        # Asked once: a share for each of the reads would sum up to most of what is free.
+        # Asked once: a share for each read would add up to most of what is free.
         bound = self._budget.allowance(self.max_bytes)
         for index in indexes:
             # A read ends with its segment, so go on until nothing comes or nothing more fits.
@@ -283,7 +283,8 @@ class Fetch:
                     break
 
     def _is_at_end(self, index: int, position: Position) -> bool:
-        """Whether the generation that is asked for ends before the position, so that nothing is to be read."""
+        """Return whether the position has reached the end of the requested generation, so that there is nothing to
+        read."""
         try:
             found = facts_at_end(self._engine, position)
         except LogbrokerError as error:
@@ -295,7 +296,7 @@ class Fetch:
         return found is not None
 
     def _take(self, index: int, position: Position, outcome: ReadResult | LogbrokerError, room: int) -> bool:
-        """Add what was read to the answer; return whether it brought something."""
+        """Add a read result to the answer; return whether it moved the position."""
         result = self._results[index]
         if isinstance(outcome, ReadResult):
             try:
@@ -309,7 +310,7 @@ class Fetch:
         if isinstance(outcome, LogbrokerError):
             self._positions[index] = None
             if self._chunks[index]:
-                self._full = True  # What lies before the trouble is good; whoever goes on is told.
+                self._full = True  # The records before the error are good; the next fetch reports it.
             else:
                 self._fail(result, outcome)
             return False
@@ -319,7 +320,7 @@ class Fetch:
         result.gaps_below = outcome.gaps_below
         size_bytes = len(outcome.batches)
         if not size_bytes and outcome.next_offset > position.offset:
-            # A gap reaches up to the end of the generation.
+            # A gap extends to the end of the generation.
             position.advance(outcome.next_offset)
             result.next_offset = outcome.next_offset
             return True
@@ -337,6 +338,6 @@ class Fetch:
         if result.status.message:
             self._statuses.beside(len(result.topic) + len(result.topic_id))
         else:
-            # Items are told by their order: names would make the answer too large.
+            # Clients match items by their order: names would make the answer too large.
             result.topic, result.topic_id = "", b""
         self._failed = True

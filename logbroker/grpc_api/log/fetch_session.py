@@ -1,6 +1,6 @@
-"""What a fetch stream sends next: a state machine without I/O.
+"""The choice of what a fetch stream sends next: a state machine without I/O.
 
-A partition of the stream is in one of three states, and moves between them by what it is told:
+A partition of the stream is in one of three states, and the calls move it between them:
 
     unanswered   assigned (again), nothing sent for it yet; is read at once, without need of credit, so that the
                  client learns the offsets of a partition that has nothing for it
@@ -9,8 +9,8 @@ A partition of the stream is in one of three states, and moves between them by w
 
     assign -> unanswered;  sent(more) -> ready;  sent(no more) -> idle;  moved: idle -> ready;  failed, remove -> gone
 
-Credit is bytes that the client has granted and that were not sent. A batch is never cut, so it may go below zero; the
-debt is paid by the next grants. Turns go round: a partition that was read goes to the end.
+Credit is the number of bytes that the client has granted and that were not sent. Batches are never cut, so it may
+become negative; the next grants pay the debt. Partitions take turns: one that was read goes to the end.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class FetchAssignment(msgspec.Struct, gc=False, eq=False):
     correlation_id: int
     answered: bool = False
     moved: bool = False
-    """Its high watermark moved since it was picked."""
+    """Whether its high watermark has moved since it was picked."""
     told_end: int = -1
-    """Where the client knows that its generation ends; -1: it has not been told of an end."""
+    """End of the generation that the client was told; -1: none was told."""
 
 
 class FetchSession:
@@ -46,12 +46,12 @@ class FetchSession:
     def __init__(self) -> None:
         self.credit_bytes = 0
         self._partitions: dict[PartitionKey, FetchAssignment] = {}
-        # By partition, so that assigning one again and again, or removing it, leaves nothing behind.
+        # By partition, so that assigning one repeatedly, or removing it, leaves nothing behind.
         self._unanswered: OrderedDict[PartitionKey, FetchAssignment] = OrderedDict()
         self._ready: OrderedDict[PartitionKey, FetchAssignment] = OrderedDict()
 
     def assign(self, position: Position, correlation_id: int) -> None:
-        """Start a partition, or move it; raises InvalidRequestError above the bound of a stream."""
+        """Start a partition, or move it. Raises InvalidRequestError above the bound of a stream."""
         key = position.key
         if key not in self._partitions and len(self._partitions) >= MAX_PARTITIONS:
             raise InvalidRequestError(f"a fetch stream takes {MAX_PARTITIONS} partitions; open another one")
@@ -63,13 +63,13 @@ class FetchSession:
             partitions.pop(key, None)
 
     def add_credit(self, size_bytes: int) -> None:
-        """Raises InvalidRequestError for a negative grant."""
+        """Add to the credit. Raises InvalidRequestError for a negative grant."""
         if size_bytes < 0:
             raise InvalidRequestError(f"credit can only be added, not {size_bytes}")
         self.credit_bytes = min(self.credit_bytes + size_bytes, MAX_CREDIT_BYTES)
 
     def moved(self, keys: Iterable[PartitionKey]) -> None:
-        """New records can be read there."""
+        """Note that partitions have new readable records."""
         for key in keys:
             assigned = self._partitions.get(key)
             if assigned is None:
@@ -82,7 +82,7 @@ class FetchSession:
         return bool(self._unanswered) or (bool(self._ready) and self.credit_bytes > 0)
 
     def pick(self) -> FetchAssignment | None:
-        """Take the next partition to read: the unanswered first, then in turn while there is credit."""
+        """Take the next partition to read: unanswered ones first, then ready ones in turn while there is credit."""
         queue = self._unanswered or (self._ready if self.credit_bytes > 0 else None)
         if not queue:
             return None
@@ -91,17 +91,17 @@ class FetchSession:
         return assigned
 
     def is_current(self, assigned: FetchAssignment) -> bool:
-        """Whether it was neither removed nor moved to another offset since it was picked."""
+        """Return whether the assignment was neither removed nor replaced since it was picked."""
         return self._partitions.get(assigned.position.key) is assigned
 
     def put_back(self, assigned: FetchAssignment) -> None:
-        """It was picked, but nothing of it was sent: it is the next one again."""
+        """Put back an assignment that was picked and not sent: it is the next one again."""
         queue = self._ready if assigned.answered else self._unanswered
         queue[assigned.position.key] = assigned
         queue.move_to_end(assigned.position.key, last=False)
 
     def sent(self, assigned: FetchAssignment, next_offset: int, size_bytes: int, *, more: bool) -> None:
-        """So much was sent; `more` says whether the reading stopped before the high watermark."""
+        """Note that a response was sent; `more` says whether the read stopped before the high watermark."""
         self.credit_bytes -= size_bytes
         assigned.answered = True
         assigned.position.advance(next_offset)
@@ -109,7 +109,7 @@ class FetchSession:
             self._ready[assigned.position.key] = assigned
 
     def failed(self, assigned: FetchAssignment) -> bool:
-        """It leaves the stream; return whether it was still there: it may have been assigned again meanwhile."""
+        """Remove a failed assignment; return whether it was still there, as it may have been replaced meanwhile."""
         was_current = self.is_current(assigned)
         if was_current:
             self.remove(assigned.position.key)

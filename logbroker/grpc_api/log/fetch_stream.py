@@ -41,9 +41,9 @@ DEFAULT_RESPONSE_BYTES = 1024 * 1024
 
 
 class FetchStream:
-    """One stream. Two tasks: requests in, responses out; the session is all that they share.
+    """One stream, with two tasks: requests in, responses out; they share only the session.
 
-    At most one response is in memory, and only while gRPC has not passed it on; the read budget counts it.
+    At most one response is in memory, and only until gRPC has passed it on; the read budget counts it.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class FetchStream:
         self._plain = False
         self._session = FetchSession()
         self._wake = asyncio.Event()
-        """The task that writes responses has something to do, or records came."""
+        """Set when the task that writes responses has work, or records came."""
         self._watch = engine.watch(self._wake.set)
         self._requests_ended = False
         self._writing = False
@@ -75,24 +75,24 @@ class FetchStream:
     async def run(self) -> None:
         """Serve until the client cancels, or has ended its requests and used up its credit.
 
-        Raises the error that ends the stream otherwise.
+        Raises any other error that ends the stream.
         """
         sending = asyncio.create_task(self._send())
         followers = [asyncio.create_task(follow()) for follow in (self._follow_requests, self._follow_stop)]
         running = {sending, *followers}
         try:
-            # Requests may end before the sending does; what any of them raises ends the stream.
+            # Requests may end before the sending does; an error of any task ends the stream.
             while not sending.done():
                 done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
         except asyncio.CancelledError:
-            sending.cancel()  # The call is gone: nobody waits for a status.
+            sending.cancel()  # The call is gone, so no status is needed.
             raise
         finally:
             self._ending = True
             for task in running:
-                # A write that was begun goes on in gRPC's core, where no status can be sent before it is done.
+                # gRPC's core finishes a write that has begun, and sends no status before.
                 if task is not sending or not self._writing:
                     task.cancel()
             if running:
@@ -121,7 +121,7 @@ class FetchStream:
                 try:
                     key = PartitionKey(topic_of(self._engine, ref).id, ref.partition)
                 except LogbrokerError:
-                    continue  # It is gone already.
+                    continue  # It is already gone.
                 self._session.remove(key)
                 self._watch.remove(key)
             self._session.add_credit(request.add_credit_bytes)
@@ -182,7 +182,7 @@ class FetchStream:
         try:
             await self._context.write(message)
         except Exception as error:
-            # gRPC has no public name for it: the connection broke, and nobody is left to be told.
+            # gRPC has no public name for this error: the connection broke, and nobody is left to answer.
             _log.debug("a fetch stream has lost its client: %s", error)
             self._ending = True
         finally:
@@ -192,7 +192,7 @@ class FetchStream:
         """Add results until the response is full or no partition has more."""
         session, pace = self._session, Pace()
         bound = self._budget.allowance(self._response_bytes)
-        # A rest too small for most batches is not worth the read of one that is put back.
+        # A remainder too small for most batches is not worth a read that would be put back.
         while (room := bound - response.size_bytes) > bound // 4 and (assigned := session.pick()) is not None:
             position = assigned.position
             if position.generation and self._is_at_end(response, assigned):
@@ -220,7 +220,7 @@ class FetchStream:
                 await self._budget.wait()
 
     def _is_at_end(self, response: FramedResponse, assigned: FetchAssignment) -> bool:
-        """Whether the generation that is asked for ends before the position: the client learns that, once."""
+        """Return whether the position has reached the end of the requested generation; tell the client so, once."""
         try:
             found = facts_at_end(self._engine, assigned.position)
         except LogbrokerError as error:
@@ -238,13 +238,13 @@ class FetchStream:
         return True
 
     def _of_generation(self, position: Position, outcome: ReadResult) -> ReadResult | LogbrokerError:
-        """Return what was read up to the end of the generation that is asked for."""
+        """Return a read result up to the end of the requested generation."""
         try:
             end = generation_end(self._engine, position)
         except LogbrokerError as error:
             return error.as_value()
         if end is not None and position.offset >= end:
-            # The log is the one that the client knows, and nothing of it is to be read.
+            # The client knows this log, and there is nothing to read.
             position.last_leader_epoch = -1
         return outcome if end is None else read_up_to(outcome, end)
 
@@ -273,7 +273,7 @@ class FetchStream:
     async def _add(
         self, response: FramedResponse, assigned: FetchAssignment, outcome: ReadResult, room: int, pace: Pace
     ) -> None:
-        """Add what was read, unless the client knows it all; of plain records about as many as there is room for."""
+        """Add a read result, unless it tells the client nothing new; of plain records, about as many as fit."""
         session, position = self._session, assigned.position
         result = _blank_result(assigned)
         result.high_watermark = result.last_stable_offset = outcome.high_watermark
@@ -283,13 +283,13 @@ class FetchStream:
         is_news = not assigned.answered
         end = generation_end(self._engine, position)
         if end is not None:
-            # Where a log was cut, its end comes first.
+            # A log that was cut may end earlier.
             result.generation_end = min(end, outcome.high_watermark)
             is_news = is_news or result.generation_end != assigned.told_end
             assigned.told_end = result.generation_end
         if not outcome.batches or session.credit_bytes <= 0:
             if not outcome.batches and outcome.next_offset > position.offset:
-                # A gap reaches up to the end of the generation.
+                # A gap extends to the end of the generation.
                 result.next_offset = outcome.next_offset
                 is_news = True
             if is_news:

@@ -1,8 +1,8 @@
-"""Fetch responses on the wire, put together around the batches, or records, without copying these more than once.
+"""Serialization of fetch responses around their batches or records, which copies these only once.
 
-A protobuf message that holds a large bytes field copies it twice, into the message and into its serialization; at
-1 MiB a response that is most of the broker's work (docs/BENCHMARKS.md). On the wire a message is its fields one after
-the other, so the large one can be appended to the serialization of the others.
+Protobuf copies a large bytes field twice, into the message and into its serialization; at 1 MiB a response, that is
+most of the broker's work (docs/BENCHMARKS.md). On the wire a message is its fields one after the other, so the large
+one can be appended to the serialization of the others.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ assert FetchResponse.RESULTS_FIELD_NUMBER == 1
 
 
 class FramedResponse:
-    """A FetchResponse or FetchStreamResponse in the making; both have the results as their only field."""
+    """A FetchResponse or FetchStreamResponse under construction; both have the results as their only field."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self.size_bytes = 0
-        """Of its serialization so far."""
+        """Size of the serialization so far."""
 
     def add(self, result: FetchResult, batches: Sequence[bytes] = (), records: Sequence[bytes] = ()) -> None:
-        """Append a result without batches and records, with the batches that belong into it, or with its field
-        `records` as `plain_records` returns it."""
+        """Append a result: without batches and records, with its batches, or with its field `records` as returned by
+        `plain_records`."""
         parts = [result.SerializeToString()]
         batches_bytes = sum(map(len, batches))
         if batches_bytes:
@@ -41,7 +41,7 @@ class FramedResponse:
         self.size_bytes += len(frame) + size_bytes
 
     def serialized(self) -> bytes:
-        """The message; what was gathered for it is let go."""
+        """Return the serialized message, and drop its parts."""
         message = b"".join(self._parts)
         self._parts.clear()
         return message

@@ -1,7 +1,7 @@
-"""Fetched batches as plain records, for clients that have no codec.
+"""Conversion of fetched batches to plain records, for clients without a codec.
 
-Records are serialized one by one as they are decoded: a message of all of them would hold each a second and a third
-time. What comes of it counts in the read budget, as it may be a thousand times what was read.
+Each record is serialized as it is decoded: a message of all of them would hold each a second and a third time. The read
+budget counts the result, as it may be a thousand times as large as the bytes read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from logbroker.v1.common_pb2 import Header, StoredRecord
 from logbroker.v1.log_pb2 import FetchResult
 
 INLINE_BYTES: Final = 16 * 1024
-"""Up to so many bytes are decoded on the loop; more, and what is compressed, go to a thread."""
+"""Most bytes that are decoded on the event loop; more, or compressed batches, go to a thread."""
 _LARGE_BYTES: Final = 256 * 1024
-"""Of a value, a key or a header: what has more is not copied into a message."""
+"""Size above which a value, key or header is not copied into a message."""
 
 
 _RECORDS_TAG: Final = bytes_tag(FetchResult.RECORDS_FIELD_NUMBER)
@@ -34,32 +34,32 @@ _HEADER_VALUE_TAG: Final = bytes_tag(Header.VALUE_FIELD_NUMBER)
 
 T = TypeVar("T")
 
-# One thread, of its own: readers do not wait for the producers whose records are encoded.
+# A separate thread: readers do not wait for producers whose records are being encoded.
 _decoder: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plain decoder")
 
 
 async def plain_records(
     result: FetchResult, batches: bytes, offset: int, max_bytes: int, budget: ReadBudget, held_bytes: int
 ) -> list[bytes]:
-    """Decode `batches` from `offset` on, about `max_bytes` at most, and set `result.next_offset`.
+    """Decode `batches` from `offset` on, at most about `max_bytes`, and set `result.next_offset`.
 
-    Returns the field `records` of the result as it goes on the wire, in parts. `held_bytes`: what the caller holds of
-    the budget already. A batch that cannot be decoded fails the item where it comes first, and ends it where records
-    come before it. Raises OverloadedError.
+    Return the field `records` of the result in wire format, in parts. `held_bytes` are those of the budget that the
+    caller already holds. A batch that cannot be decoded fails the item where it comes first, and ends it after earlier
+    records. Raises OverloadedError.
     """
     return await decoding(batches, budget, held_bytes, lambda: _decode(result, batches, offset, max_bytes))
 
 
 async def decoding(batches: bytes, budget: ReadBudget, held_bytes: int, decode: Callable[[], T]) -> T:
-    """Decode batches on the loop where that is done soon, else in a thread, one after the other. Raises
+    """Decode small uncompressed batches on the event loop, others in a thread, one call after the other. Raises
     OverloadedError where the readers' memory is not free in time."""
     if len(batches) <= INLINE_BYTES and not _is_compressed(batches):
         return decode()
     await budget.acquire_decoder(held_bytes)
     task = asyncio.create_task(_in_decoder(decode))
-    # The thread goes on, and holds its memory, where the caller goes away.
+    # The thread goes on, and holds its memory, even if the caller is cancelled.
     decoded = asyncio.shield(task)
-    # After the callback of the shield: the caller counts what came of it before the next one looks for free memory.
+    # This runs after the shield's callback: the caller counts the result before the next one looks for free memory.
     task.add_done_callback(lambda _: budget.decoder.release())
     return await decoded
 
@@ -69,7 +69,7 @@ async def _in_decoder(decode: Callable[[], T]) -> T:
 
 
 def framed_record(tag: bytes, record: LogRecord) -> tuple[Sequence[bytes], int]:
-    """Return a field with this tag that holds the record as a StoredRecord, in parts, and its size in bytes."""
+    """Return a field with this tag and the record as a StoredRecord, in parts, and its size in bytes."""
     stored = [_serialized(record)] if _is_small(record) else _parts(record)
     size_bytes = sum(map(len, stored))
     head = tag + encode_varint(size_bytes)
@@ -105,7 +105,7 @@ def _parts(record: LogRecord) -> list[bytes]:
 
 
 def _is_compressed(batches: bytes) -> bool:
-    """Whether any batch may expand; also where the bytes are not whole batches, which is found out later."""
+    """Return whether any batch may expand, or whether the bytes are not whole batches, which decoding reports."""
     try:
         return any(header.codec for header, _ in split_batches(batches))
     except LogbrokerError:

@@ -1,7 +1,7 @@
-"""Produce requests into appends, and their outcomes into results.
+"""Conversion of produce requests to appends, and of their outcomes to results.
 
-Opaque batches go to the log as they are. Plain records are judged, routed and made into batches here; from then until
-they are appended their topic is pinned, so that neither its generation nor its configs change under them.
+Batches go to the log unchanged. Plain records are checked, routed and encoded in batches here; until they are appended,
+their topic is pinned, so that neither its generation nor its configs change meanwhile.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ _DURABILITIES: Final[dict[int, Durability | None]] = {
     DURABILITY_SYNCED: Durability.SYNCED,
 }
 APPENDS_AT_ONCE: Final = 64
-"""Batches of one request that are appended in one go: 20 us each, and more where a segment is begun."""
+"""Batches of one request that are appended at once: 20 us each, and more where a segment is begun."""
 APPEND_STEPS: Final = 15
-"""Of a `Pace`."""
+"""Steps of a `Pace` that an append takes."""
 INLINE_RECORDS: Final = 200
-"""Up to so many plain records are made into batches on the loop (about 4 us each); more go to a thread."""
+"""Most plain records that are encoded on the event loop (about 4 us each); more go to a thread."""
 INLINE_BYTES: Final = 256 * 1024
-"""Nor more bytes than these: the hash of a key takes 0.1 us for each of its bytes."""
+"""Most bytes of these: hashing a key takes 0.1 us per byte."""
 
 
 class PreparedProduce:
-    """A request whose plain records are batches now. Made by `prepare`, appended by `append`, once; then `release`.
+    """A request whose plain records are encoded in batches. Call `prepare`, then `append` once, then `release`.
 
-    Make it when the request comes in: it tells what the sender could know of refusals by then.
+    Make it when the request comes in: it records which refusals the sender could know of by then.
     """
 
     def __init__(self, engine: LogEngine, clock: Clock, request: WireRequest, fence: RoutingFence) -> None:
@@ -73,15 +73,15 @@ class PreparedProduce:
         self._told = fence.told()
         self._appends: list[Append] = []
         self._items: list[int | _PlainItem | LogbrokerError] = []
-        """Per item: the index of its append, what has several, or why there is none."""
+        """For each item: the index of its append, its plain records, or its error."""
         self._pinned: dict[TopicId, Topic] = {}
         self._stale: list[TopicId] = []
-        """The topics of the appends that were refused as stale, one for each."""
+        """Topics of the appends that were refused as stale, once for each append."""
         self._pace = Pace()
         self._statuses = Statuses()
 
     async def prepare(self) -> None:
-        """Make batches of plain records. Raises InvalidRequestError for what concerns the whole request."""
+        """Encode plain records in batches. Raises InvalidRequestError for faults of the whole request."""
         request = self._request
         if request.durability not in _DURABILITIES:
             raise InvalidRequestError(f"durability {request.durability} is unknown")
@@ -100,7 +100,8 @@ class PreparedProduce:
                 self._items.append(error.as_value())
 
     async def append(self) -> ProduceResponse:
-        """Append in the order of the items; the first step takes the offsets, unless it `is_long`."""
+        """Append in the order of the items. Unless it `is_long`, the first step of this coroutine assigns the
+        offsets."""
         durability = _DURABILITIES[self._request.durability]
         if self.is_long:
             outcomes = await self._append_in_turns(durability)
@@ -111,7 +112,7 @@ class PreparedProduce:
             if isinstance(outcome, StaleGenerationError):
                 self._stale.append(append.topic_id)
         response = ProduceResponse(correlation_id=self._request.correlation_id)
-        # Filled in place: a list of messages would be copied.
+        # Filled in place, as a list of messages would be copied.
         results = response.results
         for asked, item in zip(self._request.items, self._items, strict=True):
             await self._pace.step(2)
@@ -141,7 +142,7 @@ class PreparedProduce:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is appended in several steps: what must not overtake it has to wait for its end."""
+        """Whether it is appended in several steps: later requests must wait for its end, so as not to overtake it."""
         return len(self._appends) > APPENDS_AT_ONCE
 
     async def _append_in_turns(self, durability: Durability | None) -> list[Appended | LogbrokerError]:
@@ -149,19 +150,19 @@ class PreparedProduce:
         while len(outcomes) < len(self._appends):
             end = min(len(outcomes) + APPENDS_AT_ONCE, len(self._appends))
             while end < len(self._appends) and not self._appends[end].room_bytes:
-                end += 1  # It belongs to the one before.
+                end += 1  # It belongs to the append before it.
             part = self._appends[len(outcomes) : end]
             outcomes += await self._engine.append(part, durability)
             await self._pace.step(APPEND_STEPS * len(part))
         return outcomes
 
     def answered(self) -> None:
-        """Note that the sender was told of what was refused."""
+        """Note that the sender was told of the refusals."""
         for topic_id in self._stale:
             self._fence.answered(topic_id)
 
     def release(self) -> None:
-        """Let go of the topics; may be called again."""
+        """Unpin the topics; may be called again."""
         for topic_id in self._pinned:
             self._engine.unpin(topic_id)
         self._pinned.clear()
@@ -171,7 +172,7 @@ class PreparedProduce:
         self._appends.append(Append(topic.id, partition, batch, generation, self._fence, known))
 
     async def _pin(self, topic_id: TopicId) -> Topic:
-        """Return what the topic is until the request is appended."""
+        """Pin the topic until the request is appended, and return it."""
         if topic_id not in self._pinned:
             self._pinned[topic_id] = await self._engine.pin(topic_id)
         return self._pinned[topic_id]
@@ -184,7 +185,7 @@ class PreparedProduce:
         if sequence:
             _check_sequence(sequence, item.partition)
         batching = _Batching(topic, plain.records, item.partition, sequence, self._clock.wall_ms())
-        # The topic stays as it is meanwhile, and the next request of the stream waits.
+        # The topic is pinned meanwhile, and the next request of the stream waits.
         if len(plain.records) <= INLINE_RECORDS and sum(end - start for start, end in item.parts) <= INLINE_BYTES:
             batching.run()
             await self._pace.step(4 * len(plain.records))
@@ -192,13 +193,13 @@ class PreparedProduce:
             await asyncio.to_thread(batching.run)
         if item.partition is not None and batching.faults and not sequence:
             raise _named(batching.faults)
-        # Where the broker routes, it is by the generation of now, and without a key any partition would do.
+        # The broker routes by the present generation; without a key, any partition would do.
         generation = topic.generation if item.partition is None else item.generation
         first = len(self._appends)
         for part in batching.parts:
             self._add(topic, part.partition, part.batch, generation, item.generation)
         if item.partition is not None and len(batching.parts) > 1:
-            # All of it or nothing: who is told to try again later does so with the whole item.
+            # All or nothing: a sender that must try again later repeats the whole item.
             for append in self._appends[first:]:
                 append.room_bytes = 0
             self._appends[first].room_bytes = sum(len(part.batch) for part in batching.parts)
@@ -210,12 +211,12 @@ class _Part(msgspec.Struct):
 
     partition: int
     positions: Sequence[int]
-    """Of its records in the item."""
+    """Positions of its records in the item."""
     batch: bytes
 
 
 class _Batching:
-    """Judges, routes and encodes the records of one item. Runs on a thread where they are many."""
+    """Checks, routes and encodes the records of one item. Runs in a thread where they are many."""
 
     def __init__(
         self,
@@ -230,7 +231,7 @@ class _Batching:
         self._partition = partition
         self._sequence = sequence
         config = topic.config
-        # A batch of another size would not be recognised when it comes again.
+        # A batch of another size would not be recognised as a repeat.
         self._max_bytes = MAX_LENGTH_BYTES if sequence else config.max_message_bytes
         self._latest_ms = (
             now_ms + config.message_timestamp_after_max_ms
@@ -239,12 +240,13 @@ class _Batching:
         )
         self.parts: list[_Part] = []
         self.faults: dict[int, LogbrokerError] = {}
-        """Why the topic does not take a record, by its position."""
+        """Errors of records that the topic does not take, by their positions."""
         self._decoded: list[tuple[int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = []
-        """Time, key, value and headers of each record."""
+        """Timestamp, key, value and headers of each record."""
 
     def run(self) -> None:
-        """Raises InvalidRequestError for a record that no topic takes: the item is malformed then, and all refused."""
+        """Check, route and encode the records. Raises InvalidRequestError for a record that no topic takes: the item is
+        then malformed and refused as a whole."""
         for position, record in enumerate(self._records):
             timestamp_ms = None
             try:
@@ -266,7 +268,7 @@ class _Batching:
             self._encode(partition, positions)
 
     def _routed(self) -> Mapping[int, Sequence[int]]:
-        """Return the positions of the records by partition; those of a band without a key stay together."""
+        """Return the positions of the records by partition. Records without a key share one partition of their band."""
         if self._partition is not None:
             return {self._partition: range(len(self._decoded))}
         bands = self._topic.routing_bands or (one_band(self._topic.partitions),)
@@ -282,7 +284,8 @@ class _Batching:
         return by_partition
 
     def _encode(self, partition: int, positions: Sequence[int]) -> None:
-        """Add batches of these records, but for those at fault. With a sequence the log has the last word on them."""
+        """Add batches of these records, without those at fault. With a sequence these are included: the log decides
+        about them."""
         builder: BatchBuilder | None = None
         taken: list[int] = []
         for position in positions:
@@ -318,7 +321,7 @@ class _Batching:
 
 
 class _PlainItem:
-    """Plain records and what became of them: one append for each of their batches."""
+    """Plain records of an item, with one append for each of their batches."""
 
     def __init__(
         self,
@@ -343,7 +346,7 @@ class _PlainItem:
         first = mine[0]
         failed = next((outcome for outcome in mine if isinstance(outcome, LogbrokerError)), None)
         if failed is not None:
-            # Only with a sequence are there faults here; they say which record it is.
+            # Faults occur here only with a sequence; they name the record.
             known = any(isinstance(fault, type(failed)) for fault in self._faults.values())
             _refuse(result, _named(self._faults) if known else failed, statuses)
             if isinstance(first, Appended):
@@ -357,7 +360,7 @@ class _PlainItem:
         result.duplicate = first.duplicate
 
     def _place(self, result: ProduceResult, outcomes: Sequence[Appended | LogbrokerError], statuses: Statuses) -> None:
-        """Say of each record where it lies, or why it does not."""
+        """Set the placement of each record: where it lies, or its error."""
         placements: list[RecordPlacement | None] = [None] * self.record_count
         for position, error in self._faults.items():
             placements[position] = RecordPlacement(offset=-1, status=statuses.of(error))
@@ -399,6 +402,6 @@ def _check_sequence(sequence: ProducerSequence, partition: int | None) -> None:
 
 
 def _headers(record: Record) -> list[tuple[str, bytes | None]]:
-    """Return the record's headers, its priority as one of them; raises InvalidRequestError for one that is none."""
+    """Return the record's headers, its priority among them. Raises InvalidRequestError for an invalid priority."""
     headers = [(header.key, header.value if header.HasField("value") else None) for header in record.headers]
     return list(with_priority(headers, record.priority)) if record.HasField("priority") else headers

@@ -1,4 +1,4 @@
-"""The produce stream: requests appended in their order, answered as they become durable."""
+"""The produce stream: it appends requests in their order, and answers each once it is durable."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ _NOT_APPENDED: Final = "the broker is stopping, and has not appended this: send 
 _log = logging.getLogger(__name__)
 
 _QUIET_SECONDS: Final = 0.1
-"""A stream that brings nothing for so long has nothing more on its way, when the broker stops."""
+"""Silence after which a stream counts as drained when the broker stops."""
 _REFUSING_SECONDS: Final = 2.0
-"""For so long at most it refuses what comes then, once all that was appended is answered."""
+"""Longest time for which a stopping broker refuses further requests, once all appends are answered."""
 MAX_REQUESTS_IN_FLIGHT: Final = 64
-"""Of one stream; past it the broker stops reading and HTTP/2 flow control holds the client."""
+"""Most requests in flight of one stream; beyond it the broker stops reading, and HTTP/2 flow control holds the
+client."""
 
 
 class ProduceStream:
-    """One stream: the reader begins appends in order, each answers when it is done."""
+    """One stream: the reader starts appends in order, and each answers when it is done."""
 
     def __init__(self, engine: LogEngine, clock: Clock, context: Context, stopping: asyncio.Event) -> None:
         self._engine = engine
@@ -42,16 +43,16 @@ class ProduceStream:
         self._writing = asyncio.Lock()
         self._appends: set[asyncio.Task[None]] = set()
         self._handling = False
-        """A request was read, and is neither refused nor among the appends yet."""
+        """Whether a request was read and is neither refused nor among the appends yet."""
         self._requests_read = 0
         self._is_over = False
 
     async def run(self) -> None:
-        """Serve until the client has sent all and got all answers.
+        """Serve until the client has sent all its requests and got all answers.
 
-        When the broker stops, all that was read before is still appended and answered, and what comes then is refused,
-        item by item, until nothing comes; then BrokerUnavailableError is raised. A stream that ended beside what was
-        still on its way might break the connection, and with it the answers that the client has not read yet.
+        When the broker stops, requests read before are still appended and answered, and later ones are refused, item by
+        item, until none come; then BrokerUnavailableError is raised. Ending the stream while requests are still
+        arriving might break the connection, and lose answers that the client has not read yet.
         """
         reading = asyncio.create_task(self._follow_requests())
         stopping = asyncio.create_task(self._stopping.wait())
@@ -64,13 +65,13 @@ class ProduceStream:
                 raise BrokerUnavailableError(_STOPPING)
             reading.result()
         finally:
-            # What was appended stays; only its answer has nobody left to go to.
+            # Appended records stay; only their answers have nobody to go to.
             for task in (reading, stopping, *self._appends):
                 task.cancel()
 
     async def _refuse_the_rest(self, reading: asyncio.Task[None]) -> bool:
-        """Go on reading until nothing comes, or all is answered and the time is over; returns whether the client might
-        go on."""
+        """Refuse further requests until none come, or all appends are answered and the time is over. Return whether the
+        client might send more."""
         loop = asyncio.get_running_loop()
         answered_at: float | None = None
         while True:
@@ -85,7 +86,7 @@ class ProduceStream:
             now = loop.time()
             answered_at = answered_at or now
             if self._requests_read == before and not self._handling:
-                reading.cancel()  # It waits for a request: nothing is lost of one.
+                reading.cancel()  # It waits for a request, so none is lost.
                 await asyncio.wait([reading])
                 return True
             if now - answered_at > _REFUSING_SECONDS:
@@ -116,14 +117,14 @@ class ProduceStream:
                     raise
                 await self._refuse(request, error)
                 continue
-            # Tasks run their first step in the order in which they are made, and that step takes the offsets.
+            # Tasks run their first step in the order of their creation, and that step assigns the offsets.
             task = asyncio.create_task(self._append(request, prepared))
             self._appends.add(task)
             task.add_done_callback(self._appends.discard)
             # Not in the task: one that is cancelled before its first step never runs.
             task.add_done_callback(lambda _, prepared=prepared: prepared.release())  # type: ignore[misc]
             if prepared.is_long:
-                # Its later steps are not to be overtaken by what comes after it.
+                # Later requests must not overtake its later steps.
                 await asyncio.wait([task])
 
     async def _append(self, request: WireRequest, prepared: PreparedProduce) -> None:
@@ -137,7 +138,7 @@ class ProduceStream:
                 _log.exception("an append failed")
                 response = _refusal(request, LogbrokerError("the broker met an unexpected error; its log tells more"))
             async with self._writing:
-                # Before, as the sender may send again before the write has returned.
+                # Noted before the write: the sender may send again before it returns.
                 prepared.answered()
                 await self._context.write(response)
         finally:

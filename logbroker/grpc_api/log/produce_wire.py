@@ -1,8 +1,8 @@
-"""Produce requests read from the wire without copying their batches.
+"""Parsing of produce requests without copying their batches.
 
 Protobuf's parser copies a bytes field twice, and makes an object of every item before anybody can count them: a request
 of empty items would grow a hundredfold. Here a batch stays a view of the received bytes, and items and records are
-counted while they are read. Encoding: protobuf.dev, "Encoding"; unknown fields are passed over, the last value of a
+counted while they are read. Encoding: protobuf.dev, "Encoding"; unknown fields are skipped, and the last value of a
 field counts.
 """
 
@@ -30,7 +30,7 @@ from logbroker.record.varint import read_varint
 from logbroker.v1.log_pb2 import PlainRecords
 
 MAX_RECORDS: Final = 100_000
-"""Plain records, and headers of these, that one request may hold."""
+"""Most plain records, and headers of these, that one request may hold."""
 MAX_ITEM_FIELDS: Final = 10_000
 
 # Field number << 3 | wire type, as log.proto has them; a test compares.
@@ -58,9 +58,9 @@ class WireItem(msgspec.Struct, gc=False):
     batch: memoryview | None = None
     records: PlainRecords | None = None
     parts: Sequence[tuple[int, int]] = ()
-    """Where its records lie in the request."""
+    """Start and end of each field `records` in the request."""
     dropped_parts: int = 0
-    """The first ones, which a batch came after."""
+    """Number of the first `parts` that a later batch replaces."""
     fields: int = 0
 
 
@@ -73,12 +73,12 @@ class WireRequest(msgspec.Struct, gc=False):
 
 
 async def read_produce(message: bytes) -> WireRequest:
-    """Read a serialized ProduceRequest; raises InvalidRequestError for bytes that are none, or hold too much."""
+    """Read a serialized ProduceRequest. Raises InvalidRequestError for other bytes, or too many elements."""
     return await in_turns(produce_steps(message), Pace())
 
 
 def read_produce_request(message: bytes) -> WireRequest:
-    """As `read_produce`, at once."""
+    """Do as `read_produce`, in one go."""
     return at_once(produce_steps(message))
 
 
@@ -123,12 +123,12 @@ def produce_steps(message: bytes) -> Steps[WireRequest]:
 
 
 def _read_records(message: bytes, item: WireItem) -> Steps[int]:
-    """Read the records of an item, and return the number of their elements; refuse more than allowed before protobuf
-    makes an object of each."""
+    """Read the records of an item, and return the number of their elements. Refuses too many before protobuf makes an
+    object of each."""
     elements = 0
     for number, (start, end) in enumerate(item.parts):
         count = yield from _count_elements(message, start, end)
-        # A message field that comes twice is merged; one before a batch does not count, but is to be sound.
+        # A repeated message field is merged; one before a batch does not count, but must be valid.
         before_batch = number < item.dropped_parts
         records = PlainRecords() if before_batch else item.records or PlainRecords()
         records.MergeFromString(message[start:end])
@@ -147,7 +147,7 @@ def _read_item(message: bytes, position: int, end: int) -> WireItem:
         fields += 1
         if fields > MAX_ITEM_FIELDS:
             raise InvalidRequestError(f"an item of the request has more than {MAX_ITEM_FIELDS:,} fields; split it")
-        # Numbers of one byte are read in place: this loop runs for every batch that comes in.
+        # One-byte numbers are read inline: this loop runs for every incoming batch.
         tag = message[position]
         if tag < 0x80:
             position += 1

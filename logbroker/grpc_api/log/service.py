@@ -73,7 +73,7 @@ class LogService:
         check_isolation(request.isolation)
         pace, statuses = Pace(), Statuses()
         response = ListOffsetsResponse()
-        # What is asked for twice is looked up once: a lookup by time reads the log.
+        # Repetitions are looked up once: a lookup by time reads the log.
         found: dict[tuple[TopicId, int, int], ListOffsetsResult] = {}
         for item in request.items:
             try:

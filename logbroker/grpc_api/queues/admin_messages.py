@@ -1,4 +1,4 @@
-"""Settings and numbers of queue groups as messages. No I/O."""
+"""Conversion of settings and numbers of queue groups to and from messages. No I/O."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from logbroker.queues.model.starts import Rewound, StartAt
 from logbroker.v1 import queues_pb2 as pb
 
 MAX_ALARMS: Final = 100
-"""That one answer tells of."""
+"""Most alarms in one answer."""
 
 _CHOICES: Final[dict[str, type[enum.Enum]]] = {
     "ordering": Ordering,
@@ -39,8 +39,8 @@ _CHOICES: Final[dict[str, type[enum.Enum]]] = {
 
 
 def read_settings(message: pb.QueueSettings) -> dict[str, Any]:
-    """Return the settings that a message gives, by name. Raises InvalidRequestError for an unknown word; bounds are
-    checked by the queue group."""
+    """Return the settings in a message, by name. Raises InvalidRequestError for an unknown word; the queue group checks
+    the bounds."""
     return {field.name: _setting(field.name, value) for field, value in message.ListFields()}
 
 
@@ -56,7 +56,7 @@ def _setting(name: str, value: Any) -> Any:
 
 
 def new_settings(message: pb.QueueSettings, topic: Topic) -> QueueGroupSettings:
-    """Return the settings of a queue group that is to be created. Raises as `read_settings`."""
+    """Return the settings for a new queue group. Raises as `read_settings`."""
     given = read_settings(message)
     if topic.config.priority_bands and given.get("ordering") is not Ordering.SINGLE:
         given.setdefault("priority", Priority.STRICT)
@@ -66,7 +66,7 @@ def new_settings(message: pb.QueueSettings, topic: Topic) -> QueueGroupSettings:
 
 
 def check_age(given: Mapping[str, Any], priority: Priority) -> None:
-    """Raises InvalidRequestError where `age_seconds` is given, and nothing ages."""
+    """Raise InvalidRequestError where `age_seconds` is given with a priority other than ageing."""
     if "age_seconds" in given and priority is not Priority.AGEING:
         raise InvalidRequestError(
             f"age_seconds is of no use with priority {priority.value}: set ageing, or leave it out"

@@ -1,4 +1,4 @@
-"""Lanes of a queue group, and what an operator decides about them, as messages."""
+"""Conversion of lanes of a queue group, and of operators' decisions about them, to and from messages."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from logbroker.v1 import queues_pb2 as pb
 DEFAULT_TOP: Final = 20
 MAX_TOP: Final = 10_000
 MAX_EXPLAINED: Final = 400
-"""Keys that one request may ask about, whose answer tells of all their failures."""
+"""Most keys that one request may ask about: the answer lists all failures of their lanes."""
 DECIDED_STEPS: Final = 20
-"""Of a `Pace`."""
+"""Steps of a `Pace` that a decision takes."""
 
 _ORDERS: Final = {
     pb.LANE_ORDER_HOTTEST: LaneOrder.HOTTEST,
@@ -40,11 +40,11 @@ _ORDERS: Final = {
 }
 
 
-# --- looking -------------------------------------------------------------------------------------------------------
+# --- listing -------------------------------------------------------------------------------------------------------
 
 
 async def listed_lanes(group: QueueGroup, request: pb.ListLanesRequest, room_bytes: int) -> pb.ListLanesResponse:
-    """Tell of the lanes that a request asks for, as many as there is room for. Raises InvalidRequestError."""
+    """Return the lanes that a request asks for, as many as fit. Raises InvalidRequestError."""
     top = request.top if request.HasField("top") else DEFAULT_TOP
     if not 1 <= top <= MAX_TOP:
         raise InvalidRequestError(f"top must be 1 to {MAX_TOP:,}, not {top}")
@@ -68,7 +68,7 @@ async def listed_lanes(group: QueueGroup, request: pb.ListLanesRequest, room_byt
 async def explained_lanes(
     group: QueueGroup, keys: Sequence[bytes], room_bytes: int, *, is_all_scanned: bool
 ) -> pb.ExplainLanesResponse:
-    """Tell of the lanes of these keys, of as many as there is room for; see `explain_lanes`."""
+    """Explain the lanes of these keys, as many as fit; see `explain_lanes`."""
     pace = Pace()
     response = pb.ExplainLanesResponse()
     full = item_status(FULL)
@@ -114,7 +114,7 @@ def _lane(told: ToldLane) -> pb.Lane:
 
 
 async def decide_lanes(group: QueueGroup, decisions: Iterable[pb.LaneDecision]) -> pb.DecideLanesResponse:
-    """Carry out decisions one by one; returns when all are synced."""
+    """Carry out decisions one by one; return when all are synced."""
     pace, statuses = Pace(), Statuses()
     outcomes: list[asyncio.Future[int] | BulkDecision | LogbrokerError] = []
     for message in decisions:
@@ -150,9 +150,9 @@ def _decision_of_all(message: pb.LaneDecision) -> Literal["resume", "skip", "dro
 
 
 async def _decide(group: QueueGroup, message: pb.LaneDecision, pace: Pace) -> asyncio.Future[int]:
-    """Carry out a decision about one lane; the future has how many records are done by it, once it is synced.
+    """Carry out a decision about one lane. The future completes with the number of records done, once this is synced.
 
-    Raises InvalidRequestError, or what the decision raises.
+    Raises InvalidRequestError, or the errors of the decision.
     """
     lane, operations = _lane_named(message), group.operations
     match message.WhichOneof("decision"):
@@ -173,7 +173,7 @@ async def _decide(group: QueueGroup, message: pb.LaneDecision, pace: Pace) -> as
 
 
 def _lane_named(message: pb.LaneDecision) -> LaneName:
-    """Return the name of the lane that a decision is about; raises InvalidRequestError."""
+    """Return the name of the lane in a decision. Raises InvalidRequestError."""
     named = message.WhichOneof("lane")
     if named is None or message.WhichOneof("decision") is None:
         raise InvalidRequestError("a decision names a lane, by `key` or `place`, and says what to do with it")

@@ -1,4 +1,4 @@
-"""The messages of workers, and what `queues` works on: from one to the other. No I/O."""
+"""Conversion between the messages of workers and the types of `queues`. No I/O."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from logbroker.queues.model.worker_messages import Hello, ListedSession
 from logbroker.v1 import queues_pb2 as pb
 
 MAX_RECEIPTS: Final = 65_536
-"""That one settlement may name, so that its answer has room for a refusal of each."""
+"""Most receipts that one settlement may name, so that its answer has room to refuse each."""
 MAX_RECEIPTS_WITH_STATE: Final = 10_000
-"""That one settlement may name which is done all at once, or not at all."""
+"""Most receipts of a settlement with states, which is done all at once or not at all."""
 PAUSE_RANGES: Final = 500
-"""After which a settlement is read on in another turn."""
+"""Ranges of a settlement that are read between two steps of a `Pace`."""
 MAX_HELD: Final = 100_000
-"""Records that one Hello may list, so that its Welcome has room for all of them."""
+"""Most records that one Hello may list, so that its Welcome has room for all of them."""
 MAX_FULL_FAILURES: Final = 1_000
-"""Failures of one answer that say in full why; the others, only by their code and reason."""
+"""Failures of one answer that have a message; later ones have only code and reason."""
 
 
 async def read_hello(message: pb.Hello) -> Hello:
-    """Raises InvalidRequestError."""
+    """Read a Hello. Raises InvalidRequestError."""
     pace = Pace()
     held, sessions = message.held, message.sessions
     if len(held.partitions) != len(held.offsets):
@@ -82,7 +82,7 @@ async def read_hello(message: pb.Hello) -> Hello:
 
 
 def read_record_id(partition: int, offset: int) -> int:
-    """Return a record id. Raises InvalidRequestError for what can be none."""
+    """Return a record id. Raises InvalidRequestError for an impossible partition or offset."""
     if not 0 <= partition < MAX_PARTITIONS or not 0 <= offset <= OFFSET_MASK:
         raise InvalidRequestError(f"there is no record at partition {partition}, offset {offset}: name one that came")
     return record_id_of(partition, offset)
@@ -108,7 +108,7 @@ def welcome_message(topic: str, settings: QueueGroupSettings, group_epoch: int, 
 
 
 def _reclaimed(granted: Granted, lease_ms: int) -> pb.Deliveries:
-    """Without the records: the worker has them."""
+    """Return reclaimed deliveries without their records, which the worker has."""
     return pb.Deliveries(
         first_receipt=granted.first_receipt,
         count=len(granted),
@@ -124,14 +124,14 @@ def _reclaimed(granted: Granted, lease_ms: int) -> pb.Deliveries:
 
 
 class ReadSettle(msgspec.Struct):
-    """A settlement as it came, and what of it is refused from the outset."""
+    """A settlement as received, and the refusals of its invalid ranges."""
 
     settlement: Settlement
     refusals: list[Refusal]
 
 
 def read_settle(message: pb.Settle) -> Steps[ReadSettle]:
-    """Raises InvalidRequestError for what is no settlement; ranges that are no such are refused one by one."""
+    """Read a settlement. Raises InvalidRequestError for a malformed one; invalid ranges are refused one by one."""
     if message.outputs:
         raise InvalidRequestError("outputs of a settlement are not taken yet: leave the field out, produce them before")
     _check_columns(message.acks, "acks")
@@ -168,13 +168,13 @@ def read_settle(message: pb.Settle) -> Steps[ReadSettle]:
             f" {MAX_RECEIPTS_WITH_STATE:,} are taken with states, send the others in another"
         )
     if settlement.states and check.refusals:
-        # With a state all is done, or nothing.
+        # A settlement with states is done as a whole, or not at all.
         return ReadSettle(Settlement(), [Refusal(0, 0, check.refusals[0].error), *check.refusals])
     return ReadSettle(settlement, check.refusals)
 
 
 def _taken_pairs(receipts: pb.Receipts, check: _RangeCheck) -> Steps[list[tuple[int, int]]]:
-    """Return the ranges that can be taken."""
+    """Return the valid ranges."""
     pairs = list(zip(receipts.firsts, receipts.lasts, strict=True))
     if len(pairs) <= PAUSE_RANGES:
         return [pair for pair in pairs if check.takes(*pair)]
@@ -193,7 +193,7 @@ def _check_columns(receipts: pb.Receipts, name: str) -> None:
 
 
 class _RangeCheck:
-    """Sorts out ranges of receipts that cannot be taken."""
+    """Collects refusals of ranges of receipts that are invalid or too many."""
 
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
@@ -201,7 +201,7 @@ class _RangeCheck:
 
     @property
     def receipts(self) -> int:
-        """How many were taken."""
+        """Number of receipts in the accepted ranges."""
         return MAX_RECEIPTS - self._room
 
     def takes(self, first: int, last: int) -> bool:
@@ -221,14 +221,14 @@ class _RangeCheck:
 
 
 def settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> pb.SettleAnswer:
-    """As `make_settle_answer`, at once."""
+    """Return `make_settle_answer` in one go."""
     if not refusals:
         return pb.SettleAnswer(correlation_id=correlation_id)
     return at_once(make_settle_answer(correlation_id, refusals))
 
 
 def make_settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> Steps[pb.SettleAnswer]:
-    """Return the answer to a settlement whose rest is done and synced."""
+    """Return the answer to a settlement that is done and synced, except for the refusals."""
     answer = pb.SettleAnswer(correlation_id=correlation_id)
     for number, refusal in enumerate(refusals):
         status = item_status(refusal.error)
@@ -240,7 +240,7 @@ def make_settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> Step
 
 
 def settle_refused(correlation_id: int, error: LogbrokerError) -> pb.SettleAnswer:
-    """Return the answer to a settlement of which nothing was done."""
+    """Return the answer to a settlement that was refused as a whole."""
     return pb.SettleAnswer(correlation_id=correlation_id, failures=[pb.SettleFailure(status=item_status(error))])
 
 
@@ -248,5 +248,5 @@ def settle_refused(correlation_id: int, error: LogbrokerError) -> pb.SettleAnswe
 
 
 def session_lost(key: bytes, token: int, why: LogbrokerError) -> pb.SessionAnswer:
-    """Return the word that a session has ended without its holder's wish."""
+    """Return the notice that a session ended without its holder's wish."""
     return pb.SessionAnswer(status=item_status(why), key=key, token=token)

@@ -1,12 +1,12 @@
-"""Receive: deliveries to a program without a stream, one answer at a time.
+"""Receive: deliveries to a program without a stream, one answer per call.
 
-A delivery that no answer brought to the caller is given back, and no attempt is counted: the call was cancelled or its
+A delivery that no answer brought to the caller is released without counting an attempt: the call was cancelled or its
 deadline passed while it waited, while its records were read, or while its answer was written. So the method writes its
-answer itself, as that of a stream: only then does it hear whether the transport took all of it. What the transport took
-is the worker's; whether the answer arrived shows only when the worker settles.
+answer itself, like that of a stream: only then does it learn whether the transport took all of it. Records that the
+transport took are the worker's; whether the answer arrived shows only when the worker settles.
 
-An answer that leaves shortly before the deadline may come too late, and nobody would hear of that: hence nothing is
-handed out in the last moments of a call, and an answer that was written that late ends with DEADLINE_EXCEEDED.
+An answer sent shortly before the deadline may come too late without anybody noticing. So nothing is handed out in the
+last moments of a call, and an answer written that late ends with DEADLINE_EXCEEDED.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.v1 import queues_pb2 as pb
 
 COLUMN_BYTES: Final = 16
-"""That one delivery takes in an answer beside its batches, about."""
+"""Approximate size of one delivery in an answer without its batches."""
 MAX_RECEIVED: Final = 10_000
-"""Records that one Receive may ask for."""
+"""Most records that one Receive may ask for."""
 MAX_RETURN_SECONDS: Final = 0.1
 MIN_RETURN_SECONDS: Final = 0.025
-"""Kept of a call's time for the way back of its answer: a quarter of what it has, within these bounds."""
+"""Bounds of the time kept for the answer's way back, which is a quarter of the call's time."""
 REFUSAL_SECONDS: Final = 0.05
-"""How long an answer that is larger than clients take by default waits for the word that this one does not."""
+"""How long an answer that is larger than clients take by default waits for a refusal by this client."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Receive:
 
     async def run(self) -> None:
         """Wait for records and write the answer. Raises InvalidRequestError, RequestTimeoutError, OverloadedError, or
-        what the group has ended with."""
+        the group's terminal error."""
         request = self._request
         max_records = request.max_records if request.HasField("max_records") else 1
         if not 1 <= max_records <= MAX_RECEIVED:
@@ -83,11 +83,11 @@ class Receive:
         return min(max(self._seconds() / 4, MIN_RETURN_SECONDS), MAX_RETURN_SECONDS)
 
     def _time_left(self) -> float:
-        """Seconds until nothing may be handed out any more."""
+        """Return the time (s) until nothing may be handed out any more."""
         return self._seconds() - self._return_seconds
 
     def _seconds(self) -> float:
-        # None where the call has no deadline, which the stubs do not know.
+        # None where the call has no deadline, which the stubs miss.
         seconds = cast("float | None", self._context.time_remaining())
         return math.inf if seconds is None else seconds
 
@@ -100,7 +100,7 @@ class Receive:
     # --- the answer --------------------------------------------------------------------------------------------------
 
     async def _hand_on(self, received: list[Delivered]) -> None:
-        """Write the answer, or give all of it back."""
+        """Write the answer, or release all of it."""
         unsent = {delivered.first_receipt: delivered.count for delivered in received}
         held_bytes = sum(len(delivered.batches) for delivered in received)
         self._budget.hold(held_bytes)
@@ -113,7 +113,7 @@ class Receive:
                 self._budget.release(held_bytes)
             size_bytes = len(response)
             await self._write(response)
-            # Without the status that follows, the caller takes the answer for none.
+            # The caller discards an answer that no status follows.
             if size_bytes > self._max_response_bytes:
                 await asyncio.sleep(REFUSAL_SECONDS)
             if received and self._time_left() < -self._return_seconds / 2:
@@ -124,7 +124,7 @@ class Receive:
                 self._take_back(unsent, size_bytes)
 
     async def _packed(self, received: list[Delivered], held_bytes: int, unsent: dict[int, int]) -> bytes:
-        """Return the answer: as much as there is room for. The rest is given back, and is not `unsent` any more."""
+        """Return the answer with as many deliveries as fit. The others are released, and removed from `unsent`."""
         lease_ms = self._group.lease_left_ms(received[0]) if received else 0
         room = self._max_response_bytes
         plain: list[bytes] = []
@@ -154,14 +154,15 @@ class Receive:
         try:
             await self._context.write(response)
         except grpc.aio.InternalError:
-            # The caller is gone: nobody waits for a status.
+            # The caller is gone, so no status is needed.
             raise asyncio.CancelledError("the caller is gone") from None
         finally:
             self._budget.release(len(response))
 
     def _take_back(self, unsent: dict[int, int], size_bytes: int) -> None:
-        """The answer did not reach the caller. A record that goes alone, being larger than an answer may be, keeps its
-        lease: it may be too large for this caller, and would come again before all others."""
+        """Release the deliveries of an answer that did not reach the caller. A record that goes alone because it
+        exceeds the bound of an answer keeps its lease: it may be too large for this caller, and would be redelivered
+        before all others."""
         worker_id = self._request.worker_id
         receipts = [(first, first + count - 1) for first, count in unsent.items() if count]
         if size_bytes <= self._max_response_bytes:

@@ -89,7 +89,8 @@ class QueuesService:
     @answers
     async def describe_queues(self, request: pb.DescribeQueuesRequest, context: Context) -> pb.DescribeQueuesResponse:
         check_item_count(len(request.group_ids))
-        # For all groups together: a scan takes what its log takes, and of hundreds side by side none would be done.
+        # One deadline for all groups: a scan takes as long as its log needs, and of hundreds side by side none would
+        # finish.
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CATCH_UP_SECONDS
         queues = await items_within(
@@ -139,7 +140,7 @@ class QueuesService:
         await group.catch_up()
         return await decide_lanes(group, request.decisions)
 
-    # --- records anew ------------------------------------------------------------------------------------------------
+    # --- redrive and rewind ------------------------------------------------------------------------------------------
 
     @answers
     async def redrive(self, request: pb.RedriveRequest, context: Context) -> pb.RedriveResponse:

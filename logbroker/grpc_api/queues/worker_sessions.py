@@ -1,4 +1,4 @@
-"""What a worker's stream asks of sessions: each request is answered by its correlation id, when that is synced."""
+"""The session requests of a worker's stream: each is answered by its correlation id, once it is synced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from logbroker.v1 import queues_pb2 as pb
 _log = logging.getLogger(__name__)
 
 MAX_OPENINGS: Final = 1_000
-"""Requests for a session that one stream may have waiting."""
+"""Most requests for a session that one stream may have waiting."""
 
 
 class WorkerSessions:
@@ -33,8 +33,8 @@ class WorkerSessions:
         self._openings: set[asyncio.Task[None]] = set()
         self._closings: set[asyncio.Task[None]] = set()
         self._told = {session.token for session in link.sessions}
-        """The tokens of the sessions that the worker knows it has. Answers do not come in the order of tokens: one who
-        has waited goes on later than one whose turn came at once."""
+        """Tokens of the sessions that the worker was told of. Answers do not come in the order of tokens: a request
+        that waited is answered later than one whose turn came at once."""
         link.on_session_lost = self._lost
 
     def _lost(self, key: bytes, token: int, why: LogbrokerError) -> None:
@@ -42,19 +42,21 @@ class WorkerSessions:
         self._answer(session_lost(key, token, why))
 
     def knows(self, delivered: Delivered) -> bool:
-        """Whether the worker was told of the session that these are of, if any: none of its records come before."""
+        """Return whether the worker was told of the session of these deliveries, if any: no record of a session is sent
+        before."""
         if delivered.session is None:
             return True
         token, key = delivered.session
         return token in self._told or not self._group.has_session(key, token)
 
     def is_void(self, delivered: Delivered) -> bool:
-        """Whether records of a session were taken back before they were sent, as one before them was given back. After
-        the answer to that the worker could not tell them from those that come again: they are not sent."""
+        """Return whether deliveries of a session were taken back before they were sent, because an earlier one was
+        released. They are not sent: after the answer to that release, the worker could not tell them from the
+        redelivered ones."""
         return delivered.session is not None and self._link.is_void(delivered)
 
     def open(self, request: pb.OpenSession) -> None:
-        """Open now, or wait for it as long as asked for; the stream goes on meanwhile."""
+        """Open a session, or wait for it as long as requested; the stream goes on meanwhile."""
         answer = pb.SessionAnswer(correlation_id=request.correlation_id)
         if len(self._openings) >= MAX_OPENINGS:
             error = OverloadedError(f"{MAX_OPENINGS:,} requests of the worker wait for a session: ask again later")
@@ -100,7 +102,7 @@ class WorkerSessions:
         self._link.forget_session(token)
 
     async def end(self) -> None:
-        """Nobody waits for a session any more; what is closed is still answered."""
+        """Cancel the waiting requests, and finish and answer the closings."""
         for task in self._openings:
             task.cancel()
         tasks = (*self._openings, *self._closings)
@@ -125,7 +127,7 @@ class WorkerSessions:
             else:
                 self._answer(answer)
 
-        # Tasks run their first step in the order in which they are made, and that step decides.
+        # Tasks run their first step in the order of their creation, and that step decides.
         task = asyncio.create_task(carry_out())
         tasks.add(task)
         task.add_done_callback(tasks.discard)

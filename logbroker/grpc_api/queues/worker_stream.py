@@ -41,18 +41,19 @@ from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.v1 import queues_pb2 as pb
 
 MAX_ANSWERS_DUE: Final = 64
-"""Settlements of one stream that are not answered yet. Past it the broker stops reading."""
+"""Most settlements of one stream that are not answered yet. Beyond it the broker stops reading."""
 MAX_UNSENT_BYTES: Final = 64 * 1024
-"""Of answers that a client does not read. Past it the broker stops reading, too."""
+"""Most bytes of answers that a client has not read. Beyond it the broker also stops reading."""
 STOP_ANSWERS_SECONDS: Final = 5.0
-"""How long the broker's stop waits for answers to be read; what is settled is waited for as long as that takes."""
+"""How long the broker's stop waits for answers to be read; it waits for the settlements themselves as long as they
+take."""
 HELLO_SECONDS: Final = 10.0
-"""How long a stream may stay without a Hello."""
+"""Time limit for the Hello of a new stream."""
 
 
 class WorkerStream:
-    """One stream. A task each for requests in, for answers out, and for deliveries out: none are handed out before
-    there is nothing else to write, and answers go first."""
+    """One stream, with a task each for requests, answers and deliveries. Answers go first: deliveries are handed out
+    only when there is nothing else to write."""
 
     def __init__(
         self,
@@ -71,26 +72,26 @@ class WorkerStream:
         self._unsent_bytes = 0
         self._answers_due = 0
         self._answered = asyncio.Event()
-        """An answer came to be written, or was written."""
+        """Set when an answer is queued or was written."""
         self._wake = asyncio.Event()
-        """The task that writes answers has something to do."""
+        """Set when the task that writes answers has work."""
         self._delivering: asyncio.Task[None] | None = None
         self._unsent: Delivered | None = None
-        """What was handed out, and is not written yet."""
+        """Deliveries that were handed out and are not being written yet."""
         self._unsure: Delivered | None = None
-        """What is being written: whether it arrives is not known."""
+        """Deliveries that are being written: it is not known whether they arrive."""
         self._writer: asyncio.Task[Any] | None = None
-        """Whose message gRPC is about to take: it takes one at a time."""
+        """Task whose message gRPC is taking: it takes one at a time."""
         self._reading_ended = False
         self._is_finished = False
         self._pace = Pace()
         self._answering: set[asyncio.Task[None]] = set()
-        """Settlements that were carried out part by part, and are answered once all is synced."""
+        """Tasks that answer settlements carried out part by part, once all parts are synced."""
 
     async def run(self) -> None:
-        """Serve from the Hello until the worker left, was replaced, or its stream broke.
+        """Serve from the Hello until the worker leaves, is replaced, or its stream breaks.
 
-        Raises what refused the Hello, or the error that ends the stream otherwise.
+        Raises the refusal of the Hello, or the error that ends the stream otherwise.
         """
         group, link = await self._greet()
         sessions = WorkerSessions(group, link, lambda answer: self._answer(pb.WorkerResponse(session=answer)))
@@ -102,31 +103,31 @@ class WorkerStream:
             await self._until_over(tasks)
         except asyncio.CancelledError:
             for task in writing:
-                task.cancel()  # The call is gone: nobody waits for a status.
+                task.cancel()  # The call is gone, so no status is needed.
             raise
         finally:
             if not self._stopping.is_set():
                 if self._unsent is not None:
-                    link.put_back(self._unsent)  # The worker never saw it, and did not fail with it.
+                    link.put_back(self._unsent)  # The worker never saw it, so it did not fail.
                 if self._unsure is not None:
                     link.excuse(self._unsure)
                 link.disconnected()
             self._answers.clear()
             self._is_finished = self._reading_ended = True
             for task in tasks:
-                # A write that was begun goes on in gRPC's core, where no status can be sent before it is done.
+                # gRPC's core finishes a write that has begun, and sends no status before.
                 if task is not self._writer:
                     task.cancel()
-            # Gathered, so that what went wrong beside the first error is not reported as lost.
+            # Gathered, so that further errors beside the first are not reported as lost.
             await asyncio.gather(*tasks, sessions.end(), return_exceptions=True)
 
     async def _until_over(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Wait until all answers are written after the last request, or the first error, which is raised."""
+        """Wait until all answers are written after the last request. Raises the first error of a task."""
         answering, pending = tasks[0], set(tasks)
         while not answering.done():
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                if not task.cancelled():  # As that which writes deliveries is after the last request.
+                if not task.cancelled():  # The task that writes deliveries is, after the last request.
                     task.result()
 
     async def _greet(self) -> tuple[QueueGroup, WorkerLink]:
@@ -198,7 +199,7 @@ class WorkerStream:
         await self._answered.wait()
 
     async def _settle(self, link: WorkerLink, message: pb.Settle) -> None:
-        """Settle now; the answer follows once that is synced."""
+        """Settle at once; the answer follows once that is synced."""
         asked = await in_turns(read_settle(message), self._pace)
         correlation_id = message.correlation_id
         self._answers_due += 1
@@ -222,7 +223,7 @@ class WorkerStream:
             done(settle_refused(correlation_id, error))
 
     async def _settle_in_turns(self, link: WorkerLink, correlation_id: int, asked: ReadSettle) -> None:
-        """Settle part by part; the requests that follow wait for that, and not for the answer."""
+        """Settle part by part; later requests wait for the settling, but not for the answer."""
         try:
             settling = await link.settle_in_turns(asked.settlement)
         except LogbrokerError as error:
@@ -261,8 +262,8 @@ class WorkerStream:
         self._answered.set()
 
     async def _write_answers(self) -> None:
-        """Write answers as they come, until the last one."""
-        with suppress(grpc.aio.InternalError):  # The client is gone; reading, or the end of the call, says so too.
+        """Write answers as they come, up to the last one."""
+        with suppress(grpc.aio.InternalError):  # The client is gone; reading, or the end of the call, reports that too.
             while not self._is_finished or self._answers:
                 if self._answers and self._writer is None:
                     message = self._answers.popleft()
@@ -274,14 +275,14 @@ class WorkerStream:
                     await self._wake.wait()
 
     async def _write_deliveries(self, group: QueueGroup, link: WorkerLink, sessions: WorkerSessions) -> None:
-        """Take and write deliveries while there are no answers to be written. Raises what ended the link."""
+        """Take and write deliveries while there are no answers to write. Raises the error that ended the link."""
         while not self._reading_ended:
             await self._all_answered()
             try:
                 delivered = self._unsent = await self._next_deliveries(link)
             except LogbrokerError:
                 while self._stopping.is_set() and self._answers_due:
-                    await self._next_answer()  # Nothing more is taken then.
+                    await self._next_answer()  # Nothing more is handed out then.
                 await self._all_answered()
                 raise
             await self._all_answered()
@@ -307,7 +308,7 @@ class WorkerStream:
 
     async def _next_deliveries(self, link: WorkerLink) -> Delivered:
         while not self._budget.fits(DISPATCH_BYTES):
-            # Settlements go on meanwhile, and they may be what frees the others.
+            # Settlements go on meanwhile, and may free memory.
             with suppress(OverloadedError):
                 await self._budget.wait()
         return await link.next_deliveries()
@@ -330,7 +331,7 @@ class WorkerStream:
                 self._wake.set()
 
     async def _follow_stop(self) -> None:
-        """End the stream once the broker stops and what was settled before is answered; nothing more is taken."""
+        """End the stream once the broker stops and earlier settlements are answered; no more requests are taken."""
         await self._stopping.wait()
         while self._answers_due:
             await self._next_answer()

@@ -1,4 +1,4 @@
-"""Dead letters: sent, found again, sent back.
+"""Dead letters: sending them, finding them, and redriving them.
 
 It knows `machine` and `records`. Begin with `sender`.
 """

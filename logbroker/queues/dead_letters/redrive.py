@@ -1,16 +1,15 @@
 """Redriving: dead letters go back to the tail of the topic that they came from, each key in its order.
 
-A letter is redriven once. A round of letters is appended under a producer id of its own, and its row is committed
-before: where a crash comes in between, it is appended again as it was, and what was there already is dropped as a
-repeat.
+A letter is redriven once. A round of letters is appended under its own producer id, after its row is committed. If a
+crash comes in between, the same round is appended again, and the topic drops the batches that it has as repeats.
 
     row       key                    value
     progress  b"e" partition (4)     msgpack array, the fields of `Progress`, for a partition of the dead-letter topic
     round     b"w"                   msgpack array, the fields of `Round`; there between its commit and that of progress
 
-Only letters of this group and its topic are taken; what a group could not decode stays where it is.
+Only letters of this group and its topic are redriven; batches that a group could not decode stay where they are.
 
-A letter that its topic does not take, as it is too large for instance, is held, and with it the later ones of its key;
+A letter that its topic refuses, for instance because it is too large, is held together with the later ones of its key;
 all others go. Every call tries it once more.
 """
 
@@ -54,28 +53,29 @@ from logbroker.types import Durability, TopicId
 _log = logging.getLogger(__name__)
 
 MAX_BATCHES: Final = 5
-"""Of a round in one partition: so many of a producer a partition remembers."""
+"""Most batches of a round in one partition: a partition remembers this many of each producer."""
 RECORD_BYTES: Final = 64
-"""More than a record takes beside its key, value and headers."""
+"""Upper bound of a record's size without its key, value and headers."""
 LONG_KEY_BYTES: Final = 4096
 MAX_OUT_OF_ORDER: Final = 50_000
-"""Letters of one partition that may be redriven while one before them is not."""
+"""Most letters of one partition that may be redriven while an earlier one is not."""
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """What is redriven of one partition of the dead-letter topic."""
+    """The progress of redriving one partition of the dead-letter topic."""
 
     topic_id: bytes
     position: int
-    """All below is redriven, or never will be, but for what was left."""
+    """Offset below which every letter is redriven or never will be, except those in `left`."""
     redriven: frozenset[int] = frozenset()
-    """Offsets from there on."""
+    """Redriven offsets from `position` on."""
     left: frozenset[int] = frozenset()
-    """Offsets below it that are not redriven, as they were held."""
+    """Offsets below `position` of letters that were held and are not redriven."""
 
 
 class Round(msgspec.Struct, frozen=True, array_like=True):
-    """Letters that are being appended: all batches of it, in order, by partition and record ids of the letters."""
+    """Letters that are being appended: the batches of the round in order, as partitions and record ids of their
+    letters."""
 
     dead_topic_id: bytes
     producer_id: int
@@ -85,15 +85,15 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RedriveOutcome(msgspec.Struct, frozen=True):
-    """What a call did, or would do."""
+    """The outcome of a call, or of a dry run."""
 
     records: int
     keys: int
     more: bool
     held: int = 0
-    """Letters that could not be sent back, or had to stay behind such a one of their key."""
+    """Letters that could not be sent back, or had to stay behind such a letter of their key."""
     why: str = ""
-    """Of the first of them."""
+    """Reason for the first of these."""
 
 
 class Redriving:
@@ -109,7 +109,7 @@ class Redriving:
         self._round: Round | None = None
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
-        """Take over what is stored. Raises CorruptLogError."""
+        """Load the stored rows. Raises CorruptLogError."""
         for key, value in rows.items():
             if key.startswith(PROGRESS_ROW):
                 self._progress[partition_in(key)] = decode(key, value, Progress)
@@ -117,8 +117,7 @@ class Redriving:
                 self._round = decode(key, value, Round)
 
     def begin(self) -> list[StateEvent]:
-        """Return the first rows of a new group: the letters that are there are of an earlier group of its name, from
-        which it inherits nothing."""
+        """Return the first rows of a new group, which pass over the letters of earlier groups of its name."""
         try:
             dead_topic = self._dead_letter_topic.get()
         except UnknownTopicError:
@@ -131,7 +130,7 @@ class Redriving:
         return [upsert(partition_key(PROGRESS_ROW, partition), each) for partition, each in self._progress.items()]
 
     async def finish(self) -> None:
-        """Finish what a crash broke off."""
+        """Finish a round that a crash interrupted."""
         async with self._lock:
             if self._round is not None:
                 try:
@@ -140,11 +139,11 @@ class Redriving:
                     _log.warning("queue group %s: a redrive was broken off: %s", self._context.group_id, error.message)
 
     async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool) -> RedriveOutcome:
-        """Send up to so many letters back, all or those of one ordering key; returns when that is synced.
+        """Send up to `max_records` letters back, all of them or those of one ordering key; return when that is synced.
 
-        What a single letter, or a partition, is refused with is told. Raises InvalidRequestError, UnknownTopicError, or
-        what all appends were refused with, as on a full disk: then those before it are redriven, and none is left out
-        by another call.
+        The outcome reports what a single letter or partition is refused with. Raises InvalidRequestError,
+        UnknownTopicError, or an error that refuses every append, such as a full disk: the letters before it are then
+        redriven, and another call goes on with the rest.
         """
         if max_records < 1:
             raise InvalidRequestError(f"max_records is {max_records}: redrive at least one")
@@ -175,7 +174,7 @@ class Redriving:
                     return RedriveOutcome(records, len(keys), gathered.more, len(held.record_ids), held.why)
 
     def _check_topic(self) -> None:
-        """Raise UnknownTopicError where there is no topic with dead letters."""
+        """Raise UnknownTopicError where the group has no dead-letter topic."""
         try:
             self._dead_letter_topic.get()
         except UnknownTopicError:
@@ -208,8 +207,8 @@ class Redriving:
     # --- carrying out ------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, gathered: GatheredLetters, held: HeldLetters) -> set[int]:
-        """Redrive what was gathered, but for what is held or has to wait for another round; return the record ids of
-        what was."""
+        """Redrive the gathered letters, except those that are held or have to wait for another round; return the record
+        ids of those redriven."""
         batches = await self._batches(gathered.letters, held)
         taken = {record_id for _, record_ids in batches for record_id in record_ids}
         for letter in gathered.letters:
@@ -229,8 +228,8 @@ class Redriving:
         return await self._append(self._round, records, gathered, letters, held)
 
     async def _batches(self, letters: Iterable[Letter], held: HeldLetters) -> list[tuple[int, list[int]]]:
-        """Put letters into batches by their partitions; what would be too much of one is left for another round, and
-        what is too large by itself is held."""
+        """Put letters into batches by partition. Letters beyond the bounds of a round wait for another round; a letter
+        that is too large by itself is held."""
         topic = self._topic()
         bound = topic.config.max_message_bytes
         batches: list[tuple[int, list[int]]] = []
@@ -240,7 +239,7 @@ class Redriving:
             if letter.key is not None and letter.key in held.keys:
                 held.record_ids.add(letter.record_id)
                 continue
-            # Of a key of megabytes the hash takes a second.
+            # Hashing a key of megabytes takes a second.
             is_long = letter.key is not None and len(letter.key) > LONG_KEY_BYTES
             partition = await in_decoder_if(is_long, partial(self._partition, topic, letter))
             size_bytes = letter.size_bytes + RECORD_BYTES
@@ -251,7 +250,7 @@ class Redriving:
             if used_bytes + size_bytes > bound:
                 counts[partition] = counts.get(partition, 0) + 1
                 if counts[partition] > MAX_BATCHES:
-                    last[partition] = [], bound  # Nor anything after it, as that may be of its key.
+                    last[partition] = [], bound  # Nor any later letter, as it may be of this key.
                     continue
                 record_ids, used_bytes = [], RECORD_BYTES
                 batches.append((partition, record_ids))
@@ -260,7 +259,7 @@ class Redriving:
         return batches
 
     async def _too_large(self, letter: Letter, bound: int) -> str:
-        """Why no batch can hold a letter; "": one can."""
+        """Return why no batch can hold a letter; "" where one can."""
         try:
             batch = await _encoded([letter.record], bound)
         except BatchExpandsTooFarError as error:
@@ -274,7 +273,7 @@ class Redriving:
         )
 
     def _partition(self, topic: Topic, letter: Letter) -> int:
-        """Where a producer would put it now."""
+        """Return the partition to which a producer would send the letter now."""
         if letter.key is None:
             return letter.origin_partition % topic.partitions
         if not topic.routing_bands:
@@ -283,7 +282,7 @@ class Redriving:
         return band.first_partition + partition_for_key(letter.key, band.partitions)
 
     async def _finish_round(self, round_: Round) -> None:
-        """Append a round again that a crash broke off."""
+        """Append a round again that a crash interrupted."""
         record_ids = [record_id for _, record_ids in round_.batches for record_id in record_ids]
         records: dict[int, LogRecord] = {}
         try:
@@ -305,8 +304,8 @@ class Redriving:
         letters: Mapping[int, Letter],
         held: HeldLetters,
     ) -> set[int]:
-        """Append a round, store what came of it, and return the record ids of what is there. Raises what every batch
-        would be refused with."""
+        """Append a round, store the progress, and return the record ids of the letters that are appended. Raises an
+        error that refuses every batch."""
         topic = self._topic()
         appends: list[Append] = []
         sent: list[tuple[int, list[int]]] = []
@@ -330,7 +329,7 @@ class Redriving:
                 continue
             if result.retriable or isinstance(result, UnknownTopicError | StaleGenerationError | StorageFailedError):
                 refused = refused or result
-            elif not isinstance(result, OutOfOrderSequenceError):  # That was refused for want of one before it.
+            elif not isinstance(result, OutOfOrderSequenceError):  # Refused because the batch before it was.
                 for record_id in record_ids:
                     letter = letters.get(record_id)
                     held.add(record_id, None if letter is None else letter.key, result.message)
@@ -347,8 +346,8 @@ class Redriving:
         return done
 
     def _note_origins(self, first_record_id: int, letters: Iterable[LogRecord]) -> None:
-        """Keep where letters came from first that lie one behind the other now: should they fail again, their next
-        letters tell of it."""
+        """Store the first origins of redriven letters, which now have consecutive record ids: if they fail again, their
+        next dead letters carry these."""
         for record_id, letter in enumerate(letters, first_record_id):
             first = first_origin(letter.headers)
             if first is not None and record_id not in self._queue.done:
@@ -357,8 +356,8 @@ class Redriving:
     def _move_on(
         self, dead_topic_id: bytes, next_offsets: Mapping[int, int], done: Iterable[int], held: HeldLetters
     ) -> list[StateEvent]:
-        """Note letters that are redriven, by record id, and the offsets up to which partitions are through with, but
-        for what is held."""
+        """Return the events for the letters that are redriven, by record id, and for the offsets below which partitions
+        are finished, except for held letters."""
         redriven: dict[int, set[int]] = {partition: set() for partition in next_offsets}
         stays: dict[int, set[int]] = {}
         for record_id in held.record_ids:
@@ -372,7 +371,7 @@ class Redriving:
                 before = Progress(dead_topic_id, 0)
             position = max(before.position, next_offsets.get(partition, 0))
             done_above = frozenset(offset for offset in before.redriven | offsets if offset >= position)
-            # A key that is redriven by itself may come to a letter that is held.
+            # A redrive of one key may come to a held letter.
             left = (before.left | stays.get(partition, set())) - before.redriven - offsets
             progress = Progress(
                 dead_topic_id, position, done_above, frozenset(offset for offset in left if offset < position)
@@ -384,7 +383,7 @@ class Redriving:
 
 
 async def _encoded(records: Iterable[LogRecord], max_bytes: int) -> bytes:
-    """Raises BatchExpandsTooFarError."""
+    """Encode records as they were before they became letters. Raises BatchExpandsTooFarError."""
     new = [NewRecord(record.value, record.key, as_it_was(record.headers)) for record in records]
     size_bytes = sum(len(record.value or b"") for record in new)
     return await in_decoder_if(size_bytes > min(INLINE_BYTES, max_bytes), lambda: encode_to_fit(new, max_bytes))

@@ -20,18 +20,18 @@ READ_BYTES: Final = MIB
 MAX_ROUND_RECORDS: Final = 1000
 MAX_ROUND_BYTES: Final = 4 * MIB
 _MAX_DIGITS: Final = 9
-"""Of a partition's number."""
+"""Most digits of a partition number."""
 MAX_LEFT: Final = 50_000
-"""Letters of one partition that are remembered as held while later ones are redriven."""
+"""Most letters of one partition that are remembered as held while later ones are redriven."""
 
 
 class Letter(msgspec.Struct):
     """A dead letter."""
 
     record_id: int
-    """In the dead-letter topic."""
+    """Record id in the dead-letter topic."""
     key: bytes | None
-    """Its ordering key."""
+    """Ordering key of the letter."""
     origin_partition: int
     record: LogRecord
 
@@ -47,18 +47,18 @@ class Start(NamedTuple):
 
     position: int
     redriven: frozenset[int] = frozenset()
-    """Offsets from there on to pass over."""
+    """Offsets from `position` on to pass over."""
     left: frozenset[int] = frozenset()
-    """Offsets before it to look at once more."""
+    """Offsets below `position` to try once more."""
 
 
 class HeldLetters:
-    """What one call to redrive has met and cannot send back: it does so once."""
+    """The letters that one call to redrive cannot send back, so that it tries each once."""
 
     def __init__(self) -> None:
         self.record_ids: set[int] = set()
         self.keys: set[bytes] = set()
-        """What comes later of these ordering keys stays, so that it does not go ahead."""
+        """Ordering keys whose later letters stay too, so that they do not overtake."""
         self.why = ""
 
     def add(self, record_id: int, key: bytes | None, why: str) -> None:
@@ -74,30 +74,30 @@ class GatheredLetters(msgspec.Struct):
     dead_topic_id: bytes
     letters: list[Letter]
     next_offsets: dict[int, int]
-    """By partition: all matches below this offset are included, or held."""
+    """Offset of each partition below which all matches are included or held."""
     more: bool = False
-    """There are more of them."""
+    """Whether there are more matches."""
 
     def leave(self, record_id: int) -> None:
-        """A letter is not taken after all."""
+        """Leave out a letter that was gathered."""
         partition = partition_of(record_id)
         self.next_offsets[partition] = min(self.next_offsets.get(partition, MAX_INT64), offset_of(record_id))
         self.more = True
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which letters are looked for."""
+    """The criteria of a search for letters."""
 
     group_id: str
     origin: str
-    """The name of their topic."""
+    """Name of the topic that the letters came from."""
     key_header: str
-    """The header that holds the ordering key; "": the record key is it."""
+    """Header that holds the ordering key; "": the record key is the ordering key."""
     key: bytes | None
-    """Of this ordering key; None: of any."""
+    """Ordering key of the letters; None: any."""
 
     def letter(self, record_id: int, record: LogRecord) -> Letter | None:
-        """Return the letter that a record is, but for its key; None: it is none of this group."""
+        """Return the record as a letter, whatever its key; None where it is no letter of this group."""
         headers = record.headers
         if (
             header_value(headers, GROUP) != self.group_id.encode()
@@ -107,7 +107,7 @@ class Wanted(msgspec.Struct, frozen=True):
             return None
         partition = header_value(headers, ORIGIN_PARTITION) or b""
         key = header_value(headers, self.key_header) if self.key_header else record.key
-        # Anybody may write to the topic.
+        # Anybody may write to the topic, so the number is checked.
         is_number = len(partition) <= _MAX_DIGITS and partition.isdigit()
         return Letter(record_id, key, int(partition) if is_number else 0, record)
 
@@ -122,8 +122,8 @@ async def gather(
     *,
     counting: bool,
 ) -> GatheredLetters:
-    """Find up to `limit` letters, a round of them unless they are only counted; what cannot be read, and letters of
-    keys that are `held`, are added to what is."""
+    """Find up to `limit` letters; one round of them, unless they are only counted. Batches that cannot be read and
+    letters of held keys are added to `held`."""
     gathering = _Gathering(engine, dead_topic, wanted, held, limit, counting=counting)
     for partition, start in starts.items():
         try:
@@ -196,7 +196,7 @@ class _Gathering:
                     room -= 1
                     if room < 0:
                         gathered.next_offsets[partition] = record.offset if first_left is None else first_left
-                        return True  # Of this partition nothing more can be remembered.
+                        return True  # No more letters of this partition can be remembered.
                     continue
                 if not self._take(letter):
                     gathered.next_offsets[partition] = record.offset if first_left is None else first_left
@@ -215,14 +215,14 @@ class _Gathering:
         return [record for record in records if record.offset == offset]
 
     def _is_held(self, letter: Letter) -> bool:
-        """Whether a letter stays for the sake of one of its key."""
+        """Return whether a letter has to stay behind a held one of its key; if so, it is held too."""
         if letter.key is None or letter.key not in self._held.keys:
             return False
         self._held.record_ids.add(letter.record_id)
         return True
 
     def _take(self, letter: Letter) -> bool:
-        """Add a letter, if there is room."""
+        """Add a letter; return False where there is no room."""
         letters = self.gathered.letters
         full = not self._counting and (len(letters) >= MAX_ROUND_RECORDS or self._size_bytes >= MAX_ROUND_BYTES)
         if len(letters) >= self._limit or full:
@@ -236,7 +236,7 @@ class _Gathering:
 
 
 def _records(result: ReadResult) -> tuple[list[LogRecord], list[tuple[int, str]]]:
-    """Decode what was read; of batches that cannot be decoded, return the base offset and why."""
+    """Decode batches; return the records, and the base offsets and errors of batches that cannot be decoded."""
     records: list[LogRecord] = []
     errors: list[tuple[int, str]] = []
     for header, batch in split_batches(result.batches):

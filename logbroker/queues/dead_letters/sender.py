@@ -1,16 +1,16 @@
-"""Carrying out the intents of dead letters: append, sync, done.
+"""Sends dead letters: appends and syncs each intent, then counts its record as done.
 
-A letter goes under the group's own producer id with the sequence of its intent, so that the dead-letter topic drops the
-copy where a crash came between append and done. There is one producer id for each partition that the machine routes by:
+A letter is sent under the group's own producer id with the sequence of its intent, so that the dead-letter topic drops
+the repeat after a crash between append and done. Each partition that the machine routes by has one producer id:
 
     row       key                    value
     producer  b"i" partition (4)     msgpack array, the fields of `LetterProducer`
 
-The row is committed before it is used. Another producer takes its place where the topic is another one, or knows
-nothing of the producer any more, or where a letter was set apart; no letter before the first that waits is sent again
-then, as all of them are done or set apart, durably.
+The row is committed before the producer id is used. Another producer replaces it where the topic changed, where the
+topic no longer knows the producer, or where a letter was set apart. No letter before the first that waits is sent again
+then: all of them are durably done or set apart.
 
-What the topic refuses holds back no more than it must:
+A refusal by the topic holds back no more letters than it must:
 
     refused                                     what waits, and until when
     a letter (too large, its record unreadable) that letter, set apart: until the topic's limit is high enough, or by
@@ -65,43 +65,43 @@ _log = logging.getLogger(__name__)
 
 LETTERS_AT_ONCE: Final = 64
 APART_AT_ONCE: Final = 8
-"""Of these, at least, so many that were set apart, if they are due."""
+"""Fewest places in a round for letters that were set apart and are due."""
 LETTERS_BYTES: Final = 1024 * 1024
-"""About as much is sent at once; a record may be much larger than it was in its compressed batch."""
+"""Approximate size of one round; a record may be much larger than it was in its compressed batch."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 5.0
 LONGEST_APART_SECONDS: Final = 60.0
-"""Between two attempts at a letter that was set apart for another reason than its size."""
+"""Longest pause between attempts at a letter that was set apart for another reason than its size."""
 
 _NEVER: Final = 1 << 62
 _UNSURE: Final = (RequestTimeoutError, BrokerUnavailableError, StorageFailedError)
-"""By these nobody can tell whether a batch was appended."""
+"""Errors after which it is unknown whether a batch was appended."""
 _ADVICE: Final = "skip, resume or replace the record"
 
 
 class DeadLetterTopic:
-    """Which topic takes the dead letters of a queue group, and which of its partitions."""
+    """The topic of a queue group's dead letters, and the choice of its partitions."""
 
     def __init__(
         self, engine: LogEngine, name: str, takes_letters: Callable[[str, str], bool] = lambda topic, group: False
     ) -> None:
-        """`takes_letters` says whether a topic is one of dead letters, those of this group or of any other."""
+        """`takes_letters` returns whether a topic takes dead letters, of this group or of any other."""
         self._engine = engine
         self.takes_letters = takes_letters
         self.name = name
-        """The one last set: it still takes what was on its way when the setting was taken back."""
+        """Name that was set last. The topic still takes letters that were under way when the setting was reset."""
         self._next = 0
 
     def get(self) -> Topic:
-        """Raises UnknownTopicError."""
+        """Return the topic. Raises UnknownTopicError."""
         return self._engine.topic(self.name)
 
     def route(self, key: bytes | None) -> int:
-        """The partition for an ordering key; those without one take turns."""
+        """Return the partition for an ordering key; letters without a key go round robin."""
         try:
             partitions = self.get().partitions
         except LogbrokerError:
-            return 0  # Where the topic is made anew, any of its partitions will do.
+            return 0  # Any partition will do once the topic is made again.
         if key is not None:
             return partition_for_key(key, partitions)
         self._next += 1
@@ -113,9 +113,9 @@ class _Stream(msgspec.Struct):
 
     letters: deque[DeadLetter]
     due: float = 0.0
-    """When they are tried again."""
+    """Time of the next attempt (the event loop's clock)."""
     pause_seconds: float = FIRST_PAUSE_SECONDS
-    """Before that, if they are refused once more."""
+    """Pause after the next refusal."""
 
 
 class _Apart(msgspec.Struct):
@@ -126,7 +126,7 @@ class _Apart(msgspec.Struct):
 
 
 class DeadLetterSender:
-    """Sends the dead letters of one queue group, however long their topic refuses them."""
+    """Sends the dead letters of one queue group, for as long as their topic refuses them."""
 
     def __init__(self, context: GroupContext, records: Records, topic: DeadLetterTopic) -> None:
         self._context = context
@@ -136,40 +136,40 @@ class DeadLetterSender:
         self._records = records
         self.topic = topic
         self._producers: dict[int, LetterProducer] = {}
-        """Of the streams."""
+        """Producers of the streams, by partition."""
         self._streams: dict[int, _Stream] = {}
-        """By the partition of their intents."""
+        """Streams, by the partition of their intents."""
         self._apart: dict[int, _Apart] = {}
-        """By the ids of their records."""
+        """Letters that were set apart, by record id."""
         self._ready: deque[_Apart] = deque()
-        """Of these, those that are to be tried."""
+        """Set-apart letters that are due."""
         self._taken: dict[int, _Apart] = {}
-        """Of these, those of the present round that nothing is decided about yet."""
+        """Set-apart letters of the present round that are not decided yet, by record id."""
         self._large: list[tuple[int, int, int]] = []
-        """A heap of those that are too large: what the topic must take for them, record id and sequence; void where no
+        """Heap of set-apart letters that are too large: needed limit, record id and sequence. An entry is void where no
         such letter is set apart any more."""
         self._later: list[tuple[float, int, int]] = []
-        """Such a heap of those that are tried again at some moment."""
+        """Heap of set-apart letters that are tried again later: time, record id and sequence."""
         self._arrived = asyncio.Event()
-        """There may be something to send."""
+        """Set when there may be something to send."""
         self._changed = asyncio.Event()
-        """What refused everything may do so no more."""
+        """Set when the cause that refused every letter may be gone."""
         self._sending: asyncio.Task[None] | None = None
         self._complaint = ""
         self.room: LetterSizeLimit | None = None
-        """Of the topic, if the broker made it."""
+        """Size limit that the broker set on the topic; None: none is stored."""
         self.sent = 0
-        """Dead letters in this group epoch."""
+        """Number of dead letters sent in this group epoch."""
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
-        """Take over what is stored. Raises CorruptLogError."""
+        """Load the stored rows. Raises CorruptLogError."""
         for key, value in rows.items():
             if key.startswith(PRODUCER_ROW):
                 self._producers[partition_in(key)] = decode(key, value, LetterProducer)
         self.room = stored_room(rows)
 
     def send(self, letters: Sequence[DeadLetter]) -> None:
-        """Carry out intents, which are stored."""
+        """Send the letters of stored intents."""
         for letter in letters:
             if letter.producer is None:
                 stream = self._streams.get(letter.partition)
@@ -187,7 +187,7 @@ class DeadLetterSender:
             self._sending = asyncio.create_task(self._send_all(), name=f"dead letters of {self._context.group_id}")
 
     def grown_room(self) -> LetterSizeLimit | None:
-        """What the topic is to take from now on, if that has to be set: its room follows the group's own topic."""
+        """Return the size limit to set on the topic, which follows the group's own topic; None: nothing need be set."""
         try:
             dead_topic, topic = self.topic.get(), self._engine.topic_by_id(TopicId(self._queue.topic_id))
         except UnknownTopicError:
@@ -196,20 +196,20 @@ class DeadLetterSender:
         return None if room is None else room.grown(dead_topic, topic)
 
     async def keep_room(self, room: LetterSizeLimit | None) -> None:
-        """Take note of the room that the topic has; returns when that is stored."""
+        """Store the size limit that the topic has; return when that is synced."""
         if room is not None and room != self.room:
             self.room = room
             await self._context.stored([upsert(ROOM_ROW, room)])
 
     def topics_changed(self) -> None:
-        """The dead-letter topic may be there again, or take more than before."""
+        """Try all letters again after a change of topics: the dead-letter topic may be back, or have a higher limit."""
         self._changed.set()
         self._arrived.set()
         for stream in self._streams.values():
             stream.due = 0.0
 
     async def stop(self) -> None:
-        """Leave the rest to the next start, which finds their intents."""
+        """Stop sending; the next start finds the remaining intents."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])
@@ -226,7 +226,7 @@ class DeadLetterSender:
                 try:
                     tried = await self._send_some()
                 except StorageFailedError:
-                    return  # The broker ends by this.
+                    return  # This error stops the broker.
                 except Exception as error:
                     if not isinstance(error, LogbrokerError):
                         _log.exception("queue group %s: its dead letters could not be sent", self._context.group_id)
@@ -242,15 +242,15 @@ class DeadLetterSender:
             self._sending = None
 
     def _pause(self) -> float | None:
-        """For how long there is nothing to try; None: until something happens."""
+        """Return the time until the next attempt is due (s); None: nothing is due until something happens."""
         moments = [stream.due for stream in self._streams.values()]
         if self._later:
             moments.append(self._later[0][0])
         return max(0.0, min(moments) - _now()) if moments else None
 
     async def _send_some(self) -> bool:
-        """Send what comes next; return whether there was something. Raises what the whole topic refuses letters
-        with."""
+        """Send the letters that are due; return whether there were any. Raises an error by which the topic refuses all
+        letters."""
         try:
             topic = self.topic.get()
         except UnknownTopicError:
@@ -268,7 +268,7 @@ class DeadLetterSender:
         return bool(chosen)
 
     def _choose(self, topic: Topic) -> list[DeadLetter]:
-        """Return letters that are due, those of a partition in their order; those that were set apart are `_taken`."""
+        """Return letters that are due, in the order of each partition; set-apart ones among them go to `_taken`."""
         now = _now()
         chosen: list[DeadLetter] = []
         for partition, stream in list(self._streams.items()):
@@ -294,7 +294,7 @@ class DeadLetterSender:
         return chosen
 
     def _take_due(self, now: float, topic: Topic) -> None:
-        """Move what was set apart to what is to be tried, if it may succeed by now."""
+        """Move set-apart letters that may succeed by now to `_ready`."""
         while self._large and self._large[0][0] <= topic.config.max_message_bytes:
             self._get_ready(*heapq.heappop(self._large)[1:])
         while self._later and self._later[0][0] <= now:
@@ -305,15 +305,15 @@ class DeadLetterSender:
         if apart is not None and apart.letter.sequence == sequence:
             self._ready.append(apart)
 
-    # --- before they are sent ----------------------------------------------------------------------------------------
+    # --- preparing ---------------------------------------------------------------------------------------------------
 
     async def _prepare(self, topic: Topic, chosen: Sequence[DeadLetter]) -> list[tuple[DeadLetter, bytes]]:
-        """Encode letters under their producers. What cannot be read or encoded is set apart, or waits; what follows it
-        in its partition is left for another round. Raises what no producer is had by."""
+        """Encode letters under their producers. A letter that cannot be read or encoded is set apart or waits, and the
+        later ones of its stream are left for another round. Raises the error that hinders getting a producer."""
         origin = self._engine.topic_by_id(TopicId(self._queue.topic_id)).name
         encoded: list[tuple[DeadLetter, bytes]] = []
         cut: set[int] = set()
-        """Streams of which nothing more is sent in this round."""
+        """Streams whose remaining letters wait for another round."""
         size_bytes = 0
         for letter in chosen:
             is_apart = letter.record_id in self._taken
@@ -327,7 +327,7 @@ class DeadLetterSender:
                 if not is_apart:
                     cut.add(letter.partition)
                     if letter is not self._streams[letter.partition].letters[0]:
-                        continue  # Those before it are still to be sent under the producer that it has.
+                        continue  # Letters before it are still to be sent under its present producer.
                 self._unreadable(topic, letter, error)
                 continue
             encoded.append((letter, batch))
@@ -338,7 +338,7 @@ class DeadLetterSender:
         return [(letter, await self._stamped(letter, batch)) for letter, batch in encoded]
 
     def _unreadable(self, topic: Topic, letter: DeadLetter, error: Exception) -> None:
-        """The letter of a record cannot be made."""
+        """Handle a letter that cannot be made."""
         if letter.record_id not in self._taken and isinstance(error, LogbrokerError) and error.retriable:
             self._refuse_stream(letter.partition, error)
         else:
@@ -346,7 +346,8 @@ class DeadLetterSender:
             self._refuse(topic, letter, f"its letter cannot be made: {_words(error)}; {_ADVICE}", needed_bytes)
 
     async def _batch(self, topic: Topic, origin: str, letter: DeadLetter) -> bytes:
-        """Return a letter as a batch, compressed where it is too large as it is. Raises what hinders that."""
+        """Return a letter as a batch, compressed where it would be too large otherwise. Raises the error that hinders
+        that."""
         record, undecodable = await self._content(letter)
         claimed = header_value(record.headers, GROUP) or b""
         new = dead_letter(
@@ -372,7 +373,7 @@ class DeadLetterSender:
     async def _content(self, letter: DeadLetter) -> tuple[LogRecord, bool]:
         """Return the record of a letter, and whether it is a whole batch that cannot be decoded.
 
-        Raises what kept it from being read, if only for now.
+        Raises the error that keeps it from being read, be it only for now.
         """
         replacement = self._queue.replacements.get(letter.record_id)
         if replacement is not None:
@@ -392,8 +393,8 @@ class DeadLetterSender:
         raise record
 
     async def _see_to_producers(self, topic: Topic, letters: Sequence[DeadLetter]) -> None:
-        """Have a producer for each letter, and for each partition the one that all of its letters in the round go
-        under: what is done or set apart is so durably before another producer is used."""
+        """Make sure that each letter has a producer, and that the letters of a partition in the round share one:
+        earlier letters are durably done or set apart before another producer is used."""
         rows: list[StateEvent] = []
         is_new = False
         for letter in letters:
@@ -424,16 +425,16 @@ class DeadLetterSender:
     # --- sending -----------------------------------------------------------------------------------------------------
 
     async def _append(self, topic: Topic, encoded: Sequence[tuple[DeadLetter, bytes]]) -> None:
-        """Send letters, and see to what becomes of them. Raises what the whole topic refuses letters with."""
-        # An operator may have decided otherwise meanwhile.
+        """Append letters and handle the results. Raises an error by which the topic refuses all letters."""
+        # An operator may have decided about some meanwhile.
         encoded = [(letter, batch) for letter, batch in encoded if self._letters.holds(letter)]
         appends = [Append(topic.id, letter.partition % topic.partitions, batch) for letter, batch in encoded]
         was_there = [not self._letters.may_return(letter.record_id) for letter, _ in encoded]
-        """Whether it may have been."""
+        """Whether an earlier attempt may have appended the letter."""
         self._letters.sending([letter for letter, _ in encoded])
         results = await self._engine.append(appends, Durability.SYNCED)
         refused: dict[int, tuple[DeadLetter, bytes, LogbrokerError]] = {}
-        """The first of each stream."""
+        """First refused letter of each stream."""
         whole: LogbrokerError | None = None
         for (letter, batch), result, may_be_there in zip(encoded, results, was_there, strict=True):
             if isinstance(result, Appended):
@@ -446,7 +447,7 @@ class DeadLetterSender:
             elif letter.record_id in self._taken:
                 self._refused(topic, letter, batch, result)
             else:
-                # What follows in the same partition was refused for want of this one.
+                # Later letters of the partition were refused because of this one.
                 refused.setdefault(letter.partition, (letter, batch, result))
         for letter, batch, result in refused.values():
             if letter is self._streams[letter.partition].letters[0]:
@@ -471,15 +472,15 @@ class DeadLetterSender:
         self._context.touched()
 
     def _refused(self, topic: Topic, letter: DeadLetter, batch: bytes, error: LogbrokerError) -> None:
-        """The topic refused a letter that was set apart, or the first of a stream."""
+        """Handle the refusal of a set-apart letter, or of the first letter of a stream."""
         is_apart = letter.record_id in self._taken
         if isinstance(error, OutOfOrderSequenceError | ProducerFencedError):
-            # The topic lost what it knew of the producer, or a letter before this one was withdrawn or set apart.
+            # The topic has forgotten the producer, or a letter before this one was withdrawn or set apart.
             producer = letter.producer if is_apart else self._producers.pop(letter.partition, None)
             if is_apart:
                 self._letters.set_apart(letter, _no_producer(topic, letter))
             if producer is not None and producer.base != letter.sequence:
-                return  # It is tried again at once, under a new one.
+                return  # The letter is tried again at once, under a new producer.
         if isinstance(error, InvalidRequestError):
             needed_bytes = max(len(batch), topic.config.max_message_bytes + 1)
             if isinstance(error, RecordTooLargeError):
@@ -493,7 +494,7 @@ class DeadLetterSender:
             self._refuse_stream(letter.partition, error)
 
     def _refuse(self, topic: Topic, letter: DeadLetter, why: str, needed_bytes: int) -> None:
-        """Try a letter again when the topic takes so many bytes; 0: after a pause. All others go on."""
+        """Try a letter again once the topic takes `needed_bytes`; 0: after a pause. All other letters go on."""
         apart = self._taken.pop(letter.record_id, None) or self._set_apart(topic, letter)
         if needed_bytes:
             heapq.heappush(self._large, (needed_bytes, letter.record_id, letter.sequence))
@@ -514,7 +515,7 @@ class DeadLetterSender:
         self._context.touched()
 
     def _set_apart(self, topic: Topic, letter: DeadLetter) -> _Apart:
-        """Take the first letter out of its stream, which goes on under another producer."""
+        """Set the first letter of its stream apart; the stream goes on under another producer."""
         stream = self._streams[letter.partition]
         producer = self._producers.pop(letter.partition, None)
         if producer is None or not _serves(producer, topic, letter):
@@ -522,7 +523,8 @@ class DeadLetterSender:
         stream.letters.popleft()
         self._letters.set_apart(letter, producer)
         apart = self._apart[letter.record_id] = _Apart(letter)
-        # What may have been sent under this producer, before a crash, may be there: it is asked under no other.
+        # Letters that may have been sent under this producer before a crash may be in the topic: only this producer can
+        # tell.
         while stream.letters and not self._letters.may_return(stream.letters[0].record_id):
             other = stream.letters.popleft()
             self._letters.set_apart(other, producer)
@@ -538,7 +540,7 @@ class DeadLetterSender:
         self._trouble(partition, error.message)
 
     def _trouble(self, partition: int, why: str) -> None:
-        """Tell why a partition of the topic takes no letters, or all of it; "": it does."""
+        """Report why a partition of the topic, or all of it, takes no letters; "" clears the report."""
         if why and why != self._complaint:
             self._complaint = why
             _log.warning(
@@ -555,17 +557,17 @@ class DeadLetterSender:
 
 
 def _serves(producer: LetterProducer, topic: Topic, letter: DeadLetter) -> bool:
-    """Whether a letter can be sent under a producer."""
+    """Return whether a letter can be sent under a producer."""
     return producer.producer_id >= 0 and producer.topic_id == topic.id and producer.base <= letter.sequence
 
 
 def _no_producer(topic: Topic, letter: DeadLetter) -> LetterProducer:
-    """Stands for the producer that a letter gets when it is sent."""
+    """Return a placeholder for the producer that a letter gets when it is sent."""
     return LetterProducer(topic.id, -1, -1, letter.sequence)
 
 
 def _tells(error: LogbrokerError) -> bool:
-    """Whether such a refusal says that the topic does not have the letter: it looks for repeats before."""
+    """Return whether a refusal proves that the topic does not have the letter: the topic looks for repeats first."""
     if isinstance(error, ProducerForgottenError):
         return False
     return isinstance(error, InvalidRequestError | OutOfOrderSequenceError | ProducerFencedError | UnknownTopicError)

@@ -1,7 +1,7 @@
-"""The room that a dead-letter topic has for the letters of a queue group, where the broker made the topic.
+"""The size limit of a dead-letter topic that the broker made for a queue group.
 
-Such a topic takes whatever the group's topic may hold, with what a letter tells of it, and follows when that topic is
-to take more. Once an operator has set another limit, that one holds.
+The limit allows any record of the group's topic with the headers of a letter, and follows when that topic's limit is
+raised. Once an operator has set another limit, that one holds.
 
     row    key     value
     room   b"l"    msgpack array, the fields of `LetterSizeLimit`
@@ -22,15 +22,17 @@ MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 
 
 class LetterSizeLimit(msgspec.Struct, frozen=True, array_like=True):
-    """What the broker set."""
+    """The size limit that the broker set."""
 
     topic_id: bytes
-    """Of the dead-letter topic."""
+    """Id of the dead-letter topic."""
     sizes: tuple[int, ...]
-    """Its max.message.bytes: the last one, and one that a crash may have kept it from."""
+    """Values of its max.message.bytes: the last one is the limit; a crash may have kept the topic at the one before
+    it."""
 
     def grown(self, dead_topic: Topic, topic: Topic) -> LetterSizeLimit | None:
-        """Return what is to be set as the last of the sizes; None: nothing, as it has the room or is an operator's."""
+        """Return the limit with the new size to set as its last; None where the topic has the room or an operator set
+        the limit."""
         size_bytes = room_for(topic)
         is_ours = dead_topic.id == self.topic_id and dead_topic.config.max_message_bytes in self.sizes
         if not is_ours or size_bytes <= dead_topic.config.max_message_bytes:
@@ -39,12 +41,13 @@ class LetterSizeLimit(msgspec.Struct, frozen=True, array_like=True):
 
 
 def room_for(topic: Topic) -> int:
-    """How large a batch of one letter of this topic may be."""
+    """Return the largest size of a batch with one letter of this topic."""
     return min(MAX_STORED_BATCH_BYTES, topic.config.max_message_bytes + OWN_BYTES)
 
 
 def made_for(dead_topic: Topic, topic: Topic) -> LetterSizeLimit | None:
-    """The room of a dead-letter topic that looks as the broker makes one for a topic; None: somebody else made it."""
+    """Return the size limit of a dead-letter topic that looks like one made by the broker for a topic; None: it looks
+    like another's."""
     size_bytes = room_for(topic)
     if dead_topic.overrides == {MAX_MESSAGE_BYTES: str(size_bytes)}:
         return LetterSizeLimit(dead_topic.id, (size_bytes,))
@@ -52,5 +55,5 @@ def made_for(dead_topic: Topic, topic: Topic) -> LetterSizeLimit | None:
 
 
 def stored_room(rows: Mapping[bytes, bytes]) -> LetterSizeLimit | None:
-    """Raises CorruptLogError."""
+    """Return the stored size limit. Raises CorruptLogError."""
     return decode(ROOM_ROW, rows[ROOM_ROW], LetterSizeLimit) if ROOM_ROW in rows else None

@@ -1,4 +1,4 @@
-"""Delivery: who waits for records, whose turn it is, what a message holds.
+"""Delivery: the line of waiting workers, their turns, and the messages that they get.
 
 It knows `scan`, `machine` and `records`. Begin with `worker_stream`, then `dispatcher`.
 """

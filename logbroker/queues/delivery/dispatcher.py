@@ -1,4 +1,4 @@
-"""The dispatcher: from a worker's place in the line to the messages that it is sent."""
+"""The dispatcher: it turns records granted to a waiting worker into messages."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from logbroker.queues.scan.scanner import Scanner
 _log = logging.getLogger(__name__)
 
 MAX_DISPATCH_BYTES: Final = 2 * DISPATCH_BYTES
-"""What was granted beyond it, by a mean size that was wrong, is given back."""
+"""Most bytes of one dispatch. Records granted beyond it, because the mean size was wrong, are released."""
 SLICE: Final = 512
 SLICE_OF_RUN: Final = 4096
-"""Records that are fetched at a time: their size is not known before."""
+"""Records with consecutive ids that are fetched at a time: their size is not known before."""
 
 
 class Dispatcher:
-    """The line of one queue group, and what those who wait in it are handed."""
+    """The line of one queue group, and the packing of records for the workers that wait in it."""
 
     def __init__(self, context: GroupContext, scanner: Scanner, records: Records) -> None:
         self._context = context
@@ -38,9 +38,10 @@ class Dispatcher:
     async def next(
         self, pull: PullRequest, wait_seconds: float | None = None, *, sessions: bool = False
     ) -> list[Delivered]:
-        """Wait for records: in the line, within the credit, and with `sessions` for those of the worker's sessions.
+        """Wait for records: in the line, within the credit, and with `sessions` also for those of the worker's
+        sessions.
 
-        None come where the time is over, or the worker left the line meanwhile. Raises what it left with.
+        Return none where the time is over or the worker has left the line. Raises the error that the worker left with.
         """
         if wait_seconds is not None and pull.early:
             wait_seconds = await self._scanner.reached(pull.early[-1][0], wait_seconds)
@@ -54,33 +55,34 @@ class Dispatcher:
                 async with asyncio.timeout(wait_seconds):
                     turn = await waiting
         except TimeoutError:
-            # What was granted at that very moment is handed out: given back, it would have been out of the line for
-            # nobody, and would be marked as a repeat.
+            # Records granted at this very moment are handed out: if released, they would have been out of the line for
+            # nothing, and would be marked as redelivered.
             late = self.line.leave(pull)
             return [] if late is None else await self._pack(pull, late)
         except BaseException:
             self.leave(pull)
             raise
         if pull.turn is not waiting:
-            return []  # It left meanwhile, and what was granted was taken back.
+            return []  # It left meanwhile, and its grant was taken back.
         pull.turn = None
         return await self._pack(pull, turn)
 
     def leave(self, pull: PullRequest, unsent: Iterable[Delivered] = (), error: LogbrokerError | None = None) -> None:
-        """Wait no more; what was granted, and what is not sent, is given back."""
+        """Leave the line; release what was granted, and `unsent`."""
         turn = self.line.leave(pull, error)
         granted = turn.granted if turn is not None else ()
         self.release(pull.worker_id, [*map(_receipts, granted), *map(_receipts, unsent)])
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
-        """Give back what a worker never saw: ranges in the order in which they were handed out, and are again."""
+        """Release deliveries that never reached a worker: ranges of receipts in the order in which they were handed
+        out, which is also the order in which they are handed out again."""
         if receipts:
-            # Each comes to the front of the line.
+            # Each released range goes to the front of the line.
             self._queue.settle(worker_id, Settlement(releases=receipts[::-1]), self._context.moment())
             self._context.touched()
 
     async def _pack(self, pull: PullRequest, turn: Turn) -> list[Delivered]:
-        """Put what was granted into messages; what would make them too large is given back."""
+        """Pack granted records into messages; release those that would make the messages too large."""
         packed: list[Delivered] = []
         size_bytes = 0
         slices = [piece for whole in turn.granted for piece in _sliced(whole)]
@@ -95,7 +97,7 @@ class Dispatcher:
                     unsent.append(_receipts(piece))
                     continue
                 if packed:
-                    await asyncio.sleep(0)  # What is kept in memory is packed without a wait.
+                    await asyncio.sleep(0)  # Packing cached records never waits by itself.
                 result = await pack(
                     self._records,
                     piece,
@@ -111,7 +113,7 @@ class Dispatcher:
                         unsent.append((each.receipt, _receipts(piece)[1]))
                         break
                     self._drop(pull.worker_id, each)
-                # In a session nothing goes ahead of a record that comes again.
+                # In a session, no record may overtake one that will be redelivered.
                 is_full = (
                     size_bytes >= MAX_DISPATCH_BYTES
                     or result.leaves_out
@@ -120,7 +122,7 @@ class Dispatcher:
         except BaseException:
             self.release(pull.worker_id, [_receipts(piece) for piece in slices])
             raise
-        # At once: of pieces that are given back one by one, the last would come first.
+        # In one call: of pieces that are released one by one, the last would come first.
         self.release(pull.worker_id, unsent)
         if session is None and unused:
             self.line.credited(pull, unused)
@@ -131,7 +133,7 @@ class Dispatcher:
         return packed
 
     def _drop(self, worker_id: str, unreadable: Unreadable) -> None:
-        """A record cannot be handed out: one that retention took is done, any other failed."""
+        """Settle a record that cannot be handed out: done if retention took it, else failed."""
         receipt, error = unreadable.receipt, unreadable.error
         if isinstance(error, OffsetOutOfRangeError):
             self._queue.expire(worker_id, receipt, self._context.moment())
@@ -143,13 +145,13 @@ class Dispatcher:
 
 
 def _receipts(given: Granted | Delivered) -> tuple[int, int]:
-    """The first and the last."""
+    """Return the first and the last receipt."""
     count = given.count if isinstance(given, Delivered) else len(given)
     return given.first_receipt, given.first_receipt + count - 1
 
 
 def _sliced(granted: Granted) -> Iterator[Granted]:
-    """Yield parts that fit the memory, however large the records are."""
+    """Yield slices small enough for the memory, however large the records are."""
     size = SLICE_OF_RUN if isinstance(granted.record_ids, range) else SLICE
     if len(granted) <= size:
         yield granted

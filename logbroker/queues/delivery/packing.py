@@ -1,8 +1,7 @@
-"""Deliveries as they go to a worker: record batches as bytes, and beside them columns of what is known of each record.
+"""Packing of deliveries for a worker: record batches as bytes, and columns of attempts and receipts beside them.
 
-Records that lie side by side in the log and have no order among themselves go as the batches that they lie in, as long
-as the worker gets at least a quarter of such a batch: nothing is decoded here. All others are put together in new
-batches, in the order of their receipts.
+Consecutive records of the log without order among themselves are sent as the stored batches, undecoded, as long as the
+worker gets at least a quarter of each batch. All others are encoded in new batches, in the order of their receipts.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from logbroker.record.compression import Codec
 from logbroker.record.stored_batch import StoredBatch
 
 MAX_BATCHES_BYTES: Final = 1024 * 1024
-"""Of one message. A record or a batch of the log that takes more goes alone."""
+"""Most bytes of batches in one message. A larger record or stored batch goes alone."""
 
 MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024
-"""A larger record is compressed, as it was if it is much larger: no client takes a message of all that it may expand
-to, and one whose message is refused would be handed out for ever, and keep its worker from all others."""
+"""Size from which a record is compressed, as it already was if it is much larger: no client takes a message of all that
+a record may expand to. A record whose message is refused would be redelivered for ever, and block its worker."""
 _WHOLE_SHARE: Final = 4
-"""A batch is handed on whole for the sake of such a part of it: the worker leaves out the rest for less than it would
-cost here to decode and encode that part."""
+"""A stored batch is sent whole if at least one in this many of its records is granted: the worker drops the others at a
+lower cost than decoding and encoding them here."""
 _NO_TIMESTAMP: Final = -1
 
 
@@ -44,15 +43,15 @@ class Unreadable(msgspec.Struct, gc=False):
 
 
 class Packed(NamedTuple):
-    """What became of granted deliveries: together, all of them."""
+    """The outcome of packing; the two lists together have all granted deliveries."""
 
     delivered: list[Delivered]
-    """In the order of their receipts."""
+    """Messages, in the order of their receipts."""
     unreadable: list[Unreadable]
 
     @property
     def leaves_out(self) -> bool:
-        """Whether the last ones were left out."""
+        """Whether the last deliveries were left out for want of memory."""
         return bool(self.unreadable) and self.unreadable[-1].error is LATER
 
 
@@ -64,11 +63,11 @@ async def pack(
     replacements: Mapping[int, LogRecord] | None = None,
     max_bytes: int = NO_BOUND,
 ) -> Packed:
-    """Fetch the records that are granted, and put them into messages.
+    """Fetch granted records and pack them into messages.
 
-    `replacements`: what goes out instead of a record. Left out is what would take more memory than about `max_bytes`,
-    and in a session all that follows on a record that cannot be read: the last of the records are then unreadable, with
-    the error `records.LATER`.
+    `replacements` are sent instead of the records with their ids. Records that would take more memory than about
+    `max_bytes` are left out, and in a session all records behind one that cannot be read: these last records are
+    unreadable with the error `records.LATER`.
     """
     packed = Packed([], [])
     if not isinstance(granted.record_ids, range):
@@ -84,7 +83,7 @@ async def pack(
 
     for record_ids, found in await records.find(granted.record_ids, max_bytes):
         batch = found.batch
-        # What is kept since the scan was not read, and has no bound but this one.
+        # Cached batches were not read, so only this bound applies to them.
         if batch is LATER or packed.leaves_out or taken_bytes >= max_bytes:
             hand_on()
             receipts = range(granted.first_receipt + index, granted.first_receipt + index + len(record_ids))
@@ -118,15 +117,15 @@ def _part(granted: Granted, start: int, end: int) -> Granted:
 
 
 def _goes_whole(batch: StoredBatch, count: int) -> bool:
-    """Whether a batch is handed on as it is, for the sake of so many of its records."""
+    """Return whether a batch is sent as stored for so many of its records."""
     record_count = batch.header.record_count
-    # Of one record nobody could tell whether its offset is that of the first record of new batches.
+    # With one record, its offset could also be that of the first record of new batches.
     if count == 1 < record_count or _WHOLE_SHARE * count < record_count:
         return False
     try:
         check_crc(batch.header, batch.raw)
     except LogbrokerError:
-        return False  # Its records are found to be unreadable.
+        return False  # Its records will be reported as unreadable.
     return True
 
 
@@ -194,7 +193,7 @@ def _encode(
             packed.unreadable.append(Unreadable(granted.first_receipt + index, granted.record_ids[index], record))
             continue
         stamp, headers = record.timestamp_ms, list(record.headers)
-        # The codec takes no record without a time into a batch whose first one has it, nor the other way round.
+        # The codec does not mix records with and without a timestamp in a batch.
         if builder is not None and (
             (stamp != _NO_TIMESTAMP) is not stamped
             or builder.append(index - begun, stamp, record.key, record.value, headers) is None

@@ -1,10 +1,10 @@
-"""Workers that wait for records: first come, first served, and what is ready is shared evenly among those who wait.
+"""The line of workers that wait for records: first come, first served, with ready records shared evenly among them.
 
-Nothing is handed out before somebody can take it on: a worker that is busy, or whose stream is slow, does not wait.
+Records are handed out only to a worker that can take them: one that is busy, or whose stream is slow, is not in line.
 
-With priorities, a credit counts only when all is scanned that was readable when it was given: what is then ready and
-most urgent is so in the log, too. Each credit has its own barrier (`Scanner.barrier`), so that who gives one after the
-other is served all the same.
+With priorities, a credit counts once the scan has reached everything that was readable when the credit was given: the
+most urgent ready record is then the most urgent one of the log. Each credit has its own barrier (`Scanner.barrier`), so
+that a worker that keeps giving credit is served all the same.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _WEIGHT: Final = 0.2
 
 
 class Turn(msgspec.Struct):
-    """What was handed out to somebody: records of the line, or those of a session."""
+    """Records granted to a worker, from the line or from one of its sessions."""
 
     granted: list[Granted]
     granted_at: float
-    """Monotonic seconds."""
+    """Time of the grant (monotonic, s)."""
     session: WorkerSession | None = None
 
 
@@ -45,22 +45,22 @@ class PullRequest:
     """A worker's wait for records: its credit, and whether it waits now."""
 
     def __init__(self, worker_id: str, band: Band | None = None) -> None:
-        """`band`: only records of its priorities; None: all."""
+        """`band`: only records with its priorities are handed out; None: all."""
         self.worker_id = worker_id
         self.band = band
         self.credit = 0
-        """What may be handed out outside of sessions; each record handed out uses one up."""
+        """Records that may be handed out outside of sessions; each one handed out uses one up."""
         self.early: deque[tuple[int, int]] = deque()
-        """Of the credit, what does not count yet: barriers of the scan and numbers of records. Few: a barrier that is
-        taken anew is soon reached, or the one before."""
+        """The part of the credit that does not count yet: scan barriers, each with a number of records. The queue stays
+        short: each barrier is soon reached, and equal ones are merged."""
         self.max_bytes: Callable[[], int] = lambda: DISPATCH_BYTES
-        """How much may be handed out at a time, about; set by who writes it."""
+        """Returns about how many bytes may be handed out at a time; set by the writer of the stream."""
         self.credit_bytes: int | None = None
-        """What may be sent outside of sessions; None: not bounded. Below 0 by what the last message had too much."""
+        """Bytes that may be sent outside of sessions; None: not bounded. Negative by the excess of the last message."""
         self.session_credit_bytes: dict[int, int] = {}
-        """The same of sessions, by their tokens; those that are not in it are not bounded."""
+        """Bytes that may be sent of a session, by its token; a session that is missing here is not bounded."""
         self.turn: asyncio.Future[Turn] | None = None
-        """Pending: it waits."""
+        """Future of the turn; pending while the worker waits."""
 
     @property
     def waits(self) -> bool:
@@ -75,26 +75,26 @@ class PullRequest:
         self.early.append((barrier, records))
 
     def may_send(self, session_token: int = 0) -> bool:
-        """Whether the credit in bytes allows another message, outside of sessions or of one."""
+        """Return whether the credit in bytes allows another message, of a session or outside of sessions."""
         left = self.session_credit_bytes.get(session_token) if session_token else self.credit_bytes
         return left is None or left > 0
 
     def sent(self, size_bytes: int, session_token: int = 0) -> None:
-        """So much goes to the worker."""
+        """Charge a message of this size to the credit in bytes."""
         if not session_token and self.credit_bytes is not None:
             self.credit_bytes -= size_bytes
         elif session_token in self.session_credit_bytes:
             self.session_credit_bytes[session_token] -= size_bytes
 
     def usable_credit(self, may_serve: Callable[[int], bool]) -> int:
-        """The credit that counts by now."""
+        """Return the credit in records that counts by now."""
         while self.early and may_serve(self.early[0][0]):
             self.early.popleft()
         return self.credit - sum(records for _, records in self.early)
 
 
 class PullLine:
-    """The line of one queue group. Who has no credit waits beside it, for records of sessions."""
+    """The line of one queue group. A worker without credit waits beside it, for records of its sessions."""
 
     def __init__(self, queue: Queue, scanner: Scanner, moment: Callable[[], Moment]) -> None:
         self._queue = queue
@@ -103,7 +103,7 @@ class PullLine:
         self._loop = asyncio.get_running_loop()
         self._pulls: deque[PullRequest] = deque()
         self._by_worker: dict[str, PullRequest] = {}
-        """Those that wait for records of sessions."""
+        """Requests that wait for records of sessions, by worker id."""
         self._record_bytes = 1024.0
         self._error: LogbrokerError | None = None
         self.delivered = 0
@@ -111,12 +111,12 @@ class PullLine:
 
     @property
     def is_waited_in(self) -> bool:
-        """Whether anybody waits for records, of the line or of sessions."""
+        """Whether any worker waits for records, in the line or of sessions."""
         return bool(self._pulls or self._by_worker)
 
     def join(self, pull: PullRequest, *, sessions: bool) -> asyncio.Future[Turn]:
-        """Wait for records at the end of the line, with `sessions` also for those of the worker's sessions. It is
-        time to serve then. Raises what the line was closed with."""
+        """Join the end of the line, with `sessions` also to wait for records of the worker's sessions. The caller
+        serves the line next. Raises the error that the line was closed with."""
         if self._error is not None:
             raise self._error.anew()
         pull.turn = self._loop.create_future()
@@ -127,13 +127,14 @@ class PullLine:
         return pull.turn
 
     def credited(self, pull: PullRequest, records: int) -> None:
-        """Somebody may be handed more."""
+        """Add to the credit of a worker."""
         if not pull.credit and pull.waits:
             self._pulls.append(pull)
         pull.add_credit(records, self._scanner.barrier() if self._queue.settings.has_priorities else NO_BARRIER)
 
     def leave(self, pull: PullRequest, error: LogbrokerError | None = None) -> Turn | None:
-        """Wait no more; return what was handed out already, but not noticed yet. Who waits may be told of an error."""
+        """Leave the line; return the turn that was granted but not noticed yet. With `error`, a pending wait ends with
+        it."""
         turn, pull.turn = pull.turn, None
         if turn is None:
             return None
@@ -144,7 +145,7 @@ class PullLine:
             turn.cancel()
         elif not turn.done():
             turn.set_exception(error.anew())
-            turn.exception()  # Who waited may be gone.
+            turn.exception()  # The waiting task may be gone.
         return None
 
     def _remove(self, pull: PullRequest) -> None:
@@ -154,13 +155,13 @@ class PullLine:
             self._pulls.remove(pull)
 
     def close(self, error: LogbrokerError) -> None:
-        """Send everybody home, also who comes later."""
+        """Close the line: end all waits with the error, and refuse later ones."""
         self._error = error
         for pull in {*self._pulls, *self._by_worker.values()}:
             self.leave(pull, error)
 
     def serve_sessions(self) -> None:
-        """Hand out what sessions have for those who wait."""
+        """Hand out ready records of sessions to the workers that wait."""
         for session in self._queue.sessions.ready():
             pull = self._by_worker.get(session.worker.id)
             if pull is not None and pull.waits and pull.may_send(session.token):
@@ -171,7 +172,7 @@ class PullLine:
                     self._hand_out(pull, Turn(granted, now.seconds, session))
 
     def serve(self) -> None:
-        """Hand out what is ready."""
+        """Hand out ready records, in turn."""
         queue, pulls, may_serve = self._queue, self._pulls, self._scanner.may_serve
         if queue.settings.has_priorities and not may_serve(NO_BARRIER):
             return
@@ -204,5 +205,5 @@ class PullLine:
         pull.turn.set_result(turn)
 
     def observe(self, records: int, size_bytes: int) -> None:
-        """Records were handed out that had so many bytes."""
+        """Update the mean size of records."""
         self._record_bytes += _WEIGHT * (size_bytes / records - self._record_bytes)

@@ -1,4 +1,4 @@
-"""Opening sessions: now where that can be, else in turn as soon as it can."""
+"""Opening of sessions, at once where possible and else in turn."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from logbroker.queues.scan.scanner import Scanner
 
 
 class Opening:
-    """Somebody who waits for a session."""
+    """A wait for a session."""
 
     def __init__(self, worker_id: str, key: bytes | None, prefetch: int, barrier: int) -> None:
-        """`barrier`: of the scan, before which none is opened."""
+        """`barrier`: the scan barrier before which no session is opened."""
         self.barrier = barrier
         self.worker_id = worker_id
         self.key = key
@@ -32,14 +32,14 @@ NO_FREE_SESSION: Final = NoFreeSessionError("no key has records that nobody work
 
 
 class SessionWaiters:
-    """Those who wait for sessions of one queue group, in the order in which they came."""
+    """The waits for sessions of one queue group, in the order in which they came."""
 
     def __init__(self, context: GroupContext, scanner: Scanner) -> None:
         self._context = context
         self._queue = context.queue
         self._scanner = scanner
         self.waiting: list[Opening] = []
-        """Only to be read by others."""
+        """Pending waits; others only read it."""
         self._error: LogbrokerError | None = None
 
     async def open(self, worker_id: str, key: bytes | None, prefetch: int, wait_seconds: float) -> OpenedSession:
@@ -48,7 +48,7 @@ class SessionWaiters:
             await self._scanner.catch_up()
         barrier = NO_BARRIER
         if key is None and self._queue.settings.has_priorities:
-            # The next free one is the most urgent one.
+            # The next free session must be the most urgent one.
             barrier = self._scanner.barrier()
             wait_seconds = await self._scanner.reached(barrier, wait_seconds)
             if self._error is not None:
@@ -81,7 +81,7 @@ class SessionWaiters:
                 self.waiting.remove(opening)
 
     def _abandon(self, opening: Opening) -> None:
-        """Nobody waits any more: a session that was opened is free again."""
+        """Give up a wait; a session that was opened for it is closed."""
         opened = opening.opened
         if not opened.cancel() and not opened.cancelled() and opened.exception() is None:
             session = opened.result()
@@ -101,7 +101,7 @@ class SessionWaiters:
         await self._context.commits.synced(None)
 
     def serve(self) -> None:
-        """Open what can be opened."""
+        """Open all sessions that can be opened."""
         if not self.waiting:
             return
         waiting, self.waiting = self.waiting, []
@@ -118,7 +118,7 @@ class SessionWaiters:
 
     def _may_try(self, opening: Opening) -> bool:
         if opening.key is not None:
-            # Many may wait for what others have, and are asked after each input.
+            # Many may wait for sessions held by others, and this runs after each input.
             return opening.why_not is NO_FREE_SESSION or not self._queue.sessions.is_taken(opening.key)
         if not self._queue.settings.has_priorities:
             return True
@@ -141,7 +141,7 @@ class SessionWaiters:
         return True
 
     def close(self, error: LogbrokerError) -> None:
-        """Nobody gets one any more."""
+        """End all waits with the error, and refuse later ones."""
         self._error = error
         for opening in self.waiting:
             if not opening.opened.done():

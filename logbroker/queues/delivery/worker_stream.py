@@ -1,4 +1,4 @@
-"""A worker's stream, as its queue group sees it: what the worker may do, and what it is given."""
+"""A worker's stream as its queue group sees it: the worker's operations, and its deliveries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from logbroker.record.bands import Band
 
 
 class WorkerHost(Protocol):
-    """What the stream of a worker asks of its queue group."""
+    """The interface of a queue group to the streams of its workers."""
 
     @property
     def dispatcher(self) -> Dispatcher: ...
@@ -49,7 +49,7 @@ class WorkerHost(Protocol):
 class WorkerLink:
     """One stream of a worker. Made by `QueueGroup.connect`.
 
-    Records are handed out when `next_deliveries` asks for them, so a stream that is slow to write holds back none.
+    Records are handed out when `next_deliveries` asks for them, so a slow stream holds back none.
     """
 
     def __init__(self, group: WorkerHost, hello: Hello, band: Band | None) -> None:
@@ -59,15 +59,15 @@ class WorkerLink:
         self.client_name = hello.client_name
         self.connected = True
         self.is_in = False
-        """It has what it held before; set by the group."""
+        """Whether the worker has its earlier deliveries and sessions again; set by the group."""
         self.kept_until = 0.0
-        """When the grace of a worker whose stream broke is over (monotonic)."""
+        """End of the grace of a worker whose stream broke (monotonic, s)."""
         self.resumed = False
-        """The worker came back in time: the receipts of what it listed as held are good."""
+        """Whether the worker came back in time: the receipts that it listed as held are valid."""
         self.reclaimed: list[Granted] = []
-        """After a start: what the worker listed as held and has again, with new receipts."""
+        """Deliveries that the worker listed as held and reclaimed after a start, with new receipts."""
         self.sessions: list[ListedSession] = []
-        """Those that the worker listed as held and still has."""
+        """Sessions that the worker listed as held and still has."""
         self.on_session_lost: Callable[[bytes, int, LogbrokerError], None] = lambda key, token, why: None
         """Called with key and token of a session that ended without the worker's wish, and why; set by the stream."""
         self.pull = PullRequest(hello.worker_id, band)
@@ -79,19 +79,19 @@ class WorkerLink:
         self._over = asyncio.Event()
 
     def bound_dispatches(self, allowance: Callable[[int], int]) -> None:
-        """Let what is handed out at once take no more bytes than `allowance` says of so many, at that moment."""
+        """Bound each dispatch to the bytes that `allowance` grants of DISPATCH_BYTES at that moment."""
         self.pull.max_bytes = partial(allowance, DISPATCH_BYTES)
 
-    # --- what the worker does ----------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def add_credit(self, records: int) -> None:
-        """Let so many more records be handed out. Raises InvalidRequestError."""
+        """Add to the credit in records. Raises InvalidRequestError."""
         check_credit(records)
         check_credit(self.pull.credit + records)
         self._group.credited(self, records)
 
     def add_credit_bytes(self, size_bytes: int, session_token: int = 0) -> None:
-        """Let so much more be sent, outside of sessions or of one; that of a session that is over is passed over.
+        """Add to the credit in bytes, of a session or outside of sessions; credit of an ended session is ignored.
         Raises InvalidRequestError."""
         check_credit_bytes(size_bytes)
         pull = self.pull
@@ -106,16 +106,16 @@ class WorkerLink:
         self._group.credited_bytes()
 
     def credit_session(self, token: int, credit_bytes: int | None) -> None:
-        """Let so much of a session be sent; None: not bounded."""
+        """Set the credit in bytes of a session; None: not bounded."""
         if credit_bytes is not None:
             self.pull.session_credit_bytes[token] = credit_bytes
 
     def forget_session(self, token: int) -> None:
-        """A session is over: its credit in bytes is."""
+        """Drop the credit in bytes of a session that ended."""
         self.pull.session_credit_bytes.pop(token, None)
 
     def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
-        """Settle at once; the future has what was refused as soon as all else is synced."""
+        """Apply a settlement at once. The future completes with the refusals once everything else is synced."""
         return self._group.settle(self.worker_id, settlement)
 
     async def settle_in_turns(self, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
@@ -123,16 +123,17 @@ class WorkerLink:
         return await self._group.settle_in_turns(self.worker_id, settlement)
 
     async def open_session(self, key: bytes | None, prefetch: int = 1, wait_seconds: float = 0) -> OpenedSession:
-        """Open the session of an ordering key or, with None, the next free one that has records; wait for it so long.
+        """Open the session of an ordering key or, with None, of the next free key with records; wait up to
+        `wait_seconds`.
 
-        Returns when its token is synced. Raises SessionHeldError, NoFreeSessionError, InvalidRequestError,
+        Return when its token is synced. Raises SessionHeldError, NoFreeSessionError, InvalidRequestError,
         OverloadedError or DiskFullError.
         """
         self._group.check_room()
         return await self._group.session_waiters.open(self.worker_id, key, prefetch, wait_seconds)
 
     def renew_session(self, key: bytes, token: int) -> None:
-        """Let the lock of a session end so late as if it was opened now. Raises StaleSessionError."""
+        """Restart the lock time of a session. Raises StaleSessionError."""
         self._group.session_waiters.renew(self.worker_id, key, token)
 
     async def close_session(self, key: bytes, token: int) -> None:
@@ -140,21 +141,21 @@ class WorkerLink:
         await self._group.session_waiters.close_session(self.worker_id, key, token)
 
     async def goodbye(self) -> None:
-        """The worker leaves: what it holds is free at once, uncounted. Returns when that is synced."""
+        """Leave: what the worker holds is free at once and counts no attempt. Return when that is synced."""
         if self.connected:
             await self._group.goodbye(self)
 
     def disconnected(self) -> None:
-        """The stream broke, or is over."""
+        """Tell the group that the stream broke or is over."""
         if self.connected:
             self._group.disconnected(self)
 
-    # --- what it is given --------------------------------------------------------------------------------------------
+    # --- deliveries --------------------------------------------------------------------------------------------------
 
     async def next_deliveries(self) -> Delivered:
-        """Wait for records, within the credit or of a session, and return the next message of them. For one task.
+        """Wait for records, within the credit or of a session, and return the next message. For one task.
 
-        Raises what ended the link: WorkerReplacedError, UnknownGroupError or UnknownTopicError.
+        Raises the error that ended the link: WorkerReplacedError, UnknownGroupError or UnknownTopicError.
         """
         while not self._unsent:
             if not self.connected:
@@ -163,36 +164,38 @@ class WorkerLink:
         return self._unsent.popleft()
 
     def is_void(self, delivered: Delivered) -> bool:
-        """Whether some of these records, which were not sent yet, were taken back from the worker meanwhile."""
+        """Return whether some records of an unsent message were taken back from the worker meanwhile."""
         return self._group.is_void(self.worker_id, _receipts(delivered))
 
     def drop(self, delivered: Delivered) -> None:
-        """Give back what is not sent."""
+        """Release a message that is not sent."""
         self._group.release(self.worker_id, [_receipts(delivered)])
 
     def sending(self, delivered: Delivered) -> None:
-        """This is about to be written: it takes of the credit in bytes."""
+        """Charge a message that is about to be written to the credit in bytes."""
         self.pull.sent(len(delivered.batches), 0 if delivered.session is None else delivered.session[0])
 
     def put_back(self, delivered: Delivered) -> None:
-        """The stream broke before this was written: it is given back, uncounted, when the link ends."""
+        """Put back a message that was not written when the stream broke; it is released, uncounted, when the link
+        ends."""
         if self.connected:
             self._unsent.appendleft(delivered)
 
     def excuse(self, delivered: Delivered) -> None:
-        """The stream broke while this was written: the worker may have it, and keeps it for the grace as all else. If
-        it does not come back by then, no attempt counts. Where it came back meanwhile, it has said what it has."""
+        """Excuse a message that was being written when the stream broke. The worker may have it, and keeps it for the
+        grace like all else; if it does not come back by then, no attempt counts. A worker that came back meanwhile has
+        listed what it has."""
         if self.connected:
             self._group.excuse(self.worker_id, [_receipts(delivered)])
 
     async def ended(self) -> LogbrokerError | None:
-        """Wait until the link is at its end, and return the error that the stream is to end with; None: it said
-        goodbye or broke."""
+        """Wait until the link has ended, and return the error to end the stream with; None: the worker said goodbye, or
+        the stream broke."""
         await self._over.wait()
         return self._error
 
     def end(self, error: LogbrokerError | None) -> list[Delivered]:
-        """The link is over; return what it had not sent. For the group."""
+        """End the link; return the messages that it had not sent. For the group."""
         self.connected = False
         self._error = error
         self._over.set()
@@ -202,5 +205,5 @@ class WorkerLink:
 
 
 def _receipts(delivered: Delivered) -> tuple[int, int]:
-    """The first and the last."""
+    """Return the first and the last receipt."""
     return delivered.first_receipt, delivered.first_receipt + delivered.count - 1

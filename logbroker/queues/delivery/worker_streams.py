@@ -1,4 +1,4 @@
-"""The workers of a queue group: who is connected, who may still come back, and what those who come back keep."""
+"""The workers of a queue group: those connected, those that may still come back, and what each keeps when it does."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from logbroker.queues.model.worker_messages import Hello, ListedSession
 
 
 class WorkerStreams:
-    """All links of a queue group."""
+    """The streams of the workers of one queue group."""
 
     def __init__(self, context: GroupContext, dispatcher: Dispatcher, max_workers: int) -> None:
         self.links: dict[str, WorkerLink] = {}
-        """Of workers that are connected, or may still come back."""
+        """Links of the workers that are connected or may still come back, by worker id."""
         self._context = context
         self._queue = context.queue
         self._dispatcher = dispatcher
         self._max_workers = max_workers
         self._scanned = asyncio.Event()
 
-    # --- coming ------------------------------------------------------------------------------------------------------
+    # --- connecting --------------------------------------------------------------------------------------------------
 
     async def enter(self, link: WorkerLink, hello: Hello, reserved_until: float) -> None:
-        """Take a worker in; `reserved_until` (monotonic): until when it may reclaim what it held before a start.
+        """Connect a worker; until `reserved_until` (monotonic, s) it may reclaim what it held before a start.
 
         Raises OverloadedError or WorkerIdInUseError.
         """
@@ -47,7 +47,7 @@ class WorkerStreams:
         self.links[link.worker_id] = link
         knows_nothing = link.resumed and hello.group_epoch not in (0, self._queue.group_epoch)
         if knows_nothing:
-            # It reclaimed on a stream that broke before it heard of it: of this group epoch it knows no receipt.
+            # Its stream broke before the answer to a reclaim arrived: it knows no receipt of this group epoch.
             link.resumed = False
             self._close_unknown(link, hello.sessions)
             self._release_lost(link, ())
@@ -72,8 +72,8 @@ class WorkerStreams:
         self._context.touched()
 
     def _replace_previous(self, link: WorkerLink) -> bool:
-        """Replace the worker's previous stream; return whether the worker was in time for what it held. One
-        that broke off before it had reclaimed that has to do it now."""
+        """Replace the worker's previous stream. Return whether the worker came back in time and keeps what it held; if
+        the previous stream broke before the worker had reclaimed that, it must reclaim it now."""
         before = self.links.get(link.worker_id)
         if before is None:
             if len(self.links) >= self._max_workers:
@@ -95,7 +95,7 @@ class WorkerStreams:
         return self._queue.lifecycle.back(link.worker_id, self._context.moment()) and before.is_in
 
     def _release_lost(self, link: WorkerLink, held: Sequence[int]) -> None:
-        """What was on its way when the stream broke never came there: it is free again."""
+        """Release deliveries that were under way when the stream broke and that the worker does not list."""
         known = frozenset(held)
         lost = [
             receipt for receipt, record_id in self._queue.deliveries.held_by(link.worker_id) if record_id not in known
@@ -104,15 +104,15 @@ class WorkerStreams:
         self._queue.deliveries.seen(link.worker_id)
 
     def _close_unknown(self, link: WorkerLink, held: Sequence[ListedSession]) -> None:
-        """A session whose opening was answered when the stream broke never came there: it is free again."""
+        """Close sessions whose token was under way when the stream broke and that the worker does not list."""
         known = {(lane_key(session.key), session.token) for session in held}
         for session in self._queue.sessions.held_by(link.worker_id):
             if (session.key, session.token) not in known:
                 self._queue.sessions.close(link.worker_id, session.key, session.token, self._context.moment())
 
     def _may_reclaim(self, hello: Hello) -> Steps[Sequence[int]]:
-        """What was surely nobody else's since the worker had it: not what failed since (a lease that ended is a
-        failure), nor anything at all where the group has had another epoch in between."""
+        """Return the listed record ids that nobody else can have had since: without records that failed since (an ended
+        lease is a failure), and none at all where the group had another epoch in between."""
         if hello.group_epoch not in (0, self._queue.previous_epoch, self._queue.group_epoch):
             return ()
         failures = self._queue.failures
@@ -138,11 +138,11 @@ class WorkerStreams:
         return True
 
     def scanned(self) -> None:
-        """More of the log is known."""
+        """Note that the scan has got on."""
         self._scanned.set()
 
     async def _wait_for_scan(self, held: Sequence[int], until: float) -> None:
-        """Wait until what a worker held is met, or there is no more time."""
+        """Wait until the scan has reached the records that a worker held, or the time is over."""
         last: dict[int, int] = {}
         pace = Pace()
         for record_id in held:
@@ -160,17 +160,17 @@ class WorkerStreams:
         except TimeoutError:
             pass
 
-    # --- going -------------------------------------------------------------------------------------------------------
+    # --- disconnecting -----------------------------------------------------------------------------------------------
 
     def goodbye(self, link: WorkerLink) -> None:
-        """A worker leaves."""
+        """Disconnect a worker that leaves."""
         self._end(link, None)
         del self.links[link.worker_id]
         self._queue.lifecycle.goodbye(link.worker_id, self._context.moment())
         self._context.touched()
 
     def disconnected(self, link: WorkerLink) -> None:
-        """The stream of a worker broke: it keeps what it has received for the grace."""
+        """Handle a broken stream: the worker keeps what it has received for the grace."""
         self._end(link, None)
         now = self._context.moment()
         link.kept_until = now.seconds + self._queue.settings.grace_seconds
@@ -183,19 +183,19 @@ class WorkerStreams:
         self._dispatcher.leave(link.pull, unsent, error)
 
     def tick(self, now: Moment) -> None:
-        """Forget those who did not come back in time."""
+        """Forget workers that did not come back in time."""
         away = [link for link in self.links.values() if not link.connected and link.kept_until <= now.seconds]
         for link in away:
             del self.links[link.worker_id]
 
     def tell_lost(self, sessions: Iterable[tuple[WorkerSession, Loss]]) -> None:
-        """Sessions ended without their holders' wish."""
+        """Notify connected workers of sessions that ended without their wish."""
         for session, why in sessions:
             link = self.links.get(session.worker.id)
             if link is not None and link.connected:
                 link.on_session_lost(session.key, session.token, why.of_session)
 
     def end_all(self, error: LogbrokerError) -> None:
-        """The group is no more."""
+        """End all links of a deleted or failed group."""
         for link in self.links.values():
             link.end(error)

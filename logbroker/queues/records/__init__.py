@@ -1,4 +1,4 @@
-"""Records out of the log: fetched, decoded, kept for a while.
+"""Records from the log: fetching, decoding and caching them.
 
 It knows `model` and `priority`. Begin with `fetch`.
 """

@@ -1,7 +1,8 @@
-"""Batches that queue groups keep, so that what is handed out soon is not read again: all groups share one bound.
+"""Cache of batches for queue groups, so that records that are handed out soon are not read again. All groups share one
+bound.
 
-The least recently used go first, whichever group they are of: so the groups that work have most of the room, and a
-thousand that rest have none.
+The least recently used batches are evicted first, whatever their group: working groups have most of the room, and a
+thousand resting ones have none.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from logbroker.errors import LogbrokerError
 from logbroker.record.stored_batch import StoredBatch
 
 ENTRY_BYTES: Final = 512
-"""What a batch takes in the cache beside its bytes, about."""
+"""Approximate size of a cache entry without the bytes of its batch."""
 
 
 class Found(NamedTuple):
-    """What holds the record ids from `start` to before `end`: a batch, or the reason why there is none."""
+    """The batch with the record ids from `start` to before `end`, or the error in its place."""
 
     start: int
     end: int
@@ -26,16 +27,16 @@ class Found(NamedTuple):
 
 
 class BatchCache:
-    """The bound that all groups share."""
+    """The cache bound that all groups share."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
         self._sizes: OrderedDict[tuple[GroupBatches, int], int] = OrderedDict()
-        """The bytes that each batch counts for, by its group and first record id; the least recently used first."""
+        """Charged bytes of each batch, by its group and first record id; the least recently used first."""
 
     def count(self, batches: GroupBatches, start: int, size_bytes: int) -> None:
-        """Take note of what a batch takes now."""
+        """Update the charged bytes of a batch."""
         self.used_bytes += size_bytes - self._sizes.get((batches, start), 0)
         self._sizes[batches, start] = size_bytes
 
@@ -46,7 +47,7 @@ class BatchCache:
         self.used_bytes -= self._sizes.pop((batches, start))
 
     def evict(self) -> None:
-        """Let go what is too much."""
+        """Evict batches beyond the bound."""
         while self.used_bytes > self.max_bytes:
             batches, start = next(iter(self._sizes))
             batches.remove(start)
@@ -58,15 +59,15 @@ class GroupBatches:
     def __init__(self, cache: BatchCache) -> None:
         self.cache = cache
         self._kept: dict[int, Found] = {}
-        """By the record id of their base offset."""
+        """Batches by the record id of their base offset."""
         self._starts: list[int] = []
-        """These record ids, sorted."""
+        """Keys of `_kept`, sorted."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def find(self, record_id: int) -> Found | None:
-        """Return what holds a record, which is a use of it."""
+        """Return the batch with a record, and count that as a use of it."""
         index = bisect_right(self._starts, record_id) - 1
         if index < 0:
             return None
@@ -77,19 +78,19 @@ class GroupBatches:
         return found
 
     def last_not_kept(self, record_id: int, stop: int) -> int:
-        """The last of consecutive record ids, from one that is not kept to before `stop`, of which none is."""
+        """Return the last record id below `stop` up to which, from `record_id` on, no batch is kept."""
         index = bisect_right(self._starts, record_id)
         return (min(stop, self._starts[index]) if index < len(self._starts) else stop) - 1
 
     def add(self, found: Found) -> None:
-        """Keep a batch, for now; `evict` may let it go at once."""
+        """Keep a batch; the next `evict` may already drop it."""
         if found.start not in self._kept:
             self._kept[found.start] = found
             insort(self._starts, found.start)
             self.recount(found.start)
 
     def recount(self, start: int) -> None:
-        """Count what a batch takes, which grows when it is decompressed or looked through."""
+        """Update the charged bytes of a batch, which grows when it is decompressed or searched."""
         found = self._kept.get(start)
         if found is not None:
             assert isinstance(found.batch, StoredBatch)

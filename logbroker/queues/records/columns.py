@@ -1,6 +1,6 @@
-"""What the scan of a queue group takes from the log: columns of offsets and ordering keys, not-before times, and ranks.
+"""Columns that the scan of a queue group takes from the log: offsets, ordering keys, not-before times and priorities.
 
-A queue admits a column in one step, which holds up the event loop: small batches are joined to one, large ones cut.
+A queue admits a piece in one step, which blocks the event loop: small batches are joined, large ones cut.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from logbroker.record.message_headers import DEFAULT_PRIORITY, NOT_BEFORE, PRIOR
 from logbroker.record.stored_batch import StoredBatch
 
 MAX_RECORDS: Final = 4096
-"""Of one piece: admitted in 1 to 4 ms."""
+"""Most records of one piece, which is admitted in 1 to 4 ms."""
 MAX_BATCHES: Final = 512
-"""Of one piece: to decode and to keep a batch takes some microseconds, however small it is."""
+"""Most batches of one piece: decoding and keeping a batch takes some microseconds, however small it is."""
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Of the batches of one piece, with what they expand to."""
+"""Most bytes of the batches of one piece, expanded ones included."""
 
 NOT_BEFORE_BYTES: Final = NOT_BEFORE.encode()
 _PRIORITY_BYTES: Final = PRIORITY.encode()
@@ -37,24 +37,24 @@ class Columns(msgspec.Struct):
     """Consecutive records of one partition."""
 
     offsets: Sequence[int]
-    """A range where they follow each other."""
+    """Offsets; a range where they are consecutive."""
     next_offset: int
-    """All below it is in these columns or those before, or holds no record."""
+    """Offset below which every record is in these columns or in earlier ones."""
     keys: list[bytes | None]
-    """`lane_key` of each record's ordering key; with another ordering than `key`, none."""
+    """`lane_key` of each record's ordering key; empty unless the ordering is `key`."""
     not_before: list[tuple[int, int]]
-    """Offsets and wall clock times (ms)."""
+    """Offsets and not-before times (wall clock, ms)."""
     priorities: bytes
-    """Of each record, a byte of 0 to 9; in a group without priorities, none, as `times`."""
+    """Priority of each record, a byte of 0 to 9; empty in a group without priorities, like `times`."""
     times: array[int]
     """Timestamps (ms); -1: none."""
     batches: list[StoredBatch]
-    """Those that end in these columns."""
+    """Batches that end in these columns."""
     size_bytes: int = 0
-    """What the batches take in memory, about."""
+    """Approximate size of the batches in memory."""
 
     def has_room_for(self, more: Columns) -> bool:
-        """Whether these columns and those that follow may be one piece."""
+        """Return whether these columns and the following ones may be one piece."""
         return (
             len(self.offsets) + len(more.offsets) <= MAX_RECORDS
             and len(self.batches) < MAX_BATCHES
@@ -81,21 +81,21 @@ class Columns(msgspec.Struct):
 
 
 class Block(msgspec.Struct):
-    """Consecutive records of one partition that an earlier scan found, by what is to be known of them at once."""
+    """A block of consecutive records of one partition from an earlier scan, by what is needed before it is read."""
 
     first_offset: int
     next_offset: int
-    """All between them is in the block, or holds no record."""
+    """End of the block: every record from `first_offset` to before it is in the block."""
     counts: Sequence[int]
-    """Of records by priority, 0 to 9."""
+    """Number of records of each priority, 0 to 9."""
     heads: Sequence[Head]
-    """By priority; anything where there is no record."""
+    """Head of each priority; undefined where there is no record."""
     due_ms: int
-    """The latest not-before time; 0: none."""
+    """Latest not-before time (ms); 0: none."""
     load: Callable[[], Columns | None]
-    """Return all of the block; None: it cannot be read. Called again and again: it is little work."""
+    """Returns the columns of the block, or None where it cannot be read; cheap enough to call repeatedly."""
     is_last: bool = False
-    """Nothing that is readable comes behind it."""
+    """Whether no readable record follows the block."""
 
 
 class Undecodable(msgspec.Struct):
@@ -108,10 +108,10 @@ class Undecodable(msgspec.Struct):
 def columns_of(
     batches: Iterable[StoredBatch], position: int, settings: QueueGroupSettings
 ) -> Iterator[Columns | Undecodable]:
-    """Yield what is in these batches of one partition, from offset `position` on.
+    """Yield the columns of batches of one partition, from offset `position` on.
 
-    They are decoded one by one, as more is asked for. Raises what the iteration over `batches` raises, after all that
-    came before it.
+    Batches are decoded one by one, as more is asked for. Raises an error of the iteration over `batches` after yielding
+    everything before it.
     """
     gathered: Columns | None = None
     broken: LogbrokerError | None = None
@@ -151,11 +151,11 @@ def columns_of(
 
 
 def _columns(batch: StoredBatch, settings: QueueGroupSettings) -> Columns:
-    """Raises what `StoredBatch` raises."""
+    """Decode a batch into columns. Raises the errors of `StoredBatch`."""
     header = batch.header
     if header.is_control:
         return Columns((), header.next_offset, [], [], b"", array("q"), [])
-    # Most batches have no such headers anywhere: a search in their bytes is all that they pay for them.
+    # Most batches have no such headers: a search in their bytes is all that they cost.
     plain = batch.plain()
     has_not_before = NOT_BEFORE_BYTES in plain
     has_priority = settings.has_priorities and _PRIORITY_BYTES in plain
@@ -191,7 +191,7 @@ def _columns(batch: StoredBatch, settings: QueueGroupSettings) -> Columns:
 
 
 def _decoded(batch: StoredBatch, fields: list[str]) -> tuple[Sequence[int], dict[str, list[Any]]]:
-    """Return offsets and fields of all records, which are decoded once."""
+    """Return the offsets and fields of all records, decoded in one pass."""
     offsets, values = batch.column(*(fields or ["offset"]))
     if len(fields) < 2:
         return offsets, dict.fromkeys(fields, values)
@@ -199,7 +199,7 @@ def _decoded(batch: StoredBatch, fields: list[str]) -> tuple[Sequence[int], dict
 
 
 def lane_key_of(record: LogRecord, settings: QueueGroupSettings) -> bytes | None:
-    """The key of the lane that a record belongs to; None: it has no ordering key."""
+    """Return the key of a record's lane; None: it has no ordering key."""
     if settings.ordering is not Ordering.KEY:
         return b"" if settings.ordering is Ordering.SINGLE else None
     key = _value_of(settings.key_header, record.headers) if settings.key_header else record.key
@@ -232,7 +232,7 @@ def _cut(columns: Columns, position: int) -> Iterator[Columns]:
 
 
 def _value_of(name: str, headers: Headers) -> bytes | None:
-    """The last value of a header, as Kafka's clients read it."""
+    """Return the last value of a header, as Kafka's clients read it."""
     return next((value for each, value in reversed(headers) if each == name), None)
 
 

@@ -1,7 +1,7 @@
-"""The one thread that decodes for all queue groups.
+"""The thread that decodes batches for all queue groups.
 
-What a batch expands to, it may hold twice; more threads would hold more at a time and be no faster, as most of the work
-keeps the interpreter's lock anyway.
+Decoding may hold an expanded batch twice. More threads would hold more at a time and be no faster, as most of the work
+keeps the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from logbroker.record.stored_batch import stored_batches
 
 INLINE_BYTES: Final = 64 * 1024
 INLINE_BATCHES: Final = 64
-"""So much is looked through on the event loop, in a millisecond; what has more, or is compressed, in the thread."""
+"""Bounds of what is decoded on the event loop, in about a millisecond; more, or compressed batches, go to the
+thread."""
 
 T = TypeVar("T")
 
@@ -25,17 +26,17 @@ _decoder: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue de
 
 
 async def in_decoder(work: Callable[[], T]) -> T:
-    """Do some work in that thread: decode or encode what is large or compressed."""
+    """Run work in the decoder thread: decoding or encoding of large or compressed batches."""
     return await asyncio.get_running_loop().run_in_executor(_decoder, work)
 
 
 async def in_decoder_if(heavy: bool, work: Callable[[], T]) -> T:
-    """Do some work on the event loop or, where it would hold that up, in that thread."""
+    """Run work on the event loop or, where it would block that, in the decoder thread."""
     return await in_decoder(work) if heavy else work()
 
 
 def is_heavy(batches: bytes) -> bool:
-    """Whether to decode what was read is work for that thread."""
+    """Return whether decoding these batches belongs in the decoder thread."""
     if len(batches) > INLINE_BYTES:
         return True
     try:

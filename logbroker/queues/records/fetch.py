@@ -1,8 +1,8 @@
-"""The records behind record ids: read from the log once more when they are handed out, or kept since the scan.
+"""Fetching of records by their ids: from the cache since the scan, or from the log once more.
 
-The index holds no records, so that its size does not depend on theirs. What is handed out soon after it was scanned is
-kept as the bytes of its batches, of which only the records asked for are decoded; all else is read again. A batch that
-is read for one record is kept too, as its others are likely to be next.
+The index holds no records, so its size does not depend on theirs. Records that are handed out soon after the scan are
+kept as the bytes of their batches, of which only the records asked for are decoded; others are read again. A batch
+that is read for one record is kept too, as its other records are likely to be next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_READ_BYTES: Final = 1024 * 1024
 INLINE_RECORDS: Final = 2048
 
 _NEAR_RECORDS: Final = 256
-"""Records that lie no farther apart are read as one piece."""
+"""Distance up to which records are read as one piece."""
 _READS_AT_ONCE: Final = 16
 
 NO_BOUND: Final = 1 << 63
@@ -39,16 +39,16 @@ class Records:
         self._engine = engine
         self._topic_id = topic_id
         self._record_bytes = 1.0
-        """The mean in the last read."""
+        """Mean size of records in the last read."""
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def fetch(self, record_ids: Sequence[int], max_bytes: int = NO_BOUND) -> list[LogRecord | LogbrokerError]:
         """Return the records with these ids, in their order.
 
-        In place of a record stands OffsetOutOfRangeError where it is not in the log any more, another error where it
-        cannot be read (PartitionOfflineError, CorruptLogError) or decoded (CorruptBatchError and its like), and `LATER`
-        where it would take more memory than about `max_bytes`; one record is always fetched.
+        In the place of a record stands an error: OffsetOutOfRangeError where the log no longer has it, another one
+        where it cannot be read (PartitionOfflineError, CorruptLogError) or decoded (CorruptBatchError and its like),
+        and `LATER` where it would take more memory than about `max_bytes`; one record is always fetched.
         """
         groups = await self.find(record_ids, max_bytes)
         closed = {
@@ -66,22 +66,23 @@ class Records:
         return records
 
     async def find(self, record_ids: Sequence[int], max_bytes: int = NO_BOUND) -> list[tuple[Sequence[int], Found]]:
-        """Return what holds these record ids, which are cut, in their order, by it. Decodes nothing.
+        """Return the batches with these record ids: slices of the ids in their order, each with its batch. Decodes
+        nothing.
 
-        When about `max_bytes` are read from the log, all else is `LATER`.
+        After about `max_bytes` are read from the log, the rest is `LATER`.
         """
         loaded: list[Found] = []
         while True:
             groups, missing = self._group(record_ids, loaded)
             if not missing:
                 return groups
-            # What was kept at first may be gone by now: then there is another round.
+            # A batch that was kept may be evicted by now: then another round follows.
             loaded = sorted([*loaded, *await self._load(_spans(missing), max_bytes)], key=lambda found: found.start)
 
     def _group(
         self, record_ids: Sequence[int], loaded: Sequence[Found]
     ) -> tuple[list[tuple[Sequence[int], Found]], list[tuple[int, int]]]:
-        """Return record ids by what holds them, and the spans (first, last) of which that is not known."""
+        """Return slices of the record ids with their batches, and the spans (first, last) without a known batch."""
         groups: list[tuple[Sequence[int], Found]] = []
         missing: list[tuple[int, int]] = []
         index, count = 0, len(record_ids)
@@ -107,7 +108,7 @@ class Records:
         return groups, missing
 
     async def _load(self, spans: list[tuple[int, int]], max_bytes: int) -> list[Found]:
-        """Read the batches that hold the records of some spans (first, last); what is returned covers all of them."""
+        """Read the batches with the records of some spans (first, last); the results cover all spans."""
         loaded: list[Found] = []
         while spans and max_bytes > 0:
             now, spans = spans[:_READS_AT_ONCE], spans[_READS_AT_ONCE:]
@@ -127,7 +128,7 @@ class Records:
         return Read(self._topic_id, partition_of(first), offset_of(first), max(1, size_bytes))
 
     def _take_in(self, first: int, last: int, result: ReadResult | LogbrokerError, loaded: list[Found]) -> int:
-        """Add what was read for a span; return the record id up to which it is covered now."""
+        """Add the batches read for a span; return the record id below which it is covered now."""
         partition = partition_of(first)
         if isinstance(result, LogbrokerError):
             end = last + 1
@@ -163,7 +164,7 @@ class Records:
     # --- keeping -----------------------------------------------------------------------------------------------------
 
     def keep(self, partition: int, batch: StoredBatch) -> None:
-        """Keep a batch that was scanned, as its records are handed out soon."""
+        """Keep a scanned batch whose records are handed out soon."""
         self.batches.add(_found(partition, batch))
         self.batches.cache.evict()
 
@@ -179,7 +180,7 @@ def _covering(loaded: Sequence[Found], record_id: int) -> Found | None:
 
 
 def _spans(missing: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join spans (first, last) that are to be read as one piece."""
+    """Join neighbouring spans (first, last) that are read as one piece."""
     missing.sort()
     spans: list[tuple[int, int]] = []
     first, last = missing[0]
@@ -193,12 +194,12 @@ def _spans(missing: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def is_large(batch: StoredBatch) -> bool:
-    """Whether to look through a batch is work for a thread."""
+    """Return whether searching a batch is work for the thread."""
     return len(batch.raw) > INLINE_BYTES or batch.header.codec != 0
 
 
 def _decode(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> list[LogRecord | LogbrokerError]:
-    # What a batch expands to is there once only where batches are decoded one after the other.
+    # Decoding batch after batch holds only one expanded batch at a time.
     if all(map(_needs_no_expansion, groups)):
         try:
             decoded = _decode_at_once(groups, max_bytes)
@@ -206,7 +207,7 @@ def _decode(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> li
             decoded = None
         if decoded is not None:
             return [*decoded]
-    return _decode_one_by_one(groups, max_bytes)  # What fails there spoils none of the others.
+    return _decode_one_by_one(groups, max_bytes)  # A failure there does not affect the other records.
 
 
 def _needs_no_expansion(group: tuple[Sequence[int], Found]) -> bool:
@@ -215,7 +216,8 @@ def _needs_no_expansion(group: tuple[Sequence[int], Found]) -> bool:
 
 
 def _decode_at_once(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> list[LogRecord] | None:
-    """None: that would take more than `max_bytes`. Raises what any of the records would have in its place."""
+    """Decode all records in one pass; None: that would take more than `max_bytes`. Raises any error that one of the
+    records would have in its place."""
     pieces = Pieces()
     for record_ids, found in groups:
         if max_bytes <= 0:
@@ -247,7 +249,7 @@ def _records_of(batch: StoredBatch, record_ids: Sequence[int]) -> Sequence[LogRe
     try:
         return batch.records([offset_of(record_id) for record_id in record_ids])
     except OffsetOutOfRangeError as error:
-        # One that is not there spoils none of the others.
+        # A missing record does not affect the others.
         return (
             [error.as_value()]
             if len(record_ids) == 1

@@ -1,4 +1,4 @@
-"""Retention: records that have to outlive it are held, or copied.
+"""Retention: holding or copying the records that a queue group still needs.
 
 It knows `machine` and `records`. Begin with `holder`.
 """

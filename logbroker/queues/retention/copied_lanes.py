@@ -1,7 +1,7 @@
-"""The lanes that have records among a group's copies still: what follows in them is copied too, until they caught up.
+"""The lanes with records among a group's copies: their later records are copied too, until the lanes have caught up.
 
-A lane that an operator lets go on stands no more, but it takes its time over what was copied. Were the rest of it to go
-with the log meanwhile, the lane would go on over a hole.
+A lane that an operator resumed no longer stands, but takes time to work off its copied records. If retention took its
+later records from the log meanwhile, the lane would skip them.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from logbroker.record.codec import LogRecord
 
 
 class CopiedLanes:
-    """Knows of which lanes there are copies that are not done. What a broker before copied is read when first asked.
+    """Tracks the lanes with copies that are not done. Copies of an earlier broker are read at the first call.
 
-    Asked and told by one task.
+    Used by one task.
     """
 
     def __init__(self, copies: Copies, done: DoneRecords) -> None:
         self._copies = copies
         self._done = done
         self._keyed_by: tuple[Ordering, str] | None = None
-        """What the keys below depend on; None: they are not known."""
+        """Ordering and key header that the keys below were read with; None: the keys are not known."""
         self._lasts: dict[int, dict[bytes, int]] = {}
-        """By partition and key, the id of the last record that was copied: those of a lane are done in order."""
+        """Id of the last copied record, by partition and key: the records of a lane are done in order."""
         self._record_ids: dict[int, Set[int]] = {}
-        """By partition, records that were copied of what the log still has; the copies may be forgotten since."""
+        """Ids of copied records that the log still has, by partition; their copies may be forgotten since."""
 
     async def keys(self, settings: QueueGroupSettings, partitions: int) -> Set[bytes]:
-        """Return the keys of these lanes. Raises what hinders reading the copies, but for damage."""
+        """Return the keys of these lanes. Damaged copies are passed over. Raises any other error that hinders reading
+        the copies."""
         keyed_by = settings.ordering, settings.key_header
         if settings.ordering is Ordering.NONE:
             return frozenset()
         if self._keyed_by != keyed_by:
             self._lasts = {}
-            self._keyed_by = keyed_by  # A rewind meanwhile takes it away again.
+            self._keyed_by = keyed_by  # A rewind meanwhile resets it.
             try:
                 for partition in range(partitions):
                     for _, batch in self._copies.batches(partition, self._copies.floor(partition)):
@@ -53,20 +54,21 @@ class CopiedLanes:
         return await asyncio.to_thread(set[bytes]().union, *self._lasts.values())
 
     async def saw(self, partition: int, records: Sequence[LogRecord], settings: QueueGroupSettings) -> None:
-        """Take note of records that were copied, in the order of their offsets. They count also where these copies are
-        forgotten again, which is on the safe side."""
+        """Note copied records, in the order of their offsets. They count even if these copies are forgotten again,
+        which errs on the safe side."""
         if settings.ordering is Ordering.NONE:
             return
-        # By the million, or with long keys that are hashed.
+        # There may be millions of records, or long keys to hash.
         lasts = await asyncio.to_thread(_lasts_of, partition, records, settings)
         self._lasts.setdefault(partition, {}).update(lasts)
 
     def rewound(self) -> None:
-        """What was done may have to be done again."""
+        """Forget the known keys after a rewind: records that were done may be due again."""
         self._keyed_by = None
 
     async def record_ids(self, partition: int, offset: int) -> Set[int]:
-        """The records from an offset on that are copied, or were when last asked, and not done. Raises as `keys`."""
+        """Return the records from an offset on that are copied, or were at the last call, and are not done. Raises as
+        `keys`."""
         begin, done = record_id_of(partition, offset), self._done
 
         def left_of(record_ids: Iterable[int]) -> set[int]:
@@ -80,7 +82,7 @@ class CopiedLanes:
         return left
 
     async def _read(self, partition: int, batch: CopyBatch) -> list[LogRecord]:
-        """Return the records of a batch of copies; none where it is damaged, which the scan tells."""
+        """Return the records of a batch of copies; none where it is damaged, which the scan reports."""
         try:
             return await self._copies.read(partition, batch)
         except (CorruptLogError, CorruptBatchError):

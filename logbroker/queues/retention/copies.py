@@ -56,14 +56,14 @@ from logbroker.types import INTERNAL_PREFIX, Durability, TopicId, topic_id_text
 _log = logging.getLogger(__name__)
 
 _CODECS: Final = (Codec.ZSTD, Codec.GZIP)
-"""The second for what is too large by the first."""
+"""Codecs in the order in which they are tried; gzip serves batches that are too large with zstd."""
 _CONFIGS: Final = {
     "durability": "synced",
     "max.message.bytes": str(MAX_STORED_BATCH_BYTES),
     "message.timestamp.type": "CreateTime",
     "message.timestamp.after.max.ms": str(MAX_INT64),
     "segment.bytes": str(16 * MIB),
-    # It keeps what the group holds, and no more.
+    # Keep only what the group holds.
     "retention.bytes": "0",
     "retention.ms": "-1",
     "retention.hold.bytes": "-1",
@@ -74,9 +74,9 @@ class CopyBatch(msgspec.Struct, frozen=True, array_like=True):
     """A batch of copies."""
 
     first: int
-    """The offset of the first record that it is a copy of."""
+    """Offset of the first record that is copied in the batch."""
     base_offset: int
-    """Its own, in the internal topic."""
+    """Base offset of the batch in the internal topic."""
 
 
 class Copies:
@@ -90,24 +90,24 @@ class Copies:
         done: DoneRecords,
         commit: Callable[[Sequence[StateEvent]], Awaitable[None]],
     ) -> None:
-        """`origin_id`: the topic of the group. `commit` stores rows of the group."""
+        """`origin_id` is the group's topic. `commit` stores rows of the group."""
         self._name = INTERNAL_PREFIX + group_id
         self._origin_id = origin_id
         self._engine = engine
         self._done = done
         self._commit = commit
         self._batches: dict[int, CopyBatch] = {}
-        """By the id of the last record that each has a copy of."""
+        """Batches of copies, by the id of the last record that each copies."""
         self._lasts: list[int] = []
-        """Their keys, sorted."""
+        """Keys of `_batches`, sorted."""
         self._void: list[StateEvent] = []
-        """What takes away the rows of an internal topic that is gone."""
+        """Events that delete the rows of an internal topic that is gone."""
         self.topic_id: TopicId | None = None
-        """Of the internal topic; None: there is none."""
+        """Id of the internal topic; None: there is none."""
         self._making: asyncio.Future[Topic] | None = None
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
-        """Take over what a broker before stored. Raises CorruptLogError."""
+        """Load the stored rows. Raises CorruptLogError."""
         if COPIES_TOPIC_ROW not in rows:
             return
         topic_id = TopicId(rows[COPIES_TOPIC_ROW])
@@ -123,9 +123,10 @@ class Copies:
         self.topic_id = topic_id
 
     async def take_up(self) -> None:
-        """Take up what a broker before copied, and the metadata know nothing of, as they were restored from a backup.
+        """Adopt copies that the metadata, restored from a backup, do not know.
 
-        Batches count of which the log has no record any more: others are what a crash left, and are made again.
+        A batch is adopted where the log no longer has any of its records. Other batches are remains of a crash, and are
+        made again.
         """
         try:
             topic = self._engine.topic(self._name)
@@ -155,7 +156,7 @@ class Copies:
                 raise result
             base_offset = parse_header(result.batches).base_offset
             if not await in_decoder(partial(_are_of, result.batches, self._origin_id)):
-                offset = result.next_offset  # Of a group of this name on another topic, which began after the backup.
+                offset = result.next_offset  # A group of this name on another topic wrote it, after the backup.
                 continue
             records = await in_decoder(partial(_originals, result.batches))
             left = [record for record in records if record.offset < kept_from]
@@ -166,49 +167,49 @@ class Copies:
             offset = result.next_offset
 
     def open(self) -> None:
-        """Hold what is needed of the internal topic."""
+        """Hold the needed part of the internal topic."""
         if self.topic_id is not None:
             self._engine.hold(self.topic_id, self)
 
     def close(self) -> None:
-        """Hold nothing any more."""
+        """Release the internal topic."""
         if self.topic_id is not None:
             self._engine.release(self.topic_id, self)
 
     async def delete(self) -> None:
-        """Delete the internal topic, also one that is still being made: the group is no more."""
+        """Delete the internal topic of a deleted group, even one that is still being made."""
         if self._making is not None:
             await asyncio.wait([self._making])
         await delete_copies(self._engine, self._name)
 
-    # --- what there is -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def batches(self, partition: int, offset: int = 0) -> list[tuple[int, CopyBatch]]:
-        """The batches with copies of records of a partition from `offset` on, with the last offset in each; sorted."""
+        """Return the batches that copy records of a partition from `offset` on, each after its last offset; sorted."""
         index = bisect_left(self._lasts, record_id_of(partition, offset))
         end = bisect_left(self._lasts, record_id_of(partition + 1, 0))
         return [(offset_of(last), self._batches[last]) for last in self._lasts[index:end]]
 
     def next_batch(self, partition: int, offset: int) -> CopyBatch | None:
-        """The batch with the copy of the first record from `offset` on of which there is one."""
+        """Return the batch that copies the first copied record from `offset` on."""
         index = bisect_left(self._lasts, record_id_of(partition, offset))
         if index == len(self._lasts) or partition_of(self._lasts[index]) != partition:
             return None
         return self._batches[self._lasts[index]]
 
     def floor(self, partition: int) -> int:
-        """The offset below which all records of a partition are done."""
+        """Return the offset below which all records of a partition are done."""
         return self._done.floor(partition) if self._done.is_open(partition) else 0
 
     def size_bytes(self, partition: int) -> int:
-        """What the copies take on disk, those that are of no use any more included."""
+        """Return the bytes that the copies take on disk, including copies of no further use."""
         with suppress(LogbrokerError):
             if self.topic_id is not None:
                 return self._engine.partition_facts(self.topic_id, partition).size_bytes
         return 0
 
     async def read(self, partition: int, batch: CopyBatch) -> list[LogRecord]:
-        """Return the records that a batch is a copy of, as they were.
+        """Return the records that a batch copies, as they were.
 
         Raises UnknownTopicError, PartitionOfflineError, CorruptLogError or CorruptBatchError.
         """
@@ -225,17 +226,17 @@ class Copies:
             raise CorruptLogError(f"partition {partition} of {self._name} has no batch at {batch.base_offset} any more")
         return await in_decoder(partial(_originals, result.batches))
 
-    # --- more and less -----------------------------------------------------------------------------------------------
+    # --- adding and forgetting ---------------------------------------------------------------------------------------
 
     async def add(self, partition: int, records: Sequence[LogRecord], instead_of: int | None = None) -> None:
-        """Make a batch of copies of records of a partition, in the order of their offsets.
+        """Append a batch of copies of records of a partition, in offset order.
 
-        It takes the place of the batch whose last offset is `instead_of`. Raises DiskFullError and what else
-        hinders an append, or the making of a topic.
+        It replaces the batch whose last offset is `instead_of`. Raises DiskFullError and the other errors of an append
+        or of making a topic.
         """
         topic_id = await self._topic_for(partition)
         batch = await in_decoder(partial(_encoded_of, self._origin_id, records))
-        append = Append(topic_id, partition, batch, use=DiskUse.USES_RESERVE)  # Far more goes by it.
+        append = Append(topic_id, partition, batch, use=DiskUse.USES_RESERVE)  # It lets far more be freed.
         [appended] = await self._engine.append([append], Durability.SYNCED)
         if isinstance(appended, LogbrokerError):
             raise appended
@@ -244,7 +245,7 @@ class Copies:
     async def _keep(
         self, partition: int, records: Sequence[LogRecord], base_offset: int, instead_of: int | None = None
     ) -> None:
-        """Take note of a batch of copies."""
+        """Store the row of a batch of copies."""
         last = record_id_of(partition, records[-1].offset)
         copied = CopyBatch(records[0].offset, base_offset)
         gone = [] if instead_of is None else [record_id_of(partition, instead_of)]
@@ -263,7 +264,7 @@ class Copies:
             self._remove(gone)
 
     async def cut(self, partition: int, offset: int) -> None:
-        """Forget all copies of records from an offset on: the log has these records. Raises as `read` and `add`."""
+        """Forget all copies of records from an offset on, which the log has. Raises as `read` and `add`."""
         gone: list[int] = []
         for last, batch in self.batches(partition, offset):
             records = await self.read(partition, batch) if batch.first < offset else []
@@ -284,12 +285,12 @@ class Copies:
             del self._lasts[bisect_left(self._lasts, last)]
 
     async def _topic_for(self, partition: int) -> TopicId:
-        """Return the id of the internal topic, which has this partition then."""
+        """Return the id of the internal topic, after making or growing it so that it has this partition."""
         partitions = self._engine.topic_by_id(self._origin_id).partitions
         if self.topic_id is None:
-            with suppress(UnknownTopicError):  # Made before a crash, and not taken note of.
+            with suppress(UnknownTopicError):  # Made before a crash and not recorded.
                 await self._engine.delete_topic(self._engine.topic(self._name).id)
-            # It is made to the end, also where this is cancelled.
+            # The topic is made to the end even if this is cancelled.
             self._making = asyncio.ensure_future(self._engine.create_topic(self._name, partitions, _CONFIGS))
             topic = await asyncio.shield(self._making)
             await self._keep_topic(topic.id)
@@ -297,29 +298,29 @@ class Copies:
             return topic.id
         topic = self._engine.topic_by_id(self.topic_id)
         if topic.config.max_message_bytes < MAX_STORED_BATCH_BYTES:
-            await self._engine.alter_topic(self.topic_id, set_configs=_CONFIGS)  # Made before it took as much.
+            await self._engine.alter_topic(self.topic_id, set_configs=_CONFIGS)  # Made by a version with a lower limit.
         if partition >= topic.partitions:
             await self._engine.alter_topic(self.topic_id, partitions=partitions)
         return self.topic_id
 
     async def _keep_topic(self, topic_id: TopicId) -> None:
-        """Take note of the internal topic."""
+        """Store the id of the internal topic."""
         await self._commit([*self._void, StateEvent(COPIES_TOPIC_ROW, topic_id)])
         self._void = []
         self.topic_id = topic_id
 
-    # --- as the holder of the internal topic -------------------------------------------------------------------------
+    # --- holder of the internal topic --------------------------------------------------------------------------------
 
     def needed_from(self, partition: int) -> int:
         batches = self.batches(partition, self.floor(partition))
         return min((batch.base_offset for _, batch in batches), default=MAX_INT64)
 
     def let_go(self, partition: int, offset: int) -> None:
-        """Never asked, as the hold has no bound."""
+        """Do nothing: retention never calls this, as the hold has no bound."""
 
 
 async def delete_copies(engine: LogEngine, name: str) -> None:
-    """Delete the internal topic of a group that is no more, if it is there."""
+    """Delete the internal topic of a deleted group, if it exists."""
     try:
         with suppress(UnknownTopicError):
             await engine.delete_topic(engine.topic(name).id)
@@ -333,7 +334,7 @@ def _encoded_of(origin_id: TopicId, records: Sequence[LogRecord]) -> bytes:
 
 
 def _are_of(batch: bytes, origin_id: TopicId) -> bool:
-    """Whether copies may be of this topic: those of older brokers do not say."""
+    """Return whether a batch may copy records of this topic; copies of older brokers do not name theirs."""
     for record in decode_batch(batch, max_expanded_bytes=MAX_EXPANDED_BYTES + OWN_BYTES):
         told = [value for name, value in record.headers[-2:] if name == COPY_TOPIC]
         return told in ([], [topic_id_text(origin_id).encode("ascii")])
@@ -356,7 +357,7 @@ def _encoded(records: Sequence[LogRecord]) -> bytes:
 
 def _originals(batch: bytes) -> list[LogRecord]:
     check_crc(parse_header(batch), batch)
-    # What fitted the bound of readers still does, with the header that tells its offset.
+    # A record within the bound of readers stays so with the header that holds its offset.
     records = list(decode_batch(batch, max_expanded_bytes=MAX_EXPANDED_BYTES + OWN_BYTES))
     for record in records:
         name, value = record.headers[-1] if record.headers else ("", None)

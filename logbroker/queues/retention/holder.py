@@ -39,21 +39,21 @@ from logbroker.types import TopicId
 _log = logging.getLogger(__name__)
 
 BATCH_BYTES: Final = MIB
-"""Of one batch of copies, before compression; a larger record is copied alone."""
+"""Most bytes of one batch of copies, before compression; a larger record is copied alone."""
 PIECE_BYTES: Final = 16 * MIB
-"""Of the log, that are let go at once."""
+"""Bytes of the log that are released at once."""
 MAX_TRIES: Final = 8
-"""To copy what stands of the smallest piece, before all of it is copied."""
+"""Attempts to copy the stalled records of the smallest piece, before all of the piece is copied."""
 MIN_REWRITTEN_BYTES: Final = 64 * MIB
-"""The copies of a partition are written anew, without those of done records, when they take this much and twice what
-they took the last time."""
+"""Fewest bytes of a partition's copies at which they are rewritten without those of done records, if they also take
+twice as much as after the last rewrite."""
 
 _RECORD_BYTES: Final = 32
-"""What a record takes beside its key, value and headers, about."""
+"""Approximate size of a record without its key, value and headers."""
 
 
 class RetentionHolder:
-    """What one queue group still needs of its topic: retention's `Holder` there."""
+    """Holds the part of its topic that one queue group still needs: retention's `Holder` there."""
 
     def __init__(self, context: GroupContext) -> None:
         self._context = context
@@ -62,38 +62,38 @@ class RetentionHolder:
         self._topic_id = TopicId(queue.topic_id)
         self.copies = Copies(context.group_id, self._topic_id, context.engine, queue.done, context.stored)
         self.log = RetainedLog(context.engine, self.copies)
-        """Where the group reads its topic."""
+        """Topic as the group reads it, copies included."""
         self.standing = StalledRecords(queue, self.log)
         self._copied_lanes = CopiedLanes(self.copies, queue.done)
         self._rewinds = 0
         self._let_go: dict[int, int] = {}
-        """By partition, the offset below which nothing is needed any more."""
+        """Offset below which nothing is needed any more, by partition."""
         self._asked: dict[int, int] = {}
         self._rewritten_bytes: dict[int, int] = {}
         self._complaints: dict[int, str] = {}
-        """By partition, why it cannot be let go: told once."""
+        """Last logged reason why retention has to wait, by partition."""
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
 
     def open(self) -> None:
-        """Hold what is needed."""
+        """Start holding the needed part of the topic."""
         self._engine.hold(self._topic_id, self)
         self.copies.open()
 
     async def stop(self) -> None:
-        """Copy nothing any more; what is held stays so, as retention goes on until the engine stops."""
+        """Stop copying. The hold stays, as retention goes on until the engine stops."""
         self._stopped = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
 
     async def close(self) -> None:
-        """Hold nothing any more: the group is no more."""
+        """Release the topic of a deleted group."""
         await self.stop()
         self._engine.release(self._topic_id, self)
         self.copies.close()
 
-    # --- what retention asks -----------------------------------------------------------------------------------------
+    # --- requests of retention ---------------------------------------------------------------------------------------
 
     def needed_from(self, partition: int) -> int:
         return max(self.copies.floor(partition), self._let_go.get(partition, 0))
@@ -126,7 +126,7 @@ class RetentionHolder:
     # --- copying -----------------------------------------------------------------------------------------------------
 
     def rewound(self, partitions: Iterable[int]) -> None:
-        """What was let go is needed again, as far as the log still has it: the group began anew elsewhere."""
+        """Hold again what was released, as far as the log still has it, because the group was rewound."""
         self._rewinds += 1
         self._copied_lanes.rewound()
         for partition in partitions:
@@ -134,18 +134,18 @@ class RetentionHolder:
             self.standing.forget(partition)
 
     def _version(self) -> tuple[object, ...]:
-        """What a decision about what stands depends on, beside what fails meanwhile."""
+        """Return the state that the set of stalled records depends on, apart from failures meanwhile."""
         return self._rewinds, *self.standing.keyed_by()
 
     async def _copy_below(self, partition: int, until: int) -> None:
-        """Copy what stands below an offset and is not copied yet, then let go."""
+        """Copy the stalled records below an offset that are not copied yet, then release the log below it."""
         copies = self.copies
         await copies.forget_done(partition)
         partitions = self._engine.topic_by_id(self._topic_id).partitions
         log_start_offset = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         begun = max(self.needed_from(partition), log_start_offset)
         kept_from = max(log_start_offset, self._let_go.get(partition, 0))
-        # What an attempt that was cut short has copied, the log still has: other lanes may have come to stand.
+        # The log still has the copies of an interrupted attempt; other lanes may have come to stand since.
         copied_again = await self._copied_lanes.record_ids(partition, kept_from)
         copied = 0
         reached = kept_from
@@ -165,13 +165,14 @@ class RetentionHolder:
                         break
                     piece.again()
                 if piece.is_void:
-                    break  # Retention asks again.
+                    break  # Retention will ask again.
                 copied += piece.records
                 reached = self._let_go[partition] = piece.end
                 max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
         if reached == kept_from:
             return
-        # Some may be handed out before they go, or from memory: `DeliveryCounts.expired` counts those that were not.
+        # Some may be handed out before they go, or from memory: `DeliveryCounts.expired` counts the records that were
+        # lost.
         expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
         _log.log(
             logging.WARNING if expired > 0 else logging.INFO,
@@ -185,11 +186,11 @@ class RetentionHolder:
         )
 
     async def _copy_piece(self, piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
-        """Copy what stands of a piece; return whether that is all that stands now."""
+        """Copy the stalled records of a piece; return whether these are all that are stalled now."""
         partition, offsets = piece.partition, piece.offsets
         start, settings = offsets.start, self._queue.settings
         if not (standing or piece.is_copied_whole):
-            start = max(start, standing.scanned)  # What is scanned and does not stand need not be read.
+            start = max(start, standing.scanned)  # Scanned records that do not stand need not be read.
         gathered = _CopyBatches(self._generation_starts(partition))
         piece.begin(start)
         async with aclosing(self.standing.read(partition, start, offsets.stop)) as results:
@@ -228,8 +229,8 @@ class RetentionHolder:
         piece.records += len(records)
 
     def _pick(self, sifted: Iterator[Sifted], gathered: _CopyBatches) -> Iterator[list[LogRecord]]:
-        """Decode batch by batch, and yield what makes a batch of copies. Raises where a batch cannot be decoded and is
-        to go to the dead-letter topic as it is: there are no copies of such. For threads."""
+        """Decode batch by batch, and yield the records of each batch of copies. Raises where a batch cannot be decoded
+        and is due to go to the dead-letter topic as a whole: such batches are not copied. For threads."""
         for batch, offsets, error, stands in sifted:
             if error is not None and stands:
                 raise error
@@ -253,7 +254,8 @@ class RetentionHolder:
     # --- making room -------------------------------------------------------------------------------------------------
 
     async def _rewrite_if_worth_it(self, partition: int) -> None:
-        """Where most copies may be of no use, copy the others to the end, so that all before it goes."""
+        """Rewrite the copies of a partition where most may be of no use: copy the others to the end, so that all before
+        them can go."""
         copies = self.copies
         before_bytes = copies.size_bytes(partition)
         if before_bytes < max(MIN_REWRITTEN_BYTES, 2 * self._rewritten_bytes.get(partition, 0)):
@@ -270,7 +272,7 @@ class RetentionHolder:
 
 
 class _Piece:
-    """A part of the log that is let go at once."""
+    """A part of the log that is released at once."""
 
     def __init__(
         self, partition: int, offsets: range, now_ms: int, version: tuple[object, ...], max_bytes: int
@@ -280,18 +282,18 @@ class _Piece:
         self.now_ms = now_ms
         self.version = version
         self.is_void = False
-        """What it was begun with holds no more."""
+        """Whether the state it was begun with has changed."""
         self.is_copied_whole = False
-        """Also what does not stand."""
+        """Whether all its records are copied, not only stalled ones."""
         self.end = offsets.start
-        """The offset below which it is read."""
+        """Offset below which the piece is read."""
         self.records = 0
         self.copied_to: list[int] = []
-        """The last offset of each batch of copies."""
+        """Last offset of each batch of copies."""
         self.max_bytes = max_bytes
-        """Of the log. 1: one read."""
+        """Most bytes of the log in the piece; 1: one read."""
         self.left: set[bytes] | None = None
-        """The keys of what is neither done nor copied; None: not known."""
+        """Keys of records that are neither done nor copied; None: not known."""
         self._size_bytes = 0
         self._tries = 0
 
@@ -310,8 +312,9 @@ class _Piece:
         return self._size_bytes >= self.max_bytes
 
     def again(self) -> None:
-        """Lanes came to stand while it was copied: there is less time for others in a smaller piece. In the smallest,
-        only lanes count that have records there; where these come to stand again and again, all of it is copied."""
+        """Shrink the piece for another attempt, because lanes came to stand while it was copied: a smaller piece leaves
+        less time for that. In the smallest piece, only lanes with records there count; after `MAX_TRIES` attempts, all
+        of it is copied."""
         self._tries += self.max_bytes == 1
         self.is_copied_whole = self._tries >= MAX_TRIES
         smaller = self.max_bytes // 8
@@ -319,7 +322,7 @@ class _Piece:
 
 
 def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
-    """Whether something of a piece stands that did not when it was begun; what fails is noted."""
+    """Return whether records of a piece stand that did not when it was begun, by the failures noted since."""
     is_new = False
     for record_id, key in noted.items():
         is_behind = partition_of(record_id) == piece.partition and offset_of(record_id) >= piece.end
@@ -334,7 +337,7 @@ def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | N
 
 
 class _CopyBatches:
-    """Records of one partition on their way into batches of copies; as any batch, each is of one generation."""
+    """Gathers records of one partition into batches of copies; like any batch, each is of one generation."""
 
     def __init__(self, generation_starts: Sequence[int]) -> None:
         self.records: list[LogRecord] = []
@@ -342,7 +345,7 @@ class _CopyBatches:
         self._generation_starts = generation_starts
 
     def add(self, records: Sequence[LogRecord]) -> list[list[LogRecord]]:
-        """Take records in their order, and return the batches that are complete."""
+        """Add records in offset order; return the batches that are complete."""
         complete: list[list[LogRecord]] = []
         starts = self._generation_starts
         for record in records:

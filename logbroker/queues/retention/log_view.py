@@ -1,6 +1,7 @@
-"""The log of a queue group's topic as the group sees it: what retention took and the group kept lies in it as before.
+"""The log of a queue group's topic as the group reads it: records that retention took and the group copied are still
+there.
 
-Copies lie at the offsets of their records, with gaps between them, below the start of what is left of the log.
+Copies lie at the offsets of their records, with gaps between them, below the start of the remaining log.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class RetainedLog:
         self.topic_by_id: Callable[[TopicId], Topic] = engine.topic_by_id
 
     def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
-        """As the engine's, but with the offset at which the copies begin as the log's start."""
+        """Return the engine's facts, with the first offset of the copies as the log start offset."""
         facts = self._engine.partition_facts(topic_id, partition)
         first = self._copies.next_batch(partition, 0)
         if first is not None and first.first < facts.log_start_offset:
@@ -47,7 +48,7 @@ class RetainedLog:
         return results
 
     async def _read_below(self, wish: Read, refusal: OffsetOutOfRangeError) -> ReadResult | LogbrokerError:
-        """Read one batch of copies or, where none follows, at the start of what is left of the log."""
+        """Read one batch of copies or, where none follows, the start of the remaining log."""
         try:
             facts = self._engine.partition_facts(wish.topic_id, wish.partition)
             log_start_offset = facts.log_start_offset
@@ -55,7 +56,7 @@ class RetainedLog:
                 return refusal
             batch = self._copies.next_batch(wish.partition, wish.offset)
             if batch is not None and batch.first < log_start_offset:
-                # After a crash there may be copies of what the log still has.
+                # A crash may leave copies of records that the log still has.
                 records = [
                     record
                     for record in await self._copies.read(wish.partition, batch)
@@ -74,7 +75,7 @@ class RetainedLog:
 
 
 def _in_place(records: Sequence[LogRecord]) -> bytes:
-    """Return a batch in which records lie at their offsets."""
+    """Return a batch with the records at their offsets."""
     base_offset = records[0].offset
     builder = BatchBuilder(MAX_INT32)
     for record in records:

@@ -1,4 +1,4 @@
-"""Which records of a queue group belong to lanes that stand: found by what is stored of them, and by what the log says.
+"""The records of a queue group that belong to lanes that stand, found by their stored state and in the log.
 
 A lane stands when it is blocked or parked, when its head has failed, and when it waits for a time or for the
 dead-letter topic. The machine knows this of lanes that the scan has met since the last start, rewind or alteration, and
@@ -35,27 +35,28 @@ from logbroker.record.stored_batch import StoredBatch, stored_batches
 from logbroker.types import TopicId
 
 MAX_KEYS: Final = 1_000_000
-"""Of lanes that stand. Where there are more, all that is not done counts as standing."""
+"""Most keys of lanes that stand; with more, every record that is not done counts as stalled."""
 
 _STANDING: Final = frozenset((WAITING, BLOCKED, PARKED, DEAD_LETTERING))
 _SOUGHT_KEYS: Final = 8
-"""Keys for which the bytes of a batch are searched before it is decoded."""
+"""Most keys that are searched for in the bytes of a batch before it is decoded."""
 _KEYS_AT_ONCE: Final = 256
 
 
 class Standing:
-    """What stands: all records of some lanes, by their keys, and some records whatever their key."""
+    """A set of stalled records: all records of some lanes, by key, and some records whatever their key."""
 
     def __init__(self) -> None:
         self.keys: set[bytes] = set()
         self.record_ids: list[int] = []
-        """Sorted."""
+        """Record ids, sorted."""
         self.delayed: dict[bytes, int] = {}
-        """Until when (wall clock, ms) the lanes wait of which `sift` found a record with a not-before time."""
+        """Time (wall clock, ms) until which a lane waits, by key, for lanes in which `sift` found a record with a
+        not-before time."""
         self.everything = False
-        """All that is not done stands."""
+        """Whether every record that is not done is stalled."""
         self.scanned = 0
-        """Below this offset, `sift` finds no lane that waits for a time and is not among these."""
+        """Offset below which `sift` finds no lane that waits for a time and is not among these."""
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.record_ids or self.everything)
@@ -65,14 +66,14 @@ class Standing:
         self.everything = self.everything or len(self.keys) > MAX_KEYS
 
     def add_record_id(self, record_id: int) -> bool:
-        """Return whether it is new."""
+        """Add a record; return whether it is new."""
         is_new = not self.has_record_id(record_id)
         if is_new:
             insort(self.record_ids, record_id)
         return is_new
 
     def add(self, keys: Iterable[bytes], record_ids: Iterable[int]) -> None:
-        """Add what may be many. For threads."""
+        """Add keys and records, which may be many. For threads."""
         self.add_keys(keys)
         self.record_ids = sorted({*self.record_ids, *record_ids})
 
@@ -81,31 +82,31 @@ class Standing:
         return self.record_ids[index : index + 1] == [record_id]
 
     def offsets_in(self, partition: int, batch: StoredBatch) -> set[int]:
-        """Those of the records that lie in a batch."""
+        """Return the offsets of those of the records that lie in a batch."""
         header = batch.header
         start = bisect_left(self.record_ids, record_id_of(partition, header.base_offset))
         end = bisect_left(self.record_ids, record_id_of(partition, header.next_offset))
         return set(map(offset_of, self.record_ids[start:end]))
 
     def keys_may_be_in(self, batch: StoredBatch) -> bool:
-        """Whether to look for the keys in a batch. Where few lanes stand, most batches have none of them."""
+        """Return whether a batch may have records of the keys. Where few lanes stand, most batches have none."""
         if len(self.keys) > _SOUGHT_KEYS:
             return True
         try:
             plain = batch.plain()
         except LogbrokerError:
-            return True  # Who decodes it says so.
+            return True  # Decoding it raises the error.
         return any(key[:SHOWN_KEY_BYTES] in plain for key in self.keys)
 
 
 class Sifted(NamedTuple):
-    """Records of one batch that stand, or a batch that cannot be decoded."""
+    """Stalled records of one batch, or a batch that cannot be decoded."""
 
     batch: StoredBatch
     offsets: list[int]
     error: LogbrokerError | None = None
     stands: bool = False
-    """Whether something is stored of a record in a batch that cannot be decoded."""
+    """Whether one of the records of a batch that cannot be decoded is known to be stalled."""
 
 
 def sift(
@@ -120,10 +121,10 @@ def sift(
     everything: bool = False,
     left: set[bytes] | None = None,
 ) -> Iterator[Sifted]:
-    """Yield what stands of the records at some offsets, or all of them, and is not done. For threads.
+    """Yield the stalled records at some offsets, or all records there, that are not done. For threads.
 
-    A record whose not-before time lies after `now_ms` stands, and so does from there on what has its key. `left` takes
-    the keys of what is neither done nor yielded.
+    A record whose not-before time is after `now_ms` is stalled, and so are the later ones of its key. `left` collects
+    the keys of records that are neither done nor yielded.
     """
     base = record_id_of(partition, 0)
     for batch in stored_batches(batches):
@@ -174,55 +175,55 @@ def _has_not_before(batch: StoredBatch) -> bool:
     try:
         return NOT_BEFORE_BYTES in batch.plain()
     except LogbrokerError:
-        return True  # Who decodes it says so.
+        return True  # Decoding it raises the error.
 
 
 class _Scan(NamedTuple):
-    """How far the scan was at some moment."""
+    """The position of the scan at some moment."""
 
     spans: tuple[LogGeneration, ...]
-    """Of the topic."""
+    """Generations of the topic."""
     generation: int
     positions: dict[int, int]
 
 
 class StalledRecords:
-    """Finds what stands of one queue group."""
+    """Finds the stalled records of one queue group."""
 
     def __init__(self, queue: Queue, log: ReadableLog) -> None:
-        """`log` is the topic as the group reads it."""
+        """`log` is the topic as the group reads it, copies included."""
         self._queue = queue
         self._log = log
         self._topic_id = TopicId(queue.topic_id)
         self._keyed_by: tuple[Ordering, str] | None = None
-        """What the keys below depend on."""
+        """Ordering and key header that the keys below were read with."""
         self._keys: dict[int, bytes | None] = {}
-        """Of records that were looked up, by record id."""
+        """Keys of records that were looked up, by record id."""
         self._delayed: dict[bytes, int] = {}
-        """Lanes that wait for a time in what the scan had not met, and until when (wall clock, ms)."""
+        """Lanes that wait for a time by a record that the scan had not met, and until when (wall clock, ms)."""
         self._seen: dict[int, tuple[int, int]] = {}
-        """By partition, the offsets that were read for such lanes: from, to."""
+        """Range of offsets (from, to) that was read for such lanes, by partition."""
 
     def keyed_by(self) -> tuple[Ordering, str]:
-        """What the keys of lanes depend on: what was found before it changed counts no more."""
+        """Return the settings that the keys of lanes depend on: results from before a change do not count."""
         settings = self._queue.settings
         return settings.ordering, settings.key_header
 
-    # --- what stands -------------------------------------------------------------------------------------------------
+    # --- finding stalled records -------------------------------------------------------------------------------------
 
     async def standing(self, partition: int, start: int, until: int, now_ms: int) -> Standing:
-        """What stands of a partition between two offsets. Of records that wait for their time, `sift` finds those
-        there itself. Raises what hinders reading."""
+        """Return the stalled records of a partition between two offsets. Records there that wait for a time are left
+        for `sift` to find. Raises the error that hinders reading."""
         self._forget_other_keys()
         queue, stalled = self._queue, self._queue.stalled
         found = Standing()
-        # The scan goes on beside: what it meets from here on is looked for as if it did not.
+        # The scan goes on meanwhile; what it meets from here on is searched as if it had not.
         spans = self._log.topic_by_id(self._topic_id).generations
         partitions = list(queue.done.partitions()) if len(spans) > 1 else [partition]
         positions = {each: queue.position(each) for each in partitions if queue.done.is_open(each)}
         scan = _Scan(spans, queue.admission.generation, positions)
         found.scanned = scan.positions.get(partition, 0)
-        # All of it may be a million: only copied here, and looked at in a thread.
+        # There may be a million entries: only copied here, and processed in a thread.
         lists = [
             list(each)
             for each in (
@@ -245,10 +246,10 @@ class StalledRecords:
             keys, heads = await asyncio.to_thread(_of_lanes, lanes, unknown)
             unknown -= heads
             found.add_keys(keys)
-        # What lies behind in the same partition has its lane behind it.
+        # A record further on in the same partition has its lane further on.
         end = record_id_of(partition, until)
         unknown = {record_id for record_id in unknown if partition_of(record_id) != partition or record_id < end}
-        # Such are met where they lie; only what was copied before is not.
+        # `sift` meets these where they lie; only what was copied before, it does not.
         begin = record_id_of(partition, start)
         met = {record_id for record_id in unknown if begin <= record_id < end and record_id in stalled.not_before}
         found.add_keys(await self._keys_of(unknown - met, (partition,)))
@@ -256,8 +257,8 @@ class StalledRecords:
         return found
 
     async def set_aside(self, partitions: Collection[int]) -> Standing:
-        """The lanes that are blocked and parked, and the records that are to go to the dead-letter topic: what stands
-        in some partitions until somebody decides. Raises what hinders reading."""
+        """Return the records that stand in some partitions until somebody decides: the lanes that are blocked or
+        parked, and records due for the dead-letter topic. Raises the error that hinders reading."""
         self._forget_other_keys()
         queue = self._queue
         found = Standing()
@@ -273,12 +274,12 @@ class StalledRecords:
         return found
 
     def _has_grown(self) -> bool:
-        """Whether a key may have records in more than one partition."""
+        """Return whether a key may have records in more than one partition."""
         return self._log.topic_by_id(self._topic_id).generation > 1
 
     async def _keys_of(self, record_ids: Iterable[int], partitions: Collection[int]) -> list[bytes | None]:
-        """Read the keys of records. One that the log has no more has none; nor has one that cannot be read now, unless
-        it lies in these partitions, or growth may have moved its key there."""
+        """Read the keys of records. A record that is gone from the log has none; nor has one that cannot be read now,
+        unless it lies in these partitions or growth may have moved its key there: then its error is raised."""
         settings = self._queue.settings
         wanted = set(record_ids)
         if settings.ordering is Ordering.SINGLE:
@@ -295,16 +296,16 @@ class StalledRecords:
                 elif isinstance(record, LogRecord):
                     keys[record_id] = lane_key_of(record, settings)
                 elif isinstance(record, OffsetOutOfRangeError | InvalidRequestError):
-                    keys[record_id] = None  # It is gone, or cannot be decoded: it has no lane.
+                    keys[record_id] = None  # A record that is gone or cannot be decoded has no lane.
                 elif has_grown or partition_of(record_id) in partitions:
                     raise record
-        self._keys = keys  # Only now: another may have asked meanwhile.
+        self._keys = keys  # Set only now: another call may have run meanwhile.
         return list(keys.values())
 
-    # --- lanes that wait for a time ----------------------------------------------------------------------------------
+    # --- delayed lanes -----------------------------------------------------------------------------------------------
 
     async def _delayed_before(self, scan: _Scan, partition: int, start: int, until: int, now_ms: int) -> list[bytes]:
-        """Return the keys of lanes that wait for a time by a record that comes before some of a partition, and that the
+        """Return the keys of lanes that wait for a time by a record that comes before part of a partition and that the
         scan had not met."""
         await self._see(scan, partition, start, now_ms)
         later = [
@@ -321,7 +322,7 @@ class StalledRecords:
         return list(self._delayed)
 
     async def _see(self, scan: _Scan, partition: int, until: int, now_ms: int) -> None:
-        """Read a partition for such lanes, up to an offset, where neither the scan nor this did so before."""
+        """Read a partition up to an offset for such lanes, where neither the scan nor an earlier call did."""
         queue = self._queue
         scanned = scan.positions.get(partition)
         if scanned is None:
@@ -339,14 +340,15 @@ class StalledRecords:
             self._seen[partition] = low, high
 
     def saw(self, partition: int, start: int, end: int, found: Standing) -> None:
-        """A part of a partition was sifted."""
+        """Note that a part of a partition was sifted."""
         self._note_delayed(found)
         low, high = self._seen.get(partition, (start, start))
         if low <= start <= high < end:
             self._seen[partition] = low, end
 
     def forget(self, partition: int) -> None:
-        """What was done in a partition, and passed over, may not be so any more."""
+        """Forget which offsets of a partition were read: records that were done, and so passed over, may be due
+        again."""
         self._seen.pop(partition, None)
 
     def _note_delayed(self, found: Standing) -> None:
@@ -364,8 +366,8 @@ class StalledRecords:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def read(self, partition: int, start: int, until: int) -> AsyncGenerator[ReadResult, None]:
-        """Read a partition between two offsets, and pass over what is done. Leaves half of the time to others. Raises
-        what hinders reading."""
+        """Read a partition between two offsets, without stretches that are done. Leaves half of the time to other work.
+        Raises the error that hinders reading."""
         loop = asyncio.get_running_loop()
         done = self._queue.done
         while (offset := offset_of(done.skip_full(record_id_of(partition, start)))) < until:
@@ -377,11 +379,12 @@ class StalledRecords:
                 return  # The end of the log.
             yield result
             start = result.next_offset
-            # Nobody waits for it: the interpreter belongs to the deliveries.
+            # Nobody waits for this; deliveries need the interpreter more.
             await asyncio.sleep(loop.time() - begun_at)
 
     async def below(self, partition: int, until: int, standing: Standing) -> RecordIds:
-        """The records of a partition below an offset that stand and are not done. Raises what hinders reading."""
+        """Return the stalled records of a partition below an offset that are not done. Raises the error that hinders
+        reading."""
         queue = self._queue
         record_ids = RecordIds()
         start = queue.done.floor(partition)
@@ -394,7 +397,7 @@ class StalledRecords:
 def _of_lanes(
     lanes: Iterable[Lane], record_ids: Set[int], states: Set[int] = _STANDING
 ) -> tuple[set[bytes | None], set[int]]:
-    """The keys of lanes that are in one of some states or whose head is one of some records, and those heads."""
+    """Return the keys of lanes that are in one of some states or whose head is one of some records, and those heads."""
     keys: set[bytes | None] = set()
     heads: set[int] = set()
     for lane in lanes:
@@ -408,7 +411,7 @@ def _of_lanes(
 
 
 def _set_aside(failures: Iterable[tuple[int, Failure]]) -> tuple[set[int], set[int]]:
-    """The records that are blocked or parked, and those that are to go to the dead-letter topic."""
+    """Return the records that are blocked or parked, and those due for the dead-letter topic."""
     aside: set[int] = set()
     letters: set[int] = set()
     for record_id, failure in failures:

@@ -1,4 +1,4 @@
-"""Into the queue: what the scan reads, and what an earlier scan left in the index cache."""
+"""Admission into the queue: records that the scan reads, and blocks of an earlier scan from the index cache."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from logbroker.queues.scan.poison_batch import admit_undecodable
 _log = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.005
-"""After about so long with blocks, others have their turn: most take microseconds, but what is to be read, and has gaps
-or records that need a look, takes milliseconds."""
+"""Time after which admitting blocks yields to other tasks. Most blocks take microseconds; a block that must be read,
+with gaps or with records that need a look, takes milliseconds."""
 
 
 class Admitter:
-    """Of one queue, in the generation of the topic that it is in."""
+    """Admits records into one queue, in the generation of the topic that the queue is in."""
 
     def __init__(
         self, queue: Queue, records: Records, index_cache: IndexCache | None, moment: Callable[[], Moment]
@@ -35,20 +35,20 @@ class Admitter:
         self._begun = self._turn_begun = monotonic()
         self._is_made = False
         self._blocks = 0
-        """That were taken from the index cache since then."""
+        """Blocks that were taken from the index cache since the index was begun."""
         self._queue = queue
         self._records = records
         self._index_cache = index_cache
         self._moment = moment
 
     def admit(self, partition: int, columns: Columns) -> None:
-        """Take in what was read."""
+        """Admit columns of records that were read."""
         queue, records = self._queue, self._records
         position, ready_before = queue.position(partition), queue.lanes.ready_records
         self._admit(partition, columns, columns.batches[0].header.max_timestamp_ms if columns.batches else -1)
         if self._index_cache is not None:
             self._index_cache.gather(partition, queue.admission.generation, position, columns)
-        # What is ready at once is handed out soon, unless much is ready before it.
+        # Records that are ready at once are handed out soon, unless many are ready before them.
         ready = queue.lanes.ready_records
         size_bytes = sum(len(batch.raw) + ENTRY_BYTES for batch in columns.batches)
         if ready > ready_before and ready * size_bytes <= len(columns.offsets) * records.batches.cache.max_bytes // 2:
@@ -56,7 +56,7 @@ class Admitter:
                 records.keep(partition, batch)
 
     def admit_undecodable(self, partition: int, found: Undecodable) -> LogbrokerError | None:
-        """Let a batch be dead-lettered as it is; return why, or None where it was so before. Raises that error where
+        """Dead-letter a batch as it is; return its error, or None where it was admitted before. Raises that error where
         the partition is to stop instead."""
         header = found.batch.header
         if self._queue.settings.on_undecodable is OnUndecodable.STOP:
@@ -66,15 +66,15 @@ class Admitter:
         admit_undecodable(self._queue, partition, self._queue.admission.generation, header, found.error, self._moment())
         return found.error
 
-    # --- what an earlier scan left -----------------------------------------------------------------------------------
+    # --- blocks of an earlier scan -----------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Have what an earlier scan left at hand; before the first index."""
+        """Load the blocks of an earlier scan. Call it before the first index."""
         if self._index_cache is not None:
             await self._index_cache.load()
 
     def begin_index(self) -> None:
-        """All is to be admitted, anew."""
+        """Note that the index is begun anew: everything will be admitted again."""
         self._begun = monotonic()
         self._is_made = False
         self._blocks = 0
@@ -82,7 +82,7 @@ class Admitter:
             self._index_cache.begin_index()
 
     def index_is_made(self, partitions: int) -> None:
-        """All is admitted that was readable when the index was begun."""
+        """Log that the index is complete: everything is admitted that was readable when it was begun."""
         if not self._is_made and self._index_cache is not None and self._queue.settings.has_priorities:
             name, took_ms = self._index_cache.group_id, 1000 * (monotonic() - self._begun)
             text = "queue group %s: index of %d partitions rebuilt in %.1f ms, with %d blocks that were kept"
@@ -90,7 +90,7 @@ class Admitter:
         self._is_made = True
 
     async def take_up(self, partition: int) -> bool:
-        """Admit the blocks of a partition that follow its position; return whether it has no more than these."""
+        """Admit the blocks of a partition that follow its position; return whether these reach its end."""
         queue = self._queue
         generation = queue.admission.generation
         while queue.admission.generation == generation:

@@ -1,8 +1,9 @@
-"""Scan barriers: who takes one is not served before all is scanned that was readable at that moment.
+"""Scan barriers: a waiter with a barrier is not served before everything is scanned that was readable when it took it.
 
-The scan is seen as rounds. A round is over when each partition of it is scanned up to the end that it had when the
-round first read it. So a round ends however fast the partitions grow, and what comes to be readable meanwhile makes
-the next one. A barrier is the number of the round with which all is scanned that was readable when it was taken.
+The scan is divided into rounds. A round is over when each of its partitions is scanned up to the end that it had when
+the round first read it. So a round ends however fast the partitions grow; records that become readable meanwhile belong
+to the next one. A barrier is the number of the round with which everything is scanned that was readable when it was
+taken.
 """
 
 from __future__ import annotations
@@ -21,36 +22,36 @@ class ScanBarriers:
     def __init__(self) -> None:
         self._round = 1
         self._ends: dict[int, int] = {}
-        """By partition of this round that is not scanned yet, the offset up to which it is to be scanned."""
+        """End offset that the scan has to reach, by partition of this round that has not reached it yet."""
         self._next: dict[int, bool] = {}
-        """Partitions of the next round; whether they came to have more since they were read last."""
+        """Partitions of the next round, and whether each got more records since it was last read."""
         self._is_behind = True
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def take(self) -> int:
-        """Return a barrier at what is readable now; NO_BARRIER where all is scanned."""
+        """Return a barrier for everything that is readable now; NO_BARRIER where it is scanned already."""
         if self._next:
             return self._round + 1
         return NO_BARRIER if self._is_idle else self._round
 
     def has_passed(self, barrier: int) -> bool:
-        """Whether all is scanned that was readable when the barrier was taken."""
+        """Return whether everything is scanned that was readable when the barrier was taken."""
         return barrier < self._round or self._is_idle
 
     @property
     def _is_idle(self) -> bool:
-        """Whether all is scanned, as far as it is known; then no partition waits for the next round either."""
+        """Whether everything known to be readable is scanned; then no partition waits for the next round either."""
         return not self._ends and not self._is_behind
 
     @property
     def rounds(self) -> int:
-        """Rises with each round that is over."""
+        """Number of the present round; it grows by one with each finished round."""
         return self._round
 
     @property
     def is_behind(self) -> bool:
-        """Whether there are generations of the topic that are not begun: the round goes on until they are."""
+        """Whether some generations of the topic are not begun: the round goes on until they are."""
         return self._is_behind
 
     @is_behind.setter
@@ -59,52 +60,52 @@ class ScanBarriers:
         if was_behind and self._is_idle:
             self._end_round()
 
-    # --- what the scan tells -----------------------------------------------------------------------------------------
+    # --- updates by the scan -----------------------------------------------------------------------------------------
 
     def begin(self, partition: int) -> None:
-        """A partition is to be scanned in this round, whatever it has."""
+        """Add a partition to this round, whether or not it has records."""
         self._ends[partition] = _UNREAD
 
     def note(self, partition: int) -> None:
-        """A partition has more."""
+        """Note that a partition has more records."""
         if self._ends:
             self._next[partition] = True
         else:
             self._ends[partition] = _UNREAD
 
     def reading(self, partition: int) -> None:
-        """A partition is about to be read: what it is noted for from now on, the read may not show."""
+        """Note that a partition is about to be read: the read may miss records that are noted from now on."""
         if self._ends.get(partition) == _UNREAD:
             self._ends[partition] = _READING
         if partition in self._next:
             self._next[partition] = False
 
     def has_end(self, partition: int, end: int) -> None:
-        """The read showed up to where the partition is readable."""
+        """Note the end of a partition as shown by the read."""
         if self._ends.get(partition) == _READING:
             self._ends[partition] = end
 
     def scanned(self, partition: int, position: int) -> None:
-        """A partition is scanned up to a position."""
+        """Note that a partition is scanned up to a position."""
         end = self._ends.get(partition, _UNREAD)
         if 0 <= end <= position:
             self._leave(partition)
 
     def scanned_all(self, partition: int) -> None:
-        """A partition is scanned up to the end that the last read of it showed, or to the end of its generation."""
+        """Note that a partition is scanned up to the end that its last read showed, or to the end of its generation."""
         if not self._next.get(partition, True):
             del self._next[partition]
         if self._ends.get(partition, _UNREAD) != _UNREAD:
             self._leave(partition)
 
     def drop(self, partition: int) -> None:
-        """A partition cannot be scanned: nobody waits for it."""
+        """Drop a partition that cannot be scanned, so that nobody waits for it."""
         self._next.pop(partition, None)
         if partition in self._ends:
             self._leave(partition)
 
     def drop_all(self) -> None:
-        """All is to be scanned anew, by generations that are to begin: until then the round goes on."""
+        """Drop all partitions because the scan begins anew; the round goes on until the generations are begun."""
         self._ends.clear()
         self._next.clear()
         self._is_behind = True

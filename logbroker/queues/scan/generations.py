@@ -1,7 +1,7 @@
-"""The generations of a topic, as a scan goes through them: where one ends, and when the next may begin.
+"""The generations of a topic in a scan: where one ends, and when the next may begin.
 
-All records of a generation come before the first of the next, so that a key whose partition another generation changed
-keeps its order.
+The scan takes all records of a generation before the first of the next, so that keys whose partition changed stay in
+order.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ _NO_END: Final = 1 << 63
 
 
 class GenerationScan:
-    """Of the topic of one queue."""
+    """The progress of a scan through the generations of one queue's topic."""
 
     def __init__(self, engine: ReadableLog, queue: Queue) -> None:
         self._engine = engine
         self._queue = queue
         self._topic_id = TopicId(queue.topic_id)
         self.topic: Topic | None = None
-        """As it was when it was last looked at."""
+        """Topic at the last `look`."""
         self.current = 0
-        """The one that is scanned; 0: the first is not begun."""
+        """Number of the generation that is scanned; 0: the first is not begun."""
 
     @property
     def were_left(self) -> bool:
-        """Whether the queue's index was emptied: it is in no generation then, until the scan begins one."""
+        """Whether the queue's index was emptied: it is then in no generation until the scan begins one."""
         return self._queue.admission.generation != self.current
 
     @property
     def have_news(self) -> bool:
-        """Whether the topic, or the queue's index, is another than it was when it was last looked at."""
+        """Whether the topic or the queue's index has changed since the last `look`."""
         if self.were_left:
             return True
         try:
@@ -45,11 +45,11 @@ class GenerationScan:
 
     @property
     def are_all_begun(self) -> bool:
-        """As far as it is known."""
+        """Whether all generations known at the last `look` are begun."""
         return self.topic is not None and self.current == self.topic.generation
 
     def look(self) -> None:
-        """Take note of the topic as it is now, and open the partitions that it grew by. Raises UnknownTopicError."""
+        """Update `topic`, and open the partitions that it grew by. Raises UnknownTopicError."""
         topic = self._engine.topic_by_id(self._topic_id)
         if topic is not self.topic:
             self.topic = topic
@@ -57,11 +57,12 @@ class GenerationScan:
                 self._queue.open_partition(partition, 0)
 
     def begin_anew(self) -> None:
-        """Go back to where the queue is."""
+        """Go back to the queue's generation."""
         self.current = self._queue.admission.generation
 
     def begin_next(self) -> LogGeneration | None:
-        """Begin the last generation before which all is scanned, and return it; None where it is begun already."""
+        """Begin the last generation whose predecessors are all scanned, and return it; None where it is begun
+        already."""
         position = self._queue.position
         for span in reversed(self.topic.generations if self.topic else ()):
             if span.generation <= self.current:
@@ -73,8 +74,8 @@ class GenerationScan:
         return None
 
     def end(self, partition: int) -> int:
-        """The offset in a partition at which the next generation begins; 0 where it is not in this one, if only because
-        the index is made anew and begins with the first. Raises UnknownTopicError."""
+        """Return the offset in a partition at which the next generation begins; 0 where the partition is not in this
+        one, for instance because the index is rebuilt from the first generation. Raises UnknownTopicError."""
         spans = self._engine.topic_by_id(self._topic_id).generations
         if partition >= sum(span.partitions for span in spans if span.generation == self.current):
             return 0

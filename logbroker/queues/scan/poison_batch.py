@@ -1,4 +1,4 @@
-"""A batch that cannot be decoded goes to the dead-letter topic as one record, which stands for all of the batch."""
+"""Admission of batches that cannot be decoded: each goes to the dead-letter topic as one record for the whole batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logbroker.record.header import BatchHeader
 def admit_undecodable(
     queue: Queue, partition: int, generation: int, header: BatchHeader, error: LogbrokerError, now: Moment
 ) -> None:
-    """Take in such a batch as one record without an ordering key, whose attempts are exhausted.
+    """Admit such a batch as one record without an ordering key, whose attempts are exhausted.
 
     From here on it is a dead letter like any other: its intent is stored before it is appended. `Records.fetch` of its
     id gives the error again, and `Records.find` the batch. Raises ValueError as `Queue.admit` does.
@@ -25,7 +25,7 @@ def admit_undecodable(
         queue.failures.add(record_id, error.message, now.wall_ms)
         queue.failures.set_state(record_id, retry.EXHAUSTED)
         queue.stalled.attention.add(record_id)
-        # What it stands for lasts, unlike a gap: a start passes over pages that are all done, and may begin behind it.
+        # Unlike a gap, this mark lasts: a start passes over pages that are all done, and may begin behind the batch.
         queue.done.mark_range(record_id + 1, record_id_of(partition, header.next_offset))
     keys = (None,) if queue.settings.ordering is Ordering.KEY else ()
     queue.admit(partition, generation, (offset,), header.next_offset, keys, (), now)

@@ -1,8 +1,8 @@
-"""When the scans of queue groups that nobody uses look at what is new: one at a time, and seldom enough.
+"""The turns of the scans of unused queue groups: one looks at the log at a time, and seldom.
 
-What a look takes grows with what was appended, for each group anew. So all looks together get a small share of the
-event loop, however many groups there are and however much is appended: one group alone is hardly behind the log, and of
-a thousand each waits for its turn. A group that somebody needs does not: it is roused.
+The cost of a look grows with what was appended, for each group. All looks together therefore get a small share of the
+event loop, however many groups there are and however much is appended: a single group is hardly behind the log, and
+each of a thousand waits for its turn. A group that is needed does not wait: it is roused.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections import deque
 from typing import Final
 
 LOOK_SHARE: Final = 0.03
-"""Of the time, at most, goes into looks."""
+"""Largest share of the time that looks take."""
 LEAST_PAUSE_SECONDS: Final = 0.02
-"""Between two looks."""
+"""Shortest pause between two looks."""
 LONGEST_LOOK_SECONDS: Final = 1.0
-"""Others wait no longer for one: it may be held up by what cannot be read now."""
+"""Longest time that others wait for one look, which may be held up by a read."""
 
 
 class Rests:
-    """The groups that rest, of one broker. Everything runs on the event loop."""
+    """The resting groups of one broker. Everything runs on the event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._line: deque[asyncio.Future[bool]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._free_at = 0.0
-        """When the next look may be."""
+        """Earliest time of the next look (the event loop's clock)."""
 
     def join(self) -> asyncio.Future[bool]:
-        """Return a future that is True when it is this group's turn to look, and to tell `looked`. Who does not want to
-        wait any longer settles it with False, or cancels it."""
+        """Return a future that becomes True when it is this group's turn to look and then to call `looked`. A group
+        that stops waiting sets it to False or cancels it."""
         turn: asyncio.Future[bool] = self._loop.create_future()
         self._line.append(turn)
         if self._timer is None:
@@ -39,7 +39,7 @@ class Rests:
         return turn
 
     def looked(self, seconds: float) -> None:
-        """A look whose turn it was is over. It took so long, or less: others had their turns meanwhile."""
+        """Note that a look is over that took at most this long, other tasks included."""
         self._free_at = self._loop.time() + seconds / LOOK_SHARE
         self._arm()
 

@@ -1,15 +1,15 @@
-"""The scan of a topic into a queue group's index: it reads ahead of the workers, and is the only one to read on.
+"""The scan of a topic into a queue group's index. It reads ahead of the workers, and nothing else reads on in the log.
 
 Order: generation by generation of the topic (`generations.py`). Within one the partitions take turns, a read each.
 
-Nothing is remembered here that the queue does not know: where to go on is its position, and whether its index was
-emptied meanwhile shows in its generation, which only the scan sets. So a scan that comes back from a read or a thread
-looks there, and drops what it has where the queue has moved on.
+The scan keeps no state of its own that the queue has: it goes on at the queue's position, and notices an emptied index
+by the queue's generation, which only the scan sets. After each read or call in a thread it looks there, and drops its
+results where the queue has moved on.
 
-Who must not be served before all is scanned that is readable now takes a barrier (`barriers.py`).
+A waiter that must not be served before everything readable now is scanned takes a barrier (`barriers.py`).
 
-A scan whose group has no workers, and nobody who waits, rests before each look (`rests.py`), the first one after a
-start included. Whoever needs to know what is there rouses it.
+The scan of a group without workers and waiters rests before each look (`rests.py`), the first one after a start
+included. A caller that needs its results rouses it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from logbroker.record.stored_batch import stored_batches
 from logbroker.types import PartitionKey, TopicId
 
 RETRY_SECONDS: Final = 0.1
-"""Between two tries to read, where the engine has too much to do."""
+"""Pause between two attempts to read where the engine is overloaded."""
 BARRIER_SECONDS: Final = 1.0
-"""Who would not wait at all waits so long for a barrier: the scan is rarely farther behind."""
+"""Shortest wait for a barrier, even of a caller that would not wait: the scan is rarely farther behind."""
 
 _BREATHE: Final = 64
-"""After so many partitions that the index cache has, others have their turn."""
+"""Number of partitions taken from the index cache after which other tasks run."""
 
 _log = logging.getLogger(__name__)
 
 
 class Scanner:
-    """Feeds one queue. Everything runs on the event loop but the decoding of what is large or compressed."""
+    """Feeds one queue. Everything runs on the event loop, except decoding batches that are large or compressed."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class Scanner:
         rests: Rests | None = None,
         is_needed: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`changed` is called after each step: more may be ready, or a partition is not served any more. `is_needed`
-        tells whether anybody waits for what the scan finds; where nobody does, it rests, and who comes has to `rouse`
+        """`changed` is called after each step: more records may be ready, or a partition has stopped. `is_needed`
+        returns whether anybody waits for the results; where nobody does, the scan rests, and a newcomer has to `rouse`
         it."""
         self._engine = engine
         self._queue = queue
@@ -74,34 +74,36 @@ class Scanner:
         self._rests = rests
         self._is_needed = is_needed
         self._turn: asyncio.Future[bool] | None = None
-        """While it rests: ends with its turn to look."""
+        """Future of its turn to look; None unless the scan rests."""
         self.looks = 0
-        """How often it went to see what there is."""
+        """Number of looks so far."""
         self._topic_id = TopicId(queue.topic_id)
         self._generations = GenerationScan(engine, queue)
         self._settings = queue.settings
         self._due: dict[int, None] = {}
-        """Partitions that may have more, in the order of their turns."""
+        """Partitions that may have more records, in the order of their turns."""
         self._watch: Watch | None = None
         self._watched: set[int] = set()
         self._barriers = ScanBarriers()
         self._rounds_told = self._barriers.rounds
         self._index_barrier = self._barriers.take()
-        """Of all that was readable when the index was begun."""
+        """Barrier for everything that was readable when the index was begun."""
         self._paused = False
         self._has_ended = False
-        """It scans no more: it was cancelled, its topic is deleted, or it has failed."""
+        """Whether the scan is over: it was cancelled, its topic is deleted, or it has failed."""
         self._awake = asyncio.Event()
         self._progress = asyncio.Event()
         self.stopped: dict[int, LogbrokerError] = {}
-        """Partitions that cannot be scanned any further, and why. They are tried again when the settings change."""
+        """Errors of the partitions that cannot be scanned any further. They are tried again when the settings
+        change."""
 
-    # --- what others see and say -------------------------------------------------------------------------------------
+    # --- interface ---------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Something may have changed that the scan waits for: room in the queue, its settings or its index, the topic.
+        """Wake the scan after a possible change of what it waits for: room in the queue, its settings or index, the
+        topic.
 
-        Costs next to nothing where nothing has.
+        Costs next to nothing where nothing has changed.
         """
         if self._paused and not self._queue.wants_more:
             return
@@ -109,29 +111,29 @@ class Scanner:
         if self._paused or has_news:
             self._awake.set()
         if has_news and self.looks:
-            self.rouse()  # Before its first look all is news.
+            self.rouse()  # Before the first look everything counts as a change.
 
     def rouse(self) -> None:
-        """Somebody needs what there is to scan: rest no longer."""
+        """End the rest, because somebody needs the results of the scan."""
         if self._turn is not None and not self._turn.done():
             self._turn.set_result(False)
 
     @property
     def is_resting(self) -> bool:
-        """Whether there may be more to scan that nobody has needed so far."""
+        """Whether the scan rests: there may be more to scan that nobody has needed so far."""
         return self._turn is not None
 
     async def catch_up(self, wait_seconds: float = BARRIER_SECONDS) -> bool:
-        """Let the scan get to all that is readable now, whether it rests or is under way, if that takes no longer: for
-        who only looks. Return whether it is there; what is left else, `unscanned` tells. With no time left nothing is
-        waited for, nor is a scan that rests roused."""
+        """Wait up to `wait_seconds` until the scan has reached everything that is readable now, for callers that only
+        look. Return whether it has; `unscanned` tells what is left. With no time left, neither wait nor rouse a resting
+        scan."""
         barrier = self.barrier()
         if wait_seconds > 0 and not self.may_serve(barrier):
             await self._passed(barrier, wait_seconds)
         return self._has_scanned(barrier) and not (self.stopped or self._has_ended)
 
     def barrier(self) -> int:
-        """Return a barrier of all that is readable now, for `may_serve`."""
+        """Return a barrier for everything that is readable now, for `may_serve`."""
         if self._watch is not None:
             self._note(self._watch)
         if self._has_news():
@@ -139,16 +141,16 @@ class Scanner:
         return self._barriers.take()
 
     def may_serve(self, barrier: int) -> bool:
-        """Whether all is scanned that was readable when the barrier was taken. Also where the scan pauses: what it has
-        not met waits for room, and who is served makes it."""
+        """Return whether everything is scanned that was readable when the barrier was taken, or the scan pauses: what
+        it has not met then waits for room, which serving makes."""
         return self._has_scanned(barrier) or not self._queue.wants_more
 
     def _has_scanned(self, barrier: int) -> bool:
         return self._barriers.has_passed(barrier) and not self.is_indexing
 
     async def reached(self, barrier: int, wait_seconds: float) -> float:
-        """Wait for `may_serve`, and return what is left of a time to wait; waits for BARRIER_SECONDS, if that is
-        more."""
+        """Wait for `may_serve`, at most for `wait_seconds` or BARRIER_SECONDS, whichever is longer; return what is left
+        of `wait_seconds`."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         await self._passed(barrier, max(wait_seconds, BARRIER_SECONDS))
@@ -164,15 +166,15 @@ class Scanner:
 
     @property
     def is_indexing(self) -> bool:
-        """Whether the scan is still to go through what was readable when it began, or began anew."""
+        """Whether the scan has yet to reach everything that was readable when it began, or began anew."""
         return not self._barriers.has_passed(self._index_barrier) or self._barriers.is_behind or self._has_news()
 
     def unscanned(self) -> int:
-        """As `count_unscanned`, at once."""
+        """Return `count_unscanned` in one go."""
         return at_once(self.count_unscanned())
 
     def count_unscanned(self) -> Steps[int]:
-        """How many offsets are readable and not scanned yet. Raises UnknownTopicError."""
+        """Count the offsets that are readable and not scanned yet. Raises UnknownTopicError."""
         count = 0
         for partition in range(self._engine.topic_by_id(self._topic_id).partitions):
             yield 3
@@ -206,7 +208,7 @@ class Scanner:
             self._progress.set()
 
     async def _look(self, watch: Watch) -> None:
-        """Scan what there is, in its turn if nobody needs it yet."""
+        """Scan everything readable; wait for a turn first where nobody needs the results yet."""
         is_turn = False
         if self._rests is not None and not (self._is_needed() or (self.looks and self._has_news())):
             self._turn = self._rests.join()
@@ -228,7 +230,7 @@ class Scanner:
                 self._barriers.note(key.partition)
 
     async def _scan(self, watch: Watch) -> None:
-        """Go on until all is scanned, or the queue wants no more. Raises UnknownTopicError."""
+        """Scan until everything is scanned, or the queue wants no more. Raises UnknownTopicError."""
         taken_up = 0
         while True:
             self._note(watch)
@@ -240,7 +242,7 @@ class Scanner:
                 self._changed()
             self._paused = not self._queue.wants_more
             if self._paused:
-                self._progress.set()  # Barriers are not waited for then: see `may_serve`.
+                self._progress.set()  # Barriers count as passed then: see `may_serve`.
             if self._paused or not self._due:
                 return
             partition = self._next_due()
@@ -256,7 +258,7 @@ class Scanner:
                 raise
             except LogbrokerError as error:
                 if error.retriable:
-                    # What cannot be read now is not readable: only who comes later waits for it.
+                    # Records that cannot be read now do not count as readable: only later barriers wait for them.
                     self._barriers.drop(partition)
                     self._barriers.note(partition)
                     await asyncio.sleep(RETRY_SECONDS)
@@ -268,7 +270,7 @@ class Scanner:
 
     def _next_due(self) -> int:
         partition = next(iter(self._due))
-        # Taken out before the read: what comes to be readable from now on puts it there again.
+        # Removed before the read: records that become readable from now on add the partition again.
         del self._due[partition]
         self._barriers.reading(partition)
         return partition
@@ -281,7 +283,7 @@ class Scanner:
         return self._queue.alteration.settings is not self._settings or self._generations.have_news
 
     def _catch_up(self, watch: Watch) -> None:
-        """Take note of what changed, and go to the next generation where this one is all scanned."""
+        """Apply changes of topic and settings, and go to the next generation where this one is scanned."""
         generations = self._generations
         generations.look()
         if self._queue.settings is not self._settings:
@@ -291,7 +293,7 @@ class Scanner:
                 self._barriers.begin(partition)
             self.stopped.clear()
         if generations.were_left:
-            # All begins anew.
+            # The scan begins anew.
             generations.begin_anew()
             self._due.clear()
             self.stopped.clear()
@@ -300,11 +302,11 @@ class Scanner:
             self._admitter.begin_index()
         if not generations.are_all_begun and not self._due:
             self._begin_next_generation(watch)
-        # Where nothing is due, a partition that is stopped holds the next generation back.
+        # Where nothing is due, a stopped partition holds the next generation back.
         self._barriers.is_behind = not generations.are_all_begun and bool(self._due)
 
     def _begin_next_generation(self, watch: Watch) -> None:
-        """Begin the next generation, unless a partition that is stopped holds it back."""
+        """Begin the next generation, unless a stopped partition holds it back."""
         begun = self._generations.begin_next()
         for partition in range(begun.partitions if begun is not None else 0):
             if partition not in self._watched:
@@ -318,20 +320,20 @@ class Scanner:
             self._barriers.begin(partition)
 
     async def _take_up(self, partition: int) -> bool:
-        """Admit what an earlier scan left of a partition; return whether it has no more."""
+        """Admit the blocks of an earlier scan of a partition; return whether these reach its end."""
         if not await self._admitter.take_up(partition):
             return False
         self._barriers.scanned_all(partition)
         return True
 
     async def _scan_some(self, partition: int) -> None:
-        """Read on in a partition, and admit what comes. Raises what stands in the way."""
+        """Read on in a partition, and admit the records. Raises the error that hinders this."""
         position = self._queue.position(partition)
         if position >= self._generations.end(partition):
             self._barriers.scanned_all(partition)
             return
         [result] = await self._engine.read([Read(self._topic_id, partition, position, MAX_READ_BYTES)])
-        # The topic may have grown meanwhile: what is of the next generation is readable only after that is known.
+        # The topic may have grown meanwhile; records of the next generation become readable only once that is known.
         end = self._generations.end(partition)
         if not self._is_at(partition, position):
             return
@@ -346,7 +348,8 @@ class Scanner:
             self._barriers.scanned_all(partition)
 
     def _is_at(self, partition: int, position: int) -> bool:
-        """Whether the queue still waits for what follows a position; else, see to it that it is asked again."""
+        """Return whether the queue still waits for what follows a position; else make sure that the partition is due
+        again."""
         if self._generations.were_left:
             return False
         if self._queue.position(partition) != position:
@@ -355,7 +358,7 @@ class Scanner:
         return True
 
     def _jump(self, partition: int, position: int) -> None:
-        """Retention took what lies below the log's start."""
+        """Jump to the log start offset: retention took the records below it."""
         start = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         if position < start:
             self._queue.count_expired(partition, start)
@@ -365,7 +368,7 @@ class Scanner:
             self._barriers.scanned_all(partition)
 
     def _pass_over(self, partition: int, offset: int) -> None:
-        """There is no record below an offset that is not admitted."""
+        """Move the queue's position to an offset below which there are no more records to admit."""
         self._queue.admit(partition, self._generations.current, (), offset, (), (), self._moment())
         self._changed()
 
@@ -380,7 +383,7 @@ class Scanner:
                 return
             if piece is None:
                 if position < end < result.next_offset:
-                    # A gap reaches over the growth, and nothing that is read from here on would close it.
+                    # A gap extends past the growth, and no later read would close it.
                     self._pass_over(partition, end)
                 if result.next_offset < result.high_watermark:
                     self._due[partition] = None
@@ -399,7 +402,7 @@ class Scanner:
                     _log.warning("a batch of %s goes to the dead-letter topic as it is: %s", name, error)
             elif piece.next_offset > position:
                 if position < result.log_start_offset:
-                    # Copies, or what follows on the last one: all else went with retention.
+                    # Copies, or what follows the last one: retention took all other records there.
                     end = min(result.log_start_offset, piece.next_offset)
                     self._queue.count_expired(partition, end, piece.offsets)
                 self._admitter.admit(partition, piece)

@@ -1,9 +1,9 @@
-"""Chunks of a long lane on disk: ids of records that are not needed soon.
+"""Spill file for chunks of long lanes: ids of records that are not needed soon.
 
-One temporary file per queue group, without a name, so that it is gone with the broker however that ends; what was in it
-is scanned anew. The file is a row of slots of 4 KiB, one chunk each; free slots are used again, and when none is in use
-the file goes. Where the disk refuses a chunk it stays in memory, and where it does not give one back, all is scanned
-anew: a disk that is full or broken must not stop a queue group.
+Each queue group has one temporary file without a name, so that it goes with the broker however that ends; its contents
+are then scanned again. The file is an array of slots of 4 KiB, one chunk each. Free slots are reused, and the file is
+closed when none is in use. A chunk that the disk refuses stays in memory; if one cannot be read back, the log is
+scanned again: a full or broken disk must not stop a queue group.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class SpillFile:
     """The `successors.ChunkStore` of one queue group. Its calls take microseconds in the page cache."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        """The file is made in `directory` at the first need; `name` is for the log."""
+        """The file is made in `directory` when first needed; `name` is for the log."""
         self._directory = directory
         self._name = name
         self._file: BinaryIO | None = None
         self._slots = 0
         self._free: list[int] = []
         self._in_memory: dict[int, array[int]] = {}
-        """Chunks that the disk refused, by negative numbers."""
+        """Chunks that the disk refused, by their (negative) numbers."""
         self._refused = 0
 
     def put(self, record_ids: array[int]) -> int:
-        """Keep 512 record ids, and return by which number they are found."""
+        """Store 512 record ids, and return their number."""
         slot = self._free.pop() if self._free else self._slots
         try:
             if self._file is None:
@@ -66,7 +66,7 @@ class SpillFile:
         return -self._refused
 
     def take(self, number: int) -> array[int] | None:
-        """Return what was put under this number, and forget it; None: it cannot be read, and is to be dropped."""
+        """Return the chunk with this number, and forget it; None: it cannot be read, and is to be dropped."""
         if number < 0:
             return self._in_memory.pop(number)
         if self._file is None:
@@ -88,7 +88,7 @@ class SpillFile:
         return array("q", data)
 
     def drop(self, number: int) -> None:
-        """Forget what was put under this number."""
+        """Forget the chunk with this number."""
         if number < 0:
             del self._in_memory[number]
             return
@@ -97,7 +97,7 @@ class SpillFile:
             self.close()
 
     def close(self) -> None:
-        """Give up the file, and with it what is in it."""
+        """Close the file and lose its contents."""
         if self._file is not None:
             self._file.close()
         self._file = None

@@ -1,4 +1,4 @@
-"""Which blocks a queue group's index cache has, by partition, and how much of its files they are."""
+"""The blocks in a queue group's index cache, by partition, and the bytes that they take of its files."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ _next_offset: Final = attrgetter("next_offset")
 
 
 class Blocks:
-    """Blocks that do not overlap. To find, add or drop one costs the logarithm of how many its partition has."""
+    """A set of blocks that do not overlap. Finding, adding or dropping one costs the logarithm of the number of blocks
+    in its partition."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, list[BlockSummary]] = {}
-        """By partition, in their order."""
+        """Blocks by partition, in offset order."""
         self._bytes: dict[int, int] = {}
         self.changes = 0
-        """Rises with each change."""
+        """Number of changes so far."""
 
     @property
     def bytes_by_file(self) -> Mapping[int, int]:
-        """What the blocks take of each file that has any; only to be read."""
+        """Bytes that the blocks take of each file with any; callers only read it."""
         return self._bytes
 
     def __iter__(self) -> Iterator[BlockSummary]:
         return (block for blocks in self._blocks.values() for block in blocks)
 
     def at(self, partition: int, offset: int) -> BlockSummary | None:
-        """The block that has an offset."""
+        """Return the block that covers an offset."""
         blocks = self._blocks.get(partition, [])
         index = bisect_right(blocks, offset, key=_first_offset) - 1
         return blocks[index] if index >= 0 and offset < blocks[index].next_offset else None
 
     def put(self, block: BlockSummary) -> None:
-        """Add a block, in the place of those that it overlaps."""
+        """Add a block, which replaces those that it overlaps."""
         blocks = self._blocks.setdefault(block.partition, [])
         if not blocks or blocks[-1].next_offset <= block.first_offset:
             blocks.append(block)
@@ -58,7 +59,7 @@ class Blocks:
             self._cut(block.partition, index, index + 1)
 
     def drop_below(self, partition: int, offset: int) -> None:
-        """Drop the blocks of a partition that end at an offset, or before."""
+        """Drop the blocks of a partition that end at or before an offset."""
         blocks = self._blocks.get(partition)
         if blocks and blocks[0].next_offset <= offset:
             self._cut(partition, 0, bisect_right(blocks, offset, key=_next_offset))

@@ -1,13 +1,14 @@
-"""What a queue group with priorities keeps of its index on disk, so that a start need not look through the log again.
+"""The index cache of a queue group with priorities: it keeps the index on disk, so that a start need not scan the log
+again.
 
-The scan gives all that it admits (`gather`); of each partition it is written as blocks of some thousand records behind
-the scan, and a checkpoint, now and then and at a clean stop, lists the blocks. Nothing of it is synced, nothing is in
-the way of a produce request, and nothing depends on it: what is missing, damaged, of another boot of the machine, of
-other settings or of a log that was cut since is scanned from the log.
+The scan passes on all that it admits (`gather`). Behind the scan, each partition is written as blocks of some thousand
+records; a checkpoint, written now and then and at a clean stop, lists the blocks. Nothing in it is synced, no produce
+request waits for it, and nothing depends on it: blocks that are missing, damaged, of another boot of the machine, of
+other settings or of a log that was cut since are replaced by a scan of the log.
 
-It is written in steps of a few milliseconds, between which others have their turn, however many blocks there are.
+Writing takes steps of a few milliseconds, between which other tasks run, however many blocks there are.
 
-A block says what the log says, so it does not matter in which group epoch it was written, or what was done since.
+A block repeats what the log says, so neither the group epoch that wrote it nor what was done since matters.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ _log = logging.getLogger(__name__)
 
 BLOCK_RECORDS: Final = 4096
 MIN_BLOCK_RECORDS: Final = 256
-"""Fewer are not written before a stop, or before too many are gathered."""
+"""Fewest records that are written as a block before a stop, unless too many are gathered."""
 MAX_GATHERED_RECORDS: Final = 131_072
-"""That are not written yet, in all partitions: some MiB."""
+"""Most gathered records of all partitions that are not written yet: some MiB."""
 MAX_BYTES: Final = 4 << 30
-"""Of all blocks. Beyond it, the oldest go."""
+"""Most bytes of all blocks; beyond it, the oldest are removed."""
 SLACK_BYTES: Final = 64 << 20
-"""That blocks may take whose records are done, beside as much as the others take."""
+"""Bytes that blocks of done records may take, beyond as much as the other blocks take."""
 CHECKPOINT_SECONDS: Final = 5.0
 PART_BLOCKS: Final = 512
-"""Of a checkpoint, that are written at a time."""
+"""Blocks of a checkpoint that are written in one step."""
 
 
 class IndexCache:
-    """Of one queue group. Everything runs on the event loop, but for reading blocks."""
+    """The index cache of one queue group. Everything runs on the event loop, except reading blocks."""
 
     def __init__(self, group_id: str, queue: Queue, engine: LogEngine, data_dir: Path) -> None:
         self.group_id = group_id
@@ -66,26 +67,26 @@ class IndexCache:
         self._topic_id = TopicId(queue.topic_id)
         self._files = IndexCacheFiles(data_dir, group_id)
         self._settings: QueueGroupSettings | None = None
-        """As they were when they were last looked at."""
+        """Settings at the last look."""
         self._keyed_by = ("", "")
-        """Ordering and key header of what is here."""
+        """Ordering and key header of the blocks here."""
         self._blocks = Blocks()
         self._lent = Blocks()
-        """Those that the index has not read: their files stay for as long as it may."""
+        """Blocks that the index refers to and has not read: their files stay for as long as it may read them."""
         self._damaged: list[BlockSummary] = []
-        """Those that any thread found so, and that are still among the blocks."""
+        """Damaged blocks found by any thread that are still among the blocks."""
         self._gathered: dict[int, GatheredBlock] = {}
         self._gathered_records = 0
         self._written = -1
-        """The `changes` of the blocks as of the last checkpoint."""
+        """Value of `Blocks.changes` at the last checkpoint."""
         self._is_loaded = False
-        """Until then the files are left as they are."""
+        """Whether `load` has run; before that the files stay untouched."""
         self._is_off = False
 
-    # --- what an earlier scan left -----------------------------------------------------------------------------------
+    # --- blocks of an earlier scan -----------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Take over what is there and fits; once, before anything else is asked or given."""
+        """Load the checkpoint, if it fits; once, before any other call."""
         try:
             if self._is_current():
                 for part in split(self._files.read_checkpoint()):
@@ -99,13 +100,13 @@ class IndexCache:
         self._is_loaded = True
 
     def _take_over(self, checkpoint: Checkpoint | None) -> None:
-        # The group may have got other keys since the part before, or be no more.
+        # The group may have changed its keys since the last part, or be gone.
         if checkpoint is not None and self._is_current() and not self._is_off and self._fits(checkpoint):
             for block in checkpoint.blocks:
                 self._blocks.put(block)
 
     def begin_index(self) -> None:
-        """The index is empty."""
+        """Note that the index was emptied."""
         self._lent.clear()
 
     def _fits(self, checkpoint: Checkpoint) -> bool:
@@ -117,8 +118,8 @@ class IndexCache:
         ) == (VERSION, self._engine.boot_id, self._topic_id, self._keyed_by)
 
     def block_at(self, partition: int, generation: int, position: int) -> Block | None:
-        """The block in which a partition goes on at a position, if there is one and it can be trusted."""
-        # First of all, as it drops what is of other keys.
+        """Return a trustworthy block with which a partition goes on at a position; None: there is none."""
+        # Checked first, as it drops blocks of other keys.
         if not self._is_current():
             return None
         while self._damaged:
@@ -147,7 +148,7 @@ class IndexCache:
         )
 
     def _load(self, summary: BlockSummary) -> Columns | None:
-        """For any thread."""
+        """Read a block; None where it is damaged. For any thread."""
         try:
             stored = decode(self._files.read(summary.file, summary.position, summary.size_bytes), StoredBlock)
         except OSError:
@@ -162,10 +163,10 @@ class IndexCache:
         )
         return None
 
-    # --- what the scan finds -----------------------------------------------------------------------------------------
+    # --- gathering ---------------------------------------------------------------------------------------------------
 
     def gather(self, partition: int, generation: int, position: int, columns: Columns) -> None:
-        """Keep what was admitted of a partition from a position on."""
+        """Gather the admitted records of a partition from a position on."""
         if self._is_off or not self._is_current():
             return
         gathered = self._gathered.get(partition)
@@ -183,7 +184,7 @@ class IndexCache:
             self._seal(next(iter(self._gathered)))
 
     def _seal(self, partition: int) -> None:
-        """Write what is gathered of a partition as a block, unless it is all done."""
+        """Write the gathered records of a partition as a block, unless they are all done."""
         gathered = self._gathered.pop(partition)
         self._gathered_records -= len(gathered.times)
         if self._is_off or not gathered.times or gathered.next_offset <= self._queue.done.floor(partition):
@@ -197,7 +198,7 @@ class IndexCache:
         except OSError as error:
             self._give_up(error)
             return
-        # A rewind has the scan meet again what is here already.
+        # After a rewind the scan meets records again that are in blocks here.
         self._blocks.put(gathered.summary(partition, leader_epoch, file, position, len(data)))
 
     # --- keeping -----------------------------------------------------------------------------------------------------
@@ -210,18 +211,18 @@ class IndexCache:
                 await asyncio.sleep(0)
 
     def close(self) -> None:
-        """Write what the next start is to find."""
+        """Write everything gathered and a checkpoint for the next start."""
         for _ in self._steps(1):
             pass
         self._files.close()
 
     def remove(self) -> None:
-        """The group is no more."""
+        """Remove the files of a deleted group."""
         self._is_off = True
         self._files.remove()
 
     def _steps(self, least_records: int) -> Iterator[None]:
-        """Write what is gathered of each partition, where it is so many records, then a checkpoint."""
+        """Write the gathered records of each partition with at least this many, then a checkpoint."""
         if not self._is_loaded or not self._is_current():
             return
         for partition, gathered in list(self._gathered.items()):
@@ -237,7 +238,7 @@ class IndexCache:
             self._give_up(error)
 
     def _checkpoint(self) -> Iterator[None]:
-        """Raises OSError."""
+        """Write a checkpoint in steps, if the blocks have changed. Raises OSError."""
         if self._is_off:
             return
         self._remove_unused()
@@ -253,9 +254,9 @@ class IndexCache:
         self._written = changes
 
     def _remove_unused(self) -> None:
-        """Forget blocks whose records are done, and the oldest where they take too much room. Raises OSError.
+        """Forget blocks whose records are done, and the oldest ones where all take too many bytes. Raises OSError.
 
-        The checkpoint of before may name files that go: what is missing counts for nothing.
+        The previous checkpoint may name files that are removed: a missing file does no harm.
         """
         done = self._queue.done
         for partition in done.partitions():
@@ -278,7 +279,7 @@ class IndexCache:
         self._files.keep({*used, *lent})
 
     def _is_current(self) -> bool:
-        """Whether anything is to be kept; where the group has other keys now, begin anew."""
+        """Return whether the group keeps an index; begin anew where its keys have changed."""
         settings = self._queue.settings
         if settings is not self._settings:
             self._settings = settings
@@ -294,7 +295,7 @@ class IndexCache:
         self._gathered_records = 0
 
     def _give_up(self, error: OSError) -> None:
-        """The disk is full, for instance: the group goes on without."""
+        """Turn the cache off after an error such as a full disk: the group goes on without it."""
         self._is_off = True
         self._clear()
         self._files.remove(self._lent.bytes_by_file)

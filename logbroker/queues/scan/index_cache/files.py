@@ -12,22 +12,23 @@ from typing import Final
 from logbroker.private_files import DIRECTORY_MODE, FILE_MODE
 
 DIRECTORY: Final = "queue-index"
-"""In the data directory: one directory per queue group."""
+"""Folder in the data directory, with one directory per queue group."""
 SUFFIX: Final = ".index"
-"""Of a group's directory. A group may be named `..`."""
+"""Suffix of a group's directory name, as a group may be named `..`."""
 FILE_BYTES: Final = 32 * 1024 * 1024
-"""Of one file of blocks, about."""
+"""Approximate size of one file of blocks."""
 
 _CHECKPOINT: Final = "checkpoint"
 _BLOCKS: Final = ".blocks"
 
-# Not to wait where somebody has put a FIFO: what is read there is nothing, and nothing can be written.
+# Opened without blocking, in case somebody has put a FIFO there: a read finds nothing, and a write fails.
 _READING: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITING: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class IndexCacheFiles:
-    """Of one queue group; made at the first need. All calls take microseconds in the page cache, and raise OSError."""
+    """The files of one queue group, made when first needed. All calls take microseconds in the page cache, and raise
+    OSError."""
 
     def __init__(self, data_dir: Path, group_id: str) -> None:
         self._path = data_dir / DIRECTORY / f"{group_id}{SUFFIX}"
@@ -36,7 +37,7 @@ class IndexCacheFiles:
         self._size_bytes = 0
 
     def append(self, data: bytes) -> tuple[int, int]:
-        """Write a block; return the number of its file, and its position there."""
+        """Append a block; return the number of its file and its position there."""
         if self._fd >= 0 and self._size_bytes >= FILE_BYTES:
             self.close()
         if self._fd < 0:
@@ -51,7 +52,7 @@ class IndexCacheFiles:
         return self._number, position
 
     def read(self, number: int, position: int, size_bytes: int) -> bytes:
-        """Return what lies there, or less where the file ends."""
+        """Return the bytes at a position, or fewer where the file ends."""
         fd = os.open(self._file(number), _READING)
         try:
             return os.pread(fd, size_bytes, position)
@@ -59,7 +60,7 @@ class IndexCacheFiles:
             os.close(fd)
 
     def write_checkpoint(self, parts: Iterable[bytes]) -> Iterator[None]:
-        """Write a checkpoint, a part with each step; with the last step it is in the place of the one before."""
+        """Write a checkpoint, one part per step; the last step replaces the previous checkpoint."""
         self._make_directory()
         fresh = self._path / f"{_CHECKPOINT}.new"
         fd = os.open(fresh, _WRITING, FILE_MODE)
@@ -79,7 +80,7 @@ class IndexCacheFiles:
         return b""
 
     def numbers(self) -> list[int]:
-        """Of the files of blocks that there are."""
+        """Return the numbers of the existing files of blocks, sorted."""
         if not self._path.is_dir():
             return []
         names = [path.stem for path in self._path.iterdir() if path.suffix == _BLOCKS]
@@ -89,7 +90,7 @@ class IndexCacheFiles:
         return self._file(number).stat().st_size
 
     def keep(self, numbers: Container[int]) -> None:
-        """Remove all other files of blocks but the one that is written."""
+        """Remove all other files of blocks, except the one that is being written."""
         for number in self.numbers():
             if number not in numbers and not (self._fd >= 0 and number == self._number):
                 self._file(number).unlink(missing_ok=True)
@@ -100,7 +101,7 @@ class IndexCacheFiles:
             self._fd = -1
 
     def remove(self, but: Collection[int] = ()) -> None:
-        """Remove everything but some files of blocks."""
+        """Remove everything except some files of blocks."""
         self.close()
         if not but:
             shutil.rmtree(self._path, ignore_errors=True)
@@ -110,7 +111,7 @@ class IndexCacheFiles:
             self.keep(but)
 
     def _make_directory(self) -> None:
-        for path in (self._path.parent, self._path):  # With `parents`, the mode would be that of the last one only.
+        for path in (self._path.parent, self._path):  # With `parents`, only the last one would get the mode.
             path.mkdir(DIRECTORY_MODE, exist_ok=True)
 
     def _file(self, number: int) -> Path:
@@ -118,7 +119,7 @@ class IndexCacheFiles:
 
 
 def remove_strays(data_dir: Path, group_ids: Container[str]) -> None:
-    """Remove the files of groups that are no more: a crash may have left them."""
+    """Remove files that a crash left of deleted groups."""
     directory = data_dir / DIRECTORY
     if directory.is_dir():
         for path in list(directory.iterdir()):

@@ -1,7 +1,7 @@
 """The bytes of a queue group's index cache: blocks of columns, and the checkpoint that lists them; see docs/FORMAT.md.
 
-Both are wrapped alike: a magic, the length of what follows, its CRC-32C, and msgpack. What is damaged reads as None:
-all of it is found in the log, too.
+Both have the same frame: a magic, the length of the payload, its CRC-32C, and the payload in msgpack. Damaged bytes are
+read as None: the log has the same data.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ class StoredBlock(msgspec.Struct, frozen=True, array_like=True):
     first_offset: int
     next_offset: int
     offsets: bytes
-    """Of 8 bytes each; empty: they are consecutive, from `first_offset` on."""
+    """Offsets of 8 bytes each; empty: the offsets are consecutive from `first_offset` on."""
     priorities: bytes
     times: bytes
-    """Of 8 bytes each, as the numbers of this machine."""
+    """Timestamps of 8 bytes each, in this machine's byte order."""
     keys: list[bytes]
-    """Each once."""
+    """Distinct keys."""
     key_numbers: bytes
-    """Per record, of 4 bytes: the place in `keys`, or their number where it has no key; empty: without keys."""
+    """Index in `keys` per record, 4 bytes each, or `len(keys)` for a record without a key; empty: the group has no
+    keys."""
     not_before: list[tuple[int, int]]
 
     def is_of(self, summary: BlockSummary) -> bool:
-        """Whether it is the block that a summary tells of."""
+        """Return whether this is the block that a summary describes."""
         return (self.partition, self.first_offset, self.next_offset, len(self.priorities)) == (
             summary.partition,
             summary.first_offset,
@@ -64,27 +65,27 @@ class StoredBlock(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BlockSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is to be known of a block before it is read, and where it is."""
+    """The summary of a block: where it is, and what the index needs before it is read."""
 
     partition: int
     generation: int
     leader_epoch: int
-    """Of the partition when the block was written: where its log was cut since, the block does not count."""
+    """Leader epoch of the partition when the block was written; if the log was cut since, the block does not count."""
     first_offset: int
     next_offset: int
     counts: list[int]
-    """Of records by priority, 0 to 9."""
+    """Number of records of each priority, 0 to 9."""
     heads: list[Head]
-    """By priority; anything where there is no record."""
+    """Head of each priority; undefined where there is no record."""
     due_ms: int
-    """The latest not-before time; 0: none."""
+    """Latest not-before time (ms); 0: none."""
     file: int
     position: int
     size_bytes: int
 
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
-    """A part of the checkpoint: blocks that count, and what must be as it was for that."""
+    """A part of the checkpoint: valid blocks, and the state under which they are valid."""
 
     version: int
     boot_id: str
@@ -95,7 +96,7 @@ class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GatheredBlock(msgspec.Struct):
-    """Columns of consecutive records that become a block."""
+    """Columns of consecutive records that will become a block."""
 
     generation: int
     first_offset: int
@@ -111,7 +112,7 @@ class GatheredBlock(msgspec.Struct):
         return cls(generation, position, position, [], [], bytearray(), array("q"), [])
 
     def add(self, position: int, columns: Columns) -> None:
-        """Append what follows: the records of `columns` from `position` on."""
+        """Append the records of `columns` from `position` on."""
         first = bisect_left(columns.offsets, position)
         self.offsets += columns.offsets[first:]
         self.keys += columns.keys[first:]
@@ -158,7 +159,7 @@ def encode(value: StoredBlock | Checkpoint) -> bytes:
 
 
 def split(data: bytes) -> Iterator[bytes]:
-    """Yield the parts of what was encoded one behind the other, as `decode` takes them; damaged ones as they are."""
+    """Yield the encoded parts of a concatenation, for `decode`; damaged ones as they are."""
     start = 0
     while start + HEAD_BYTES <= len(data):
         _, length, _ = _HEAD.unpack_from(data, start)
@@ -168,7 +169,7 @@ def split(data: bytes) -> Iterator[bytes]:
 
 
 def decode(data: bytes, kind: type[T]) -> T | None:
-    """Return what was encoded; None where it is not whole."""
+    """Return the decoded value; None where it is not whole."""
     if len(data) < HEAD_BYTES:
         return None
     magic, length, crc = _HEAD.unpack_from(data)
