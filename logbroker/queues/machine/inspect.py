@@ -328,7 +328,7 @@ class Inspector:
             record_id = NO_RECORD if partition == WHOLE_TOPIC else record_id_of(partition, 0)
             yield Alarm(AlarmKind.LETTERS, None, record_id, why)
         if WHOLE_TOPIC in letters.troubles:
-            return  # What was said of single letters was said of the topic as it was.
+            return  # Refusals of single letters date from before this trouble.
         for record_id, why in islice(letters.refusals.items(), MAX_LETTER_ALARMS):
             lane = letters.find(record_id)
             key = None if lane is None else lane.key
@@ -421,7 +421,7 @@ class Inspector:
     def _take_over(self, lane: Lane) -> None:
         self._check_held(lane)
         if (cause := self._queue.stalled.cause_of(lane)) != lane.head:
-            self._queue.redelivery.returned.add(cause)  # Its failures, by which that was known, are forgotten.
+            self._queue.redelivery.returned.add(cause)  # Keeps its redelivered mark: its failures are forgotten.
         self._queue.stalled.let_go(lane)
 
     def _check_held(self, lane: Lane) -> None:

@@ -301,7 +301,7 @@ class LaneIndex:
             if lane.chunks is not None:
                 first = lane.chunks[0]
                 if type(first) is array and len(first) > 1:
-                    lane.head = first.pop()  # What the call would do, without its cost.
+                    lane.head = first.pop()  # As `pop_from_chunk`, without the cost of the call.
                 else:
                     following = self.successors.pop_from_chunk(lane, lane.chunks)
                     if following is None:
