@@ -42,7 +42,7 @@ class Admission:
         """Generation of the topic whose records are being admitted; 0: none, and the index is empty."""
         self._positions: dict[int, int] = {}
         self._scanned_to: dict[int, int] = {}
-        """By partition, the offset below which records may be done before they are admitted."""
+        """Offsets by partition. Records below may be done before they are admitted."""
         self._noted: Sequence[int] = ()
         """Sorted ids of the records that need a look when they are admitted, as known when the scan began."""
         self.is_broken = False

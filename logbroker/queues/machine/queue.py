@@ -1,5 +1,6 @@
-"""The machine of one queue group: decides which record goes to which worker. It has no I/O and no clock; a shell around
-it passes inputs and carries out the outputs.
+"""The machine of one queue group: decides which record goes to which worker.
+
+It has no I/O and no clock; a shell around it passes inputs and carries out the outputs.
 
 The shell scans the topic and passes the columns of each batch (`admit`), takes records for workers that have credit
 (`take`), passes on their settlements (`settle`), and calls `tick` at `deadline` at the latest. After any inputs it must
