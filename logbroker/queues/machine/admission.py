@@ -107,7 +107,7 @@ class Admission:
         priorities: bytes,
         times: Sequence[int],
     ) -> int:
-        """Take in the next records of a partition, and return how many were not done; see `Queue.admit`."""
+        """Admit the next records of a partition, and return how many were not done; see `Queue.admit`."""
         start = self._positions[partition]
         self._check_follows(next_offset, generation, start)
         self._positions[partition] = next_offset

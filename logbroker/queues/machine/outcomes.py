@@ -1,6 +1,6 @@
 """The bookkeeping of a queue group: handing out records, and recording what becomes of them.
 
-Every record that leaves flight comes through here: it is done, it failed, or it was given back.
+Every record that stops being in flight comes through here: it is done, it failed, or it was given back.
 """
 
 from __future__ import annotations
