@@ -118,7 +118,7 @@ class Generations:
         """Topics to check, because something has happened to them or may happen at any time."""
         self._told: dict[TopicId, dict[int, _Told]] = {}
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def of(self, topic_id: TopicId, now: float) -> int:
         """Return the generation of a topic to read. From now on, `advanced` reports changes of it."""
@@ -177,7 +177,7 @@ class Generations:
             if not self._is_finished(topic_id, partition, ends[partition], now)
         ]
 
-    # --- what happens ------------------------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------------------------
 
     def tell(self, member_id: str, position: ToldPosition, now: float, patience_seconds: float) -> None:
         """Note the position of a member in a partition that it holds."""

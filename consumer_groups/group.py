@@ -116,7 +116,7 @@ class Group:
             self._add(member)
             self._expect_back(member, now)
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def members(self) -> Iterable[Member]:
         """Return all members, in the order in which they came. Read-only."""

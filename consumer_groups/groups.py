@@ -109,7 +109,7 @@ class Groups:
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
         """Returns whether a group id belongs to a group of another type. The owner of those groups sets it."""
 
-    # --- what there is ---
+    # --- queries ---
 
     def ids(self) -> list[str]:
         """Return the ids of all groups, sorted."""

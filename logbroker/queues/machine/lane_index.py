@@ -80,7 +80,7 @@ class LaneIndex:
         else:
             self.ranking.line.policy, self.ranking.line.by_head = policy, by_head
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> Lane | None:
         return self._by_key.get(key)
@@ -184,7 +184,7 @@ class LaneIndex:
         lane = self._by_key[key] = make(key, NO_RECORD, PARKED)
         return lane
 
-    # --- the line ----------------------------------------------------------------------------------------------------
+    # --- the ready queue ---------------------------------------------------------------------------------------------
 
     def take(self, credit: int, levels: int = ALL_LEVELS) -> list[list[Lane] | Run]:
         """Take up to `credit` records out of the ready queue: lanes, now in flight, and runs. With priorities, only
@@ -284,7 +284,7 @@ class LaneIndex:
             lane.head = record.head
         return lane
 
-    # --- going on ----------------------------------------------------------------------------------------------------
+    # --- advancing ---------------------------------------------------------------------------------------------------
 
     def advance(self, lanes: Iterable[Lane], attention: Set[int], enter: Callable[[Lane], None]) -> None:
         """Replace the heads of lanes, which are done, by their successors, and make the lanes ready.

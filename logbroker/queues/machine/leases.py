@@ -353,7 +353,7 @@ class Deliveries:
         self._finish(grant, grant.left)
         return held
 
-    # --- why not -----------------------------------------------------------------------------------------------------
+    # --- refusals ----------------------------------------------------------------------------------------------------
 
     def _refuse(self, position: int, end: int, refusals: list[Refusal]) -> None:
         """Append refusals for receipts `position` to before `end`, which nobody holds."""
@@ -362,7 +362,7 @@ class Deliveries:
             refusals.append(Refusal(position, stop - 1, error))
             position = stop
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def next_grant(self, receipt: int) -> Grant | None:
         """Return the first grant from a receipt on. It may be over."""

@@ -32,7 +32,7 @@ class Outcomes:
         self._admission = parts.admission
         self._origins = parts.origins
 
-    # --- out ---------------------------------------------------------------------------------------------------------
+    # --- handing out -------------------------------------------------------------------------------------------------
 
     def hand_out(
         self, worker: LeaseHolder, lanes: list[Lane], deadline: float, session: WorkerSession | None = None
@@ -48,7 +48,7 @@ class Outcomes:
         first = self._deliveries.grant(worker, None, record_ids, deadline)
         return Granted(first, record_ids, [], [True] * len(record_ids) if run.redelivered else [])
 
-    # --- done --------------------------------------------------------------------------------------------------------
+    # --- finishing ---------------------------------------------------------------------------------------------------
 
     def finish(self, settled: Settled, now: Moment) -> None:
         """Mark records as done and let their lanes go on. They must not be ready, held or in flight any more."""
@@ -113,7 +113,7 @@ class Outcomes:
         if self._origins.by_record_id:
             self._origins.forget_all(record_ids)
 
-    # --- back --------------------------------------------------------------------------------------------------------
+    # --- taking back -------------------------------------------------------------------------------------------------
 
     def fail(self, settled: Settled, reason: str, delay_seconds: float | None, now: Moment) -> None:
         """Record failed attempts. `delay_seconds` None: the backoff of the settings."""

@@ -364,7 +364,7 @@ class Queue:
         """The settings that were given last, even if they have not taken effect."""
         return self.alteration.next or self.settings
 
-    # --- changing it while it runs -----------------------------------------------------------------------------------
+    # --- changes while it runs ---------------------------------------------------------------------------------------
 
     def alter(self, settings: QueueGroupSettings) -> None:
         """Change the settings. If they change the ordering or the ranking of lanes, nothing is handed out until all
@@ -403,7 +403,7 @@ class Queue:
         """Whether the index was emptied, and the next outputs ask for another scan."""
         return self._changes.rescan
 
-    # --- what is told ------------------------------------------------------------------------------------------------
+    # --- reports -----------------------------------------------------------------------------------------------------
 
     def priority_counts(self) -> list[PriorityCounts]:
         """Return the records by priority, the most urgent first. Only priorities that have occurred are included."""

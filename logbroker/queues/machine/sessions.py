@@ -88,7 +88,7 @@ class Sessions:
         self._table.load(rows)
         self._states.load(rows)
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> WorkerSession | None:
         """Return the open session of a key."""
@@ -129,7 +129,7 @@ class Sessions:
         """Return the number of open sessions."""
         return len(self._table)
 
-    # --- a session's life --------------------------------------------------------------------------------------------
+    # --- life of a session -------------------------------------------------------------------------------------------
 
     def open(self, worker_id: str, key: bytes | None, prefetch: int, now: Moment) -> WorkerSession | None:
         """Open the session of a key or, if it is None, of the first lane in the ready queue. To be answered when the
@@ -292,7 +292,7 @@ class Sessions:
         """Return the rows of a clean stop, after which nobody holds a session."""
         return self._table.stop_rows()
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------------------
 
     def _check(self, worker: LeaseHolder, prefetch: int) -> None:
         settings = self._stalled.settings

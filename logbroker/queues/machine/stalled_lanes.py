@@ -104,7 +104,7 @@ class StalledLanes:
         """Number of held lanes, except parked ones that a start has not met yet."""
         return len(self.delays) + len(self.set_aside) + len(self._dead_letters)
 
-    # --- going on and standing still ---------------------------------------------------------------------------------
+    # --- holding and releasing ---------------------------------------------------------------------------------------
 
     def enter(self, lane: Lane, now: Moment) -> None:
         """Make a lane with a new head ready, or hold it as the head demands. Behind records of a session in flight,

@@ -33,7 +33,7 @@ class Ranking:
         self.ranks.clear()
         self.waiting = [0] * LEVELS
 
-    # --- coming in and going out -------------------------------------------------------------------------------------
+    # --- adding and taking -------------------------------------------------------------------------------------------
 
     def new_lane(self, key: bytes | None, record_id: int, priority: int, timestamp_ms: int) -> RankedLane:
         """Return a lane of one waiting record, for `LaneIndex` to put where it belongs."""
@@ -57,7 +57,7 @@ class Ranking:
         self.hand_out(lanes)
         return lanes
 
-    # --- a lane's records --------------------------------------------------------------------------------------------
+    # --- records of a lane -------------------------------------------------------------------------------------------
 
     def begin(self, lane: Lane, record_id: int, priority: int, timestamp_ms: int) -> None:
         """Set the first record of a parked lane that has none."""

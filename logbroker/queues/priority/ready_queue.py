@@ -66,7 +66,7 @@ class PriorityLine:
         self._cursors = Cursors(self._enter, self._leave)
         self._number = 0
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def ready(self, levels: int) -> int:
         """Return the number of records of some levels that could be handed out at once."""
@@ -79,7 +79,7 @@ class PriorityLine:
         self._settle()
         return self._heaps[level][0][0] if self._ready[level] else None
 
-    # --- coming in ---------------------------------------------------------------------------------------------------
+    # --- adding ------------------------------------------------------------------------------------------------------
 
     def append(self, lane: Lane) -> None:
         """Add a lane that is ready."""
@@ -126,7 +126,7 @@ class PriorityLine:
                 else:
                     self._count(level, count)
 
-    # --- going out ---------------------------------------------------------------------------------------------------
+    # --- taking ------------------------------------------------------------------------------------------------------
 
     def take(self, credit: int, levels: int = ALL_LEVELS) -> list[Lane]:
         """Take up to `credit` records of some levels, in the order of the group; they are then in flight. Returns fewer
@@ -282,7 +282,7 @@ class PriorityLine:
         self._active = self.records = 0
         self._cursors.clear()
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------------------
 
     def _count(self, level: int, change: int) -> None:
         self.records += change

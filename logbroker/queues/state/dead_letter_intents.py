@@ -203,7 +203,7 @@ class DeadLetters:
             self._rows.changed(record_id)
             self._sequence_rows.changed(partition)
 
-    # --- what becomes of letters -------------------------------------------------------------------------------------
+    # --- outcomes of letters -----------------------------------------------------------------------------------------
 
     def sending(self, letters: Iterable[DeadLetter]) -> None:
         """Note that letters are being sent. Until the outcome is known, they may be in the topic or not."""

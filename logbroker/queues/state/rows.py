@@ -1,6 +1,6 @@
 """The rows that store a queue group, in the scope `"group:" + group id` of the StateStore.
 
-All integers in keys are big-endian. Values are msgpack arrays, except of pages.
+All integers in keys are big-endian. Values are msgpack arrays, except for pages.
 
     row       key                                    value
     header    b"g"                                   version, "queue", topic id, group epoch
