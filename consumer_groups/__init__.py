@@ -1,4 +1,4 @@
-"""Consumer groups: who reads which partition, and up to where.
+"""Consumer groups: the members that read each partition, and their committed offsets.
 
 It knows the two seams of `logbroker.engine` and `group_runtime`. Begin with `coordinator`; the machine is `group`.
 """

@@ -1,4 +1,4 @@
-"""Who may come in as a new member: one whose names nobody uses who is connected, where there is room for it."""
+"""Admission of new members: their ids must not be in use by a connected member, and the group must have room."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from logbroker.errors import (
 def replaced_by(
     join: Join, same_id: Member | None, same_slot: Member | None, *, now: float, grace_seconds: float
 ) -> list[Member]:
-    """Return the previous incarnations of the same member id or instance id: a new one takes their place if they are
-    away, and surely deliver nothing any more.
+    """Return the earlier incarnations with the same member id or instance id, which the new member replaces. They must
+    be away, and certain not to deliver anything any more.
 
     Raises InstanceIdInUseError, MemberIdInUseError or MemberNotReleasedError.
     """
@@ -43,7 +43,7 @@ def replaced_by(
 
 
 def check_room(*, others: int, max_members: int) -> None:
-    """Raises OverloadedError; `others` are the members that there are beside it."""
+    """Raise OverloadedError if the group is full. `others` is the number of members beside the new one."""
     if others >= max_members:
         raise OverloadedError(
             f"the group is full (max_group_members is {max_members}): raise that setting, or start another group"
@@ -51,7 +51,8 @@ def check_room(*, others: int, max_members: int) -> None:
 
 
 def check_settings(join: Join, *, assignor: str, growth_order: str) -> None:
-    """Raise AssignorMismatchError or GrowthOrderMismatchError where a member wants another group than there is."""
+    """Raise AssignorMismatchError or GrowthOrderMismatchError if a member asks for other settings than the group
+    has."""
     if join.assignor not in ("", assignor):
         raise AssignorMismatchError(f"the members of the group use the assignor {assignor}: join with it, or name none")
     if join.growth_order not in ("", growth_order):

@@ -1,14 +1,14 @@
-"""Who shall read which partition: the assignors, pure functions from subscriptions to a target.
+"""The assignors: pure functions that decide which member reads which partition, from subscriptions to a target.
 
-Every partition of a topic that somebody subscribes to is given to exactly one of its subscribers; a topic without
-subscribers is left out. The result depends on nothing but the arguments, not even on their order: subscribers count in
-the order of their keys, topics in that of their names.
+Each partition of a topic with subscribers is given to exactly one of them. Topics without subscribers are left out. The
+result depends only on the arguments, and not on their order: subscribers are taken in the order of their keys, topics
+in the order of their names.
 
-- `range`: topic by topic, neighbouring partitions to a member, so that equal numbers of equally cut topics meet in one
-  member (Kafka's RangeAssignor).
-- `round_robin`: all partitions of all topics are dealt in turn to the subscribers, who are skipped where they do not
-  subscribe (Kafka's RoundRobinAssignor).
-- `sticky` (default): balanced, and whoever has a partition keeps it where balance allows; `sticky_assignor` tells more.
+- `range`: topic by topic, a range of adjacent partitions to each member, so that topics with equal partition counts
+  give equal partition numbers to the same member (Kafka's RangeAssignor).
+- `round_robin`: all partitions of all topics are dealt in turn to the subscribers, skipping those that do not subscribe
+  to the topic (Kafka's RoundRobinAssignor).
+- `sticky` (default): balanced, and partitions stay where they are as far as balance allows; see `sticky_assignor`.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from logbroker.types import PartitionKey, TopicId
 
 
 class AssignableTopic(NamedTuple):
-    """A topic, as far as assignment goes."""
+    """A topic, as far as assignment needs it."""
 
     name: str
     topic_id: TopicId
     partitions: int
     bands: tuple[Band, ...] = ()
-    """Those with partitions of their own; the assignors get them one by one, see `parts`."""
+    """Bands with their own partitions. The assignors get each band as a topic of its own, see `band_topics`."""
 
 
 class Subscriber(NamedTuple):
-    """A member, as far as assignment goes."""
+    """A member, as far as assignment needs it."""
 
     key: str
-    """Unique; the same before and after a restart of the member where that shall change nothing."""
+    """Unique. It stays the same over a restart of the member that should change nothing."""
     topics: frozenset[str]
-    """Names; those that do not exist are passed over."""
+    """Topic names. Names of topics that do not exist are ignored."""
 
 
 Target = dict[str, list[PartitionKey]]
-"""Partitions by the keys of the subscribers: every subscriber is there, and every partition at most once."""
+"""Partitions by the keys of the subscribers. Each subscriber has an entry, and each partition occurs at most once."""
 
 
 class Assignor(Protocol):
-    """One way to assign. Each call may take O(subscribers + partitions), and the size of differing subscriptions."""
+    """A way to assign. A call may take O(subscribers + partitions), plus the size of differing subscriptions."""
 
     def __call__(
         self,
@@ -54,7 +54,8 @@ class Assignor(Protocol):
         topics: Collection[AssignableTopic],
         previous: Mapping[str, Collection[PartitionKey]],
     ) -> Target:
-        """Return the new target; `previous` is the one before, by the same keys, perhaps with gone ones in it."""
+        """Return the new target. `previous` is the previous target, by the same keys. It may contain keys and
+        partitions that are gone."""
         ...
 
 
@@ -63,7 +64,8 @@ def range_assignor(
     topics: Collection[AssignableTopic],
     previous: Mapping[str, Collection[PartitionKey]],
 ) -> Target:
-    """Give each subscriber of a topic a run of its partitions; the first ones get one more where it does not divide."""
+    """Give each subscriber of a topic a range of its partitions. The first ones get one more if the division leaves a
+    remainder."""
     target: Target = {key: [] for key in sorted(subscriber.key for subscriber in subscribers)}
     keys_by_topic = subscribers_by_topic(subscribers)
     for topic in _subscribed(topics, keys_by_topic):
@@ -89,7 +91,7 @@ def round_robin_assignor(
     place_of = {subscriber.key: place for place, subscriber in enumerate(ordered)}
     place = 0
     for topic in _subscribed(topics, keys_by_topic):
-        # The next in turn among the subscribers of this topic: found once, then it goes round them.
+        # Find the next subscriber of this topic once, then go round them.
         keys = keys_by_topic[topic.name]
         turn = next((turn for turn, key in enumerate(keys) if place_of[key] >= place), 0)
         for partition in range(topic.partitions):
@@ -105,11 +107,11 @@ def sticky_assignor(
 ) -> Target:
     """Balance with few moves.
 
-    Where all subscribe to the same topics, no two loads differ by more than one, and no assignment that is so balanced
-    keeps more partitions where they were. Where subscriptions differ, everybody keeps what it had, free partitions go
-    to the least loaded subscriber (topics with few subscribers first), and then partitions move from more to less
-    loaded subscribers of their topic while that narrows a gap of two or more (`leveling`): greedy, so a balance that
-    only a chain of moves could reach is not found.
+    If all subscribe to the same topics, no two loads differ by more than one, and no assignment with this balance keeps
+    more partitions in place. If subscriptions differ, all subscribers keep what they had. Free partitions then go to
+    the least loaded subscriber (topics with few subscribers first). After that, partitions move from more to less
+    loaded subscribers of their topic while this narrows a gap of two or more (`leveling`). This is greedy, so it does
+    not find a balance that needs a chain of moves.
     """
     ordered = sorted(subscribers)
     existing = {topic.topic_id: topic for topic in topics}
@@ -139,9 +141,9 @@ def sticky_assignor(
 
 
 def _level_alike(target: Target, topics: Iterable[AssignableTopic], taken: set[PartitionKey]) -> None:
-    """All may have everything: cut who has too much down to its quota, then fill up."""
+    """Level subscribers that may all have everything: cut each one above its quota down to it, then fill up."""
     quota, extra = divmod(sum(topic.partitions for topic in topics), len(target))
-    # The quotas that are one higher go to those who have most: a move less each.
+    # The most loaded subscribers get the quotas that are one higher, which saves a move each.
     by_load = sorted(target, key=lambda key: (-len(target[key]), key))
     quotas = {key: quota + (place < extra) for place, key in enumerate(by_load)}
     for key, kept in target.items():
@@ -164,7 +166,7 @@ def _level_unlike(
     taken: set[PartitionKey],
     keys_by_topic: Mapping[str, Sequence[str]],
 ) -> None:
-    """Who may have what differs: fill up greedily, then level topic by topic."""
+    """Level subscribers that may have different partitions: fill up greedily, then level topic by topic."""
     chosen_first = sorted(topics, key=lambda topic: (len(keys_by_topic[topic.name]), topic.name))
     for topic in chosen_first:
         free = _free((topic,), taken)

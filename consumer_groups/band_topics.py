@@ -1,7 +1,8 @@
-"""Topics in parts: to an assignor, each band of a topic is a topic of its own.
+"""Topics for assignors, in which each band of a topic becomes a topic of its own, its *part*.
 
-So assignors need not know of bands: whoever subscribes to a band subscribes to that part. A part is named after its
-topic and the number of its band, such as `orders:0`, and has an id in the same way; no topic has such a name or id.
+So assignors do not need to know about bands: a subscription to a band is a subscription to its part. A part has the
+name of its topic with the number of its band, such as `orders:0`, and an id made in the same way. No topic has such a
+name or id.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ _ID_BYTES: Final = 16
 
 
 class BandTopics:
-    """The parts of some topics. One without bands is a part as it is."""
+    """The parts of some topics. A topic without bands is its own part."""
 
     def __init__(self, topics: Iterable[AssignableTopic]) -> None:
         self._topics = {topic.name: topic for topic in topics}
         self._bands = {topic.topic_id: topic.bands for topic in self._topics.values() if topic.bands}
 
     def named(self, topics: Iterable[str], bands: Collection[str]) -> Iterator[AssignableTopic]:
-        """Yield the parts of these topics that hold one of these bands; without any named: all parts."""
+        """Yield the parts of these topics for these bands. Without bands: all parts."""
         for name in topics:
             topic = self._topics[name]
             if not topic.bands:
@@ -33,13 +34,13 @@ class BandTopics:
                     yield AssignableTopic(f"{name}:{number}", _part_id(topic.topic_id, number), band.partitions)
 
     def into(self, held: Mapping[str, Collection[PartitionKey]]) -> Mapping[str, Collection[PartitionKey]]:
-        """Return what is held with each partition as one of its part."""
+        """Return the partitions held, each translated from its topic to its part."""
         if not self._bands:
             return held
         return {key: [self._in_part(partition) for partition in partitions] for key, partitions in held.items()}
 
     def out_of(self, held: Mapping[str, Collection[PartitionKey]]) -> dict[str, frozenset[PartitionKey]]:
-        """Return what is held with each partition as one of its topic."""
+        """Return the partitions held, each translated from its part to its topic."""
         if not self._bands:
             return {key: frozenset(partitions) for key, partitions in held.items()}
         return {key: frozenset(map(self._in_topic, partitions)) for key, partitions in held.items()}

@@ -1,10 +1,11 @@
-"""The shell around one group's machine: it is told what members say, stores what follows, and then tells them.
+"""The shell around the machine of one group: it passes on what members say, stores the results, and sends the messages.
 
-Inputs are carried out at once, in the order in which they come. What follows from them (changed rows, staged offsets,
-messages) gathers until the transaction before is synced, and goes as one into the next: a crowd of joins costs one
-assignment, and the commits of all members share a sync. Messages leave when what they speak of is synced, in order.
+Inputs are processed at once, in the order in which they arrive. Their results (changed rows, staged offsets, messages)
+gather until the previous transaction is synced, and go into the next one together. So many joins at once cost one
+assignment, and the commits of all members share a sync. Messages are sent in order, when the changes that they report
+are synced.
 
-Time is the event loop's monotonic clock; the machine says when it wants to be told the time.
+Time is the event loop's monotonic clock; the machine says when it needs a tick.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ from logbroker.pacing import Pace
 from logbroker.types import TopicId
 
 LOOK_SECONDS: Final = 2.0
-"""Between two looks at partitions that a generation of their topic waits for: what happens to a log is not told."""
+"""Interval at which partitions that a generation waits for are checked, because logs do not report their changes."""
 SLICE_PARTITIONS: Final = 500
-"""That are staged in one go."""
+"""Number of partitions that are staged in one go."""
 
 
 class _ToRead(msgspec.Struct, gc=False):
-    """A member is to hear which generations of these topics are to be read when the message leaves."""
+    """Addressed to a member: the generations of these topics to read, as of the time when the message is sent."""
 
     topic_ids: Set[TopicId]
 
@@ -70,14 +71,14 @@ _Addressed = tuple[MemberLink, Message | CommitDone | Ended | _ToRead]
 
 
 class _Step(NamedTuple):
-    """What takes effect once it is stored."""
+    """Changes that take effect once they are stored."""
 
     staged: StagedOffsets
     messages: Sequence[_Addressed]
 
 
 class Coordinator:
-    """One group. Everything runs on the event loop, and one transaction is under way at a time."""
+    """One group. It runs on the event loop, with one transaction at a time."""
 
     def __init__(
         self,
@@ -105,10 +106,10 @@ class Coordinator:
         self._is_time = False
         self._timer = Timer(self._on_time)
         self._look: asyncio.TimerHandle | None = None
-        """The next one at the partitions that generations wait for."""
+        """Timer of the next check of the partitions that generations wait for."""
         self._frozen = False
         self._topic_ids: Set[TopicId] | None = None
-        """Given where offsets of other topics are to be dropped."""
+        """Ids of the existing topics, if offsets of other topics are to be dropped."""
         for member in machine.members():
             self._floors[member.member_id] = offsets.loaded_floors(member.taken)
         self._arm()
@@ -116,7 +117,8 @@ class Coordinator:
     # --- members ---
 
     def join(self, join: Join, channel: Channel) -> MemberLink:
-        """Make a stream a member's; raises InvalidRequestError, MemberIdInUseError, InstanceIdInUseError, ..."""
+        """Make a stream the stream of a member. Raises InvalidRequestError, MemberIdInUseError, InstanceIdInUseError,
+        ..."""
         self.machine.join(join, self._loop.time())
         member_id = join.member_id
         before = self._links.get(member_id)
@@ -158,7 +160,7 @@ class Coordinator:
 
     def disconnected(self, link: MemberLink) -> None:
         if self._frozen:
-            return  # It is the broker that goes; its members are expected back.
+            return  # The broker stops, and expects its members back.
         self.machine.disconnected(link.member_id, self._loop.time())
         self._end(link)
         self._collect()
@@ -183,8 +185,8 @@ class Coordinator:
     async def commit_in_turns(
         self, link: MemberLink, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
     ) -> None:
-        """As `commit`, where it may be of many partitions: other inputs come in between, and where they end the member,
-        the rest is refused."""
+        """Run `commit`, for a number of partitions that may be large. Other inputs may come in between; if they end the
+        member, the rest of the commit is refused."""
         if _is_small(topics):
             self.commit(link, correlation_id, epoch, topics)
             return
@@ -206,14 +208,14 @@ class Coordinator:
 
     def _answer_commit(self, link: MemberLink, correlation_id: int, outcomes: list[CommitOutcome]) -> None:
         done = CommitDone(correlation_id, outcomes)
-        if self.offsets.has_staged or self._commits.is_running:  # Answers come in the order of the commits.
+        if self.offsets.has_staged or self._commits.is_running:  # Answer in the order of the commits.
             self._messages.append((link, done))
             self._commits.request()
         else:
             link.channel.send(done)
 
     async def commit_offsets(self, topics: Sequence[TopicCommit | LogbrokerError]) -> list[CommitOutcome]:
-        """Commit for a program that is no member, backwards too; returns once it is synced.
+        """Commit for a program that is not a member, backwards too. Returns when it is synced.
 
         Raises GroupNotEmptyError or DiskFullError.
         """
@@ -227,7 +229,7 @@ class Coordinator:
         return outcomes
 
     def _stage_detached(self, topics: Sequence[TopicCommit | LogbrokerError]) -> list[CommitOutcome]:
-        """Members may have come since the commit was begun."""
+        """Stage a part of a commit, unless members have joined since the commit began."""
         try:
             self.machine.detached_change()
         except GroupNotEmptyError as error:
@@ -245,11 +247,11 @@ class Coordinator:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has members, or offsets may be on their way to the store."""
+        """Whether the group has members, or offsets that may be on their way to the store."""
         return bool(len(self.machine)) or self._commits.is_running
 
     def topics_changed(self, topics: Mapping[str, AssignableTopic], topic_ids: Set[TopicId]) -> None:
-        """These are all topics, and their ids."""
+        """Use the given topics and ids, which are all that exist."""
         self.machine.topics_changed(topics)
         self.generations.topics_changed()
         if self.is_active or not self.offsets.topic_ids() <= topic_ids:
@@ -257,44 +259,45 @@ class Coordinator:
             self._commits.request()
 
     def is_expired(self, retention_ms: int) -> bool:
-        """Whether it has had no members and no commits for that long, by the wall clock."""
+        """Return whether the group has had no members and no commits for this long, by the wall clock."""
         if self.is_active:
             return False
         last_used_ms = max(self.machine.empty_since_ms, self.offsets.last_commit_ms)
         return last_used_ms + retention_ms <= self._clock.wall_ms()
 
     async def delete(self) -> None:
-        """Forget everything that is stored. Raises GroupNotEmptyError. Nobody may join meanwhile, or after."""
+        """Delete everything stored. Raises GroupNotEmptyError. Nobody may join during this call or after it."""
         if len(self.machine):
             raise GroupNotEmptyError(
                 f"the group has members ({len(self.machine)}): stop them, or wait until their time is over"
             )
         await self.settle()
-        # From here on its rows are those of the next group of this name.
+        # From here on, the rows may belong to the next group with this name.
         self.freeze()
         self._commits.close(UnknownGroupError(f"group {self.group_id} was deleted"))
         await self._store.delete([StateEvent(HEADER_ROW, None), *self.offsets.drop_topics(lambda _: False)])
 
     def freeze(self) -> None:
-        """The broker stops: from now on nobody's time is over, and streams that break are not their members' fault."""
+        """Stop timeouts, because the broker stops: members do not expire any more, and a broken stream is not their
+        fault."""
         self._frozen = True
         self._timer.stop()
         if self._look is not None:
             self._look.cancel()
 
     async def settle(self) -> None:
-        """Wait for the transactions under way."""
+        """Wait for the running transactions."""
         await self._commits.settle()
 
     # --- steps ---
 
     def _collect(self) -> None:
-        """An input was given to the machine: a step is due."""
+        """Request a step after an input to the machine."""
         self._take_outputs()
         self._commits.request()
 
     def _take_outputs(self) -> None:
-        """Gather what followed; messages belong to the stream that a member has at this moment."""
+        """Gather the outputs of the machine. A message belongs to the present stream of its member."""
         outputs = self.machine.take_outputs(self._clock.wall_ms())
         self._events += outputs.events
         for member_id, message in outputs.messages:
@@ -305,7 +308,7 @@ class Coordinator:
                     self._end(link)
 
     def _step(self) -> tuple[Sequence[StateEvent], _Step]:
-        """Decide what is to be decided, and take what has gathered."""
+        """Make the decisions that are due, and return everything gathered."""
         now = self._loop.time()
         if self._is_time:
             self._is_time = False
@@ -348,14 +351,15 @@ class Coordinator:
     # --- generations of topics ---
 
     def _generations_of(self, topic_ids: Set[TopicId]) -> GenerationsToRead:
-        """As of this moment: what is told last is what holds."""
+        """Return the generations to read now. The last ones told are valid."""
         if self.machine.growth_order != KEY_ORDER:
             return GenerationsToRead(dict.fromkeys(topic_ids, NO_BOUND))
         now = self._loop.time()
         return GenerationsToRead({topic_id: self.generations.of(topic_id, now) for topic_id in topic_ids})
 
     def _remind(self, link: MemberLink) -> None:
-        """Tell a member that came back: it may know others from the broker before, and no assignment need follow."""
+        """Tell a member that came back the generations of grown topics. The previous broker may have told it others,
+        and no assignment need follow."""
         told = self._generations_of(self._held_topics(link))
         grown = {topic.id for topic, _ in self.generations.grown()}
         if topics := {topic_id: each for topic_id, each in told.topics.items() if topic_id in grown}:
@@ -366,7 +370,7 @@ class Coordinator:
         return set() if member is None else {topic_id for topic_id, _ in member.held}
 
     def _follow_generations(self) -> None:
-        """Tell members where other generations are to be read."""
+        """Tell members when the generations to read change."""
         if changed := self.generations.advanced(self._loop.time()).keys():
             for link in self._links.values():
                 if topic_ids := self._held_topics(link) & changed:
@@ -385,7 +389,8 @@ class Coordinator:
         self._timer.arm(self.machine.deadline())
 
     def _on_time(self) -> None:
-        # Mostly all were heard of since: a step, and its task, for each heartbeat would be most of what idle ones cost.
+        # Mostly all members were heard of meanwhile. A step with its task per heartbeat would be the main cost of idle
+        # ones.
         if self.machine.is_due(self._loop.time()):
             self._is_time = True
             self._commits.request()
@@ -402,7 +407,7 @@ async def _in_turns(
     topics: Sequence[TopicCommit | LogbrokerError],
     stage: Callable[[Sequence[TopicCommit | LogbrokerError]], list[CommitOutcome]],
 ) -> list[CommitOutcome]:
-    """Stage a commit by and by."""
+    """Stage a commit in several turns."""
     pace = Pace()
     outcomes: list[CommitOutcome] = []
     for topic in topics:

@@ -1,29 +1,30 @@
-"""Which generation of each topic a group reads: growth of a topic must not bring a key's records out of order. No I/O.
+"""The generation that a group reads of each topic, so that growth keeps the records of a key in order. No I/O.
 
-Growth gives a key another partition. So the group reads generation g of a topic in all partitions to its end before
-anything of g + 1 in any. Members fetch with the generation that they are told, and the broker sends them nothing from
-behind its end; here it is decided when the next one begins.
+When a topic grows, a key can move to another partition. So the group reads generation g of a topic to its end in all
+partitions before it reads anything of g + 1 in any. Members fetch with the generation that they are told, and the
+broker sends them nothing after its end. This module decides when the next generation begins.
 
-A partition is finished up to the end of a generation
+A partition is finished up to the end of a generation in these cases:
 
-1. when the committed offset has reached it: nothing that a crash could bring again lies before it;
-2. when its member has told a position that has reached it. In a group that has committed nothing in the topic that
-   counts at once. In one that commits, it counts when the member has stood there for its max poll interval: whoever
-   commits late is waited for, and whoever never commits the last records of a generation holds nobody up for ever. It
-   also counts at once where the member says that no commit will follow: it began there, or its commits are refused;
-3. when there is nothing to be read: it has no records of these generations, retention has removed them, or the log was
-   cut before them and is read to its end;
-4. when nobody can read it: it is offline, or its member has told that an error ended it. One that is paused is waited
-   for, for the max poll interval of its member.
+1. The committed offset has reached the end. Then a crash cannot bring back any record before it.
+2. Its member has told a position that has reached the end. If the group has committed nothing in the topic, this counts
+   at once. In a group that commits, it counts when the member has stood there for its max poll interval: members that
+   commit late are waited for, but members that never commit the last records of a generation do not block it for ever.
+   It also counts at once if the member says that no commit will follow, because it began there or its commits are
+   refused.
+3. There is nothing to read: the partition has no records of these generations, retention has removed them, or the log
+   was cut before them and is read to its end.
+4. Nobody can read the partition: it is offline, or its member has told that an error ended it. For a paused one the
+   group waits for the max poll interval of its member.
 
-Nothing of this is stored. Committed offsets outlive a restart; what members told is told again by those that come back,
-and dropped with the hold on the partition. So the generation may go back: where a partition of a group without commits
-gets another member, which begins before the end, or a program seeks back. Then the others wait again until it has
-caught up. A committed offset of a group with members never goes back, so there the generation does not, but where 4.
-let it go ahead.
+Nothing of this is stored. Committed offsets survive a restart. Members that come back tell their positions again, and a
+position is dropped when the member no longer holds the partition. So the generation may go back, if a partition of a
+group without commits gets another member, which begins before the end, or a program seeks back. The others then wait
+again until it has caught up. A committed offset of a group with members never goes back, so there the generation does
+not go back either, unless case 4 let it advance.
 
-Cost: next to nothing for topics that have not grown; else O(partitions) when a generation begins or goes back, and
-O(1) per commit (the first partition that is not finished is looked at, and those before it never again).
+Cost: almost nothing for topics that have not grown. Otherwise O(partitions) when a generation begins or goes back, and
+O(1) per commit (only the first unfinished partition is checked, and those before it never again).
 """
 
 from __future__ import annotations
@@ -42,37 +43,37 @@ from logbroker.errors import LogbrokerError, UnknownTopicError
 from logbroker.types import PartitionKey, TopicId
 
 NO_BOUND: Final = 0
-"""Instead of a generation: all may be read."""
+"""In place of a generation: everything may be read."""
 
 
 class TopicLogs(Protocol):
-    """What is asked of the logs of topics."""
+    """The view of the topics' logs that `Generations` needs."""
 
     def topic_by_id(self, topic_id: TopicId) -> Topic:
-        """Raises UnknownTopicError."""
+        """Return the topic with this id. Raises UnknownTopicError."""
         ...
 
     def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
-        """Raises a LogbrokerError where the partition cannot be read."""
+        """Return the facts of a partition. Raises a LogbrokerError if the partition cannot be read."""
         ...
 
 
 class ReadingState(enum.Enum):
-    """What a member does in a partition that it holds."""
+    """The activity of a member in a partition that it holds."""
 
     READING = 0
     PAUSED = 1
     FAILED = 2
     FINISHED = 3
-    """It will commit nothing more of what lies before its position."""
+    """The member will commit nothing more before its position."""
 
 
 class ToldPosition(msgspec.Struct, frozen=True):
-    """Where a member says that it stands in a partition."""
+    """The position in a partition that a member told."""
 
     partition: PartitionKey
     offset: int
-    """The program has finished all records before it."""
+    """The program has finished all records before this offset."""
     state: ReadingState = ReadingState.READING
 
 
@@ -82,7 +83,7 @@ class Wait(msgspec.Struct, frozen=True):
     partition: int
     end_offset: int
     finished_offset: int
-    """-1: nothing is committed or, where that does not count, told."""
+    """Committed offset or, if nothing is committed in the topic, told offset; -1: none."""
 
 
 class _Told(msgspec.Struct, gc=False):
@@ -94,33 +95,33 @@ class _Told(msgspec.Struct, gc=False):
 
 
 class _Reading:
-    """One topic that the group reads."""
+    """The state of one topic that the group reads."""
 
     def __init__(self) -> None:
         self.topic: Topic | None = None
-        """As it was when the generation was found; None: it is to be found anew."""
+        """The topic as it was when the generation was computed; None: the generation has to be computed again."""
         self.generation = 1
         self.waits: deque[int] = deque()
-        """Partitions, all those among them that are not finished up to the end of the generation."""
+        """Partitions, including all that are not finished up to the end of the generation."""
         self.announced = NO_BOUND
 
 
 class Generations:
-    """The topics of one group. `now` is in monotonic seconds."""
+    """The generations of all topics of one group. `now` is in monotonic seconds."""
 
     def __init__(self, logs: TopicLogs, committed: Callable[[TopicId], Mapping[int, Committed]]) -> None:
-        """`committed` returns what is committed, and synced, in the partitions of a topic."""
+        """`committed` returns the committed and synced offsets of the partitions of a topic."""
         self._logs = logs
         self._committed = committed
         self._readings: dict[TopicId, _Reading] = {}
         self._due: dict[TopicId, None] = {}
-        """Those to be looked at: something has happened to them, or may happen at any time."""
+        """Topics to check, because something has happened to them or may happen at any time."""
         self._told: dict[TopicId, dict[int, _Told]] = {}
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def of(self, topic_id: TopicId, now: float) -> int:
-        """Return the generation of a topic that is to be read; from now on `advanced` tells where it changes."""
+        """Return the generation of a topic to read. From now on, `advanced` reports changes of it."""
         reading = self._readings.get(topic_id)
         if reading is None:
             reading = self._readings[topic_id] = _Reading()
@@ -133,7 +134,7 @@ class Generations:
         return reading.generation
 
     def advanced(self, now: float) -> dict[TopicId, int]:
-        """Return the topics of which another generation is to be read than was told last."""
+        """Return the topics whose generation to read differs from the one told last."""
         changed = {}
         due, self._due = self._due, {}
         for topic_id in due:
@@ -148,7 +149,7 @@ class Generations:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether time, or what happens to logs, may let a generation begin: then `advanced` is to be asked."""
+        """Whether time or changes of logs may let a generation begin. If so, `advanced` must be called again."""
         return bool(self._due)
 
     def grown(self) -> Iterator[tuple[Topic, int]]:
@@ -158,7 +159,7 @@ class Generations:
                 yield reading.topic, reading.generation
 
     def grown_topic(self, topic_id: TopicId) -> tuple[Topic, int] | None:
-        """A topic as `grown` yields it, if it does."""
+        """Return the pair that `grown` yields for a topic, or None."""
         reading = self._readings.get(topic_id)
         if reading is None or reading.topic is None or reading.topic.generation == 1:
             return None
@@ -176,10 +177,10 @@ class Generations:
             if not self._is_finished(topic_id, partition, ends[partition], now)
         ]
 
-    # --- what happens ------------------------------------------------------------------------------------------------
+    # --- changes -----------------------------------------------------------------------------------------------------
 
     def tell(self, member_id: str, position: ToldPosition, now: float, patience_seconds: float) -> None:
-        """Note where a member stands in a partition that it holds."""
+        """Note the position of a member in a partition that it holds."""
         topic_id, partition = position.partition
         told = self._told.setdefault(topic_id, {})
         before = told.get(partition)
@@ -193,7 +194,7 @@ class Generations:
         self._due[topic_id] = None
 
     def forget(self, member_id: str, held: Container[PartitionKey] = ()) -> None:
-        """A member holds only these partitions now: what it told of others is void."""
+        """Forget the positions that a member told, except in the partitions `held`, which it still holds."""
         for topic_id, told in list(self._told.items()):
             void = [
                 partition
@@ -208,13 +209,13 @@ class Generations:
                 del self._told[topic_id]
 
     def forget_all(self) -> None:
-        """The group has no members."""
+        """Forget everything, because the group has no members."""
         self._readings.clear()
         self._due.clear()
         self._told.clear()
 
     def topics_changed(self) -> None:
-        """Topics may have grown, or be gone."""
+        """Check all topics again, because they may have grown or been deleted."""
         self._due.update(dict.fromkeys(self._readings))
 
     def _begin_anew(self, topic_id: TopicId) -> None:
@@ -226,7 +227,8 @@ class Generations:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def _find(self, topic_id: TopicId, reading: _Reading, now: float) -> bool:
-        """Find the last generation before which all is finished; False: there is no such topic (any more)."""
+        """Compute the last generation before which everything is finished. False: the topic does not exist, or no
+        longer."""
         try:
             topic = self._logs.topic_by_id(topic_id)
         except UnknownTopicError:
@@ -247,7 +249,7 @@ class Generations:
         return True
 
     def _find_anew(self, topic: Topic, reading: _Reading, now: float) -> None:
-        """Take the lowest of the generations that the partitions are in: O(partitions), however often it has grown."""
+        """Take the lowest generation that a partition is in. O(partitions), however often the topic has grown."""
         spans = topic.generations
         lowest = topic.generation
         for partition in range(topic.partitions):
@@ -257,7 +259,7 @@ class Generations:
                 return partition < len(ends) and not self._is_finished(topic.id, partition, ends[partition], now)
 
             if lowest > 1 and is_unfinished(lowest - 1):
-                # Ends only grow: who has reached a later one has reached those before it.
+                # Ends only grow: a partition that has reached a later end has reached the earlier ones.
                 lowest = 1 + bisect_left(range(1, lowest), True, key=is_unfinished)
         reading.topic, reading.generation, reading.waits = topic, lowest, deque()
         if lowest < topic.generation:

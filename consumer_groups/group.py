@@ -1,34 +1,37 @@
-"""The machine of one consumer group: who holds which partition. No I/O, no clock; a shell feeds it and obeys it.
+"""The machine of one consumer group: decides which member holds which partition.
 
-Two maps. The *target* says who shall hold a partition: an assignor computes it from subscriptions and topics. The
-*holders* say who may hold it now. The machine moves the holders towards the target, and each member hears of it in
-assignments: whole sets, each with an epoch of its own.
+It has no I/O and no clock; a shell passes inputs and carries out the outputs.
+
+The machine has two maps. The *target* says which member shall hold a partition: an assignor computes it from
+subscriptions and topics. The *holders* say which member may hold it now. The machine moves the holders towards the
+target. It tells each member in assignments, which are whole sets with an epoch of their own.
 
 Why a partition has one owner:
 
-1. A partition gets a holder only when it has none, and in the same step as the assignment that names it is made.
-   `_holders` has one value per key, so two members are never named at once.
+1. A partition gets a holder only while it has none, and in the same step in which the assignment that names it is made.
+   `_holders` has one value per key, so a partition is never in the assignments of two members at once.
 2. A holder is cleared only when its member confirmed (`taken`) a later assignment without the partition, came back
-   without it, left, was fenced, or is replaced by a new incarnation of it, once it surely delivers nothing any more.
-   Until then, whatever the target says, nobody else is named.
+   without it, left, was fenced, or is replaced by a new incarnation when it is certain not to deliver any more. Until
+   then no other member gets the partition, whatever the target says.
 3. A member delivers only what its last assignment named, from the moment it took it, and stops at once when its stream
-   breaks. So it delivers only what it holds, as long as its stream lives; a frozen one that wakes after it was fenced
-   may still deliver what it had fetched, but can commit nothing, as it is no member.
-4. Messages leave only after the rows of their step are durable, and a step is one transaction. A restart finds holders
-   that are at least those that any member knows of, and loads all members as away, holding all of it: who comes back in
-   time keeps what it lists, and what it does not list is free.
+   breaks. So it delivers only what it holds, as long as its stream lives. A frozen member that wakes after it was
+   fenced may still deliver what it had fetched, but can commit nothing, because it is not a member any more.
+4. Messages are sent only after the rows of their step are durable, and a step is one transaction. So after a restart
+   the loaded holders include every partition that any member knows to be its own. All members are loaded as away, and
+   hold all of it. A member that comes back in time keeps what it lists, and the rest is free.
 
-Epochs. The group has one counter, raised by every assignment; a member's epoch is that of the assignment it took last.
-Both only grow. At most one assignment per member is outstanding, so the epoch of a member that comes back is one of
-two; by any other, it owns nothing. Commits travel in order with `taken` on the same stream, so the epoch of a commit
-equals the member's, or is refused.
+Epochs. The group has one counter, which every assignment increments. A member's epoch is that of the assignment that it
+took last. Both only grow. At most one assignment per member is outstanding, so a member that comes back has one of two
+epochs; with any other, it owns nothing. Commits and `taken` travel in order on the same stream, so the epoch of a
+commit equals the member's, or the commit is refused.
 
-Why none stays an orphan: what is free is granted as soon as the member that the target names is connected and has
-nothing outstanding. Every outstanding assignment is taken, or its member is fenced after the rebalance timeout; who is
-away comes back, or is fenced. A member within its grace keeps its place in the target.
+Why no partition stays without an owner: a free partition is granted as soon as the member that the target names is
+connected and has nothing outstanding. Every outstanding assignment is taken, or its member is fenced after the
+rebalance timeout. A member that is away comes back, or is fenced. A member within its grace keeps its place in the
+target.
 
 The shell calls any number of inputs, then `rebalance` once, which costs O(members + partitions) if something has
-changed and next to nothing otherwise, then `take_outputs`. `now` is in monotonic seconds.
+changed and almost nothing otherwise, then `take_outputs`. `now` is in monotonic seconds.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ _NOTHING: Final[frozenset[PartitionKey]] = frozenset()
 
 
 class Group:
-    """One group. Errors are raised before anything is changed."""
+    """The machine of one group. Errors are raised before anything is changed."""
 
     def __init__(self, group_id: str, *, reconnect_grace_seconds: float, max_members: int) -> None:
         self.group_id = group_id
@@ -79,7 +82,7 @@ class Group:
         self.assignor = DEFAULT_ASSIGNOR
         self.growth_order = KEY_ORDER
         self.empty_since_ms = -1
-        """Wall clock; -1: it has members."""
+        """Wall clock time (ms) since which the group has no members; -1: it has members."""
         self._grace_seconds = reconnect_grace_seconds
         self._max_members = max_members
         self._members: dict[str, Member] = {}
@@ -89,12 +92,12 @@ class Group:
         self._target = TargetTable()
         self._target_is_stale = False
         self._unsettled: dict[str, None] = {}
-        """Slots, in order, whose member may be due an assignment."""
+        """Slots, in order, whose members may be due an assignment."""
         self._deadlines = DeadlineHeap(Member.deadline)
         self._outbox = Outbox()
 
     def load(self, rows: Mapping[bytes, bytes], topics: Mapping[str, AssignableTopic], now: float) -> None:
-        """Take over, into a new machine, what a broker before stored. All members are away, from `now` on.
+        """Load the rows that an earlier broker stored into a new machine. All members are away, from `now` on.
 
         Raises CorruptLogError.
         """
@@ -113,10 +116,10 @@ class Group:
             self._add(member)
             self._expect_back(member, now)
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def members(self) -> Iterable[Member]:
-        """All of them, in the order in which they came. To be read only."""
+        """Return all members, in the order in which they came. Read-only."""
         return self._members.values()
 
     def member(self, member_id: str) -> Member | None:
@@ -130,7 +133,7 @@ class Group:
 
     @property
     def state(self) -> str:
-        """empty, rebalancing (somebody does not hold what it shall) or stable."""
+        """State of the group: empty, rebalancing (some member does not hold its target) or stable."""
         if not self._members:
             return "empty"
         settled = not self._target_is_stale and all(
@@ -140,15 +143,16 @@ class Group:
         return "stable" if settled else "rebalancing"
 
     def deadline(self) -> float:
-        """When `tick` is to be called, at the latest; NEVER: not at all. May be early."""
+        """Return the latest time for the next `tick`; NEVER: none is needed. May be too early."""
         return self._deadlines.next_at
 
     def is_due(self, now: float) -> bool:
-        """Whether `tick` has anything to do by now; if not, `deadline` is a later one."""
+        """Return whether `tick` has anything to do by now. If not, `deadline` is later than `now`."""
         return self._deadlines.is_due(now)
 
     def committable_partitions(self, member_id: str, epoch: int) -> frozenset[PartitionKey]:
-        """What a member may commit for at this epoch. Raises UnknownMemberError or StaleMemberEpochError."""
+        """Return the partitions for which a member may commit at this epoch. Raises UnknownMemberError or
+        StaleMemberEpochError."""
         member = self._connected(member_id)
         if epoch != member.epoch:
             raise StaleMemberEpochError(
@@ -160,7 +164,8 @@ class Group:
     # --- inputs ------------------------------------------------------------------------------------------------------
 
     def join(self, join: Join, now: float) -> None:
-        """Take a member in, or back; answered by Joined. Its stream before, if there is one, is over without an input.
+        """Admit a member, or resume one; answered by Joined. An earlier stream of the member is over without another
+        input.
 
         Raises InvalidRequestError, MemberIdInUseError, InstanceIdInUseError, MemberNotReleasedError,
         AssignorMismatchError, GrowthOrderMismatchError or OverloadedError.
@@ -188,15 +193,16 @@ class Group:
         self._greet(member, resumed=False)
 
     def heartbeat(self, member_id: str, now: float, *, polled: bool) -> None:
-        """Something was heard of a member: a heartbeat, a commit (counts as polled). Raises UnknownMemberError."""
+        """Note that a member was heard of, by a heartbeat or a commit (which counts as polled). Raises
+        UnknownMemberError."""
         member = self._connected(member_id)
         member.heard_at = now
         if polled:
             member.polled_at = now
 
     def taken(self, member_id: str, epoch: int, now: float) -> None:
-        """A member confirms an assignment. Those of another epoch than the outstanding one are passed over: a member
-        that came back may confirm one that is void. Raises UnknownMemberError."""
+        """Confirm an assignment of a member. Epochs other than the outstanding one are ignored, because a member that
+        came back may confirm an assignment that is void. Raises UnknownMemberError."""
         member = self._connected(member_id)
         member.heard_at = now
         if member.assigned is None or epoch != member.assigned_epoch:
@@ -205,11 +211,11 @@ class Group:
         member.move(Input.TAKEN)
         member.taken, member.assigned, member.epoch = member.assigned, None, epoch
         self._free(released, member)
-        self._unsettled[member.slot] = None  # what became due meanwhile had to wait for this
+        self._unsettled[member.slot] = None  # assignments that became due meanwhile had to wait for this
         self._outbox.touch(member)
 
     def subscribe(self, member_id: str, subscription: Subscription, now: float) -> None:
-        """A member wants to read other topics. Raises UnknownMemberError or InvalidRequestError."""
+        """Change the subscription of a member. Raises UnknownMemberError or InvalidRequestError."""
         member = self._connected(member_id)
         subscription.check()
         member.heard_at = now
@@ -219,7 +225,7 @@ class Group:
             self._outbox.touch(member)
 
     def leave(self, member_id: str, now: float) -> None:
-        """A member says goodbye and holds nothing any more; a static one keeps its place for its session timeout.
+        """Let a member leave. It holds nothing any more; a static member keeps its place for its session timeout.
         Raises UnknownMemberError."""
         member = self._connected(member_id)
         member.heard_at = now
@@ -230,18 +236,19 @@ class Group:
             self._remove(member, Input.LEFT)
 
     def disconnected(self, member_id: str, now: float) -> None:
-        """A member's present stream broke: it keeps what it holds for the grace."""
+        """Note that a member's present stream broke. It keeps what it holds for the grace."""
         member = self._members.get(member_id)
         if member is not None and member.connected:
             self._lose(member, now)
 
     def topics_changed(self, topics: Mapping[str, AssignableTopic]) -> None:
-        """These are all topics, by name. The map is kept, not copied; it may be shared by all groups."""
+        """Use the given topics by name, which are all that exist. The map is kept, not copied, and groups may share
+        it."""
         self._topics = topics
         self._target_is_stale = True
 
     def detached_change(self) -> None:
-        """The group's offsets are changed by a program that is no member. Raises GroupNotEmptyError."""
+        """Note that a program that is not a member changes the group's offsets. Raises GroupNotEmptyError."""
         if self._members:
             raise GroupNotEmptyError(
                 f"the group has members ({len(self._members)}): stop them, or wait until their time is over"
@@ -250,14 +257,14 @@ class Group:
         self._outbox.header_changed = True
 
     def tick(self, now: float) -> None:
-        """Fence those whose time is over."""
+        """Fence members whose deadline has passed."""
         while (member := self._deadlines.pop(now)) is not None:
             if member.connected:
                 self._outbox.send(member, Fenced(member.overdue(now)))
             self._remove(member, Input.FENCED)
 
     def rebalance(self, now: float) -> None:
-        """Make the assignments that the inputs before led to."""
+        """Make the assignments that follow from the earlier inputs."""
         if self._target_is_stale:
             self._target_is_stale = False
             subscriptions = [(slot, member.subscription) for slot, member in self._slots.items()]
@@ -270,7 +277,7 @@ class Group:
         self._unsettled.clear()
 
     def take_outputs(self, wall_ms: int) -> GroupOutputs:
-        """Return what followed since the last call. The events are one transaction, the messages wait for it."""
+        """Return the outputs since the last call. The events are one transaction, and the messages wait for it."""
         if not self._members and self.empty_since_ms < 0:
             self.empty_since_ms = wall_ms
             self._outbox.header_changed = True
@@ -291,11 +298,11 @@ class Group:
         return member
 
     def _resume(self, member: Member, join: Join, now: float) -> None:
-        """The same incarnation is back: it keeps what it lists of what it may hold."""
+        """Resume the same incarnation of a member. It keeps those of the partitions it may hold that it lists."""
         resumed = join.epoch in (member.epoch, member.assigned_epoch)
         held = member.held
         kept = held & join.owned if resumed and join.epoch else _NOTHING
-        # An assignment that was on its way is void, and the member may know of it: tell it anew.
+        # An assignment on its way is void, but the member may know it. So send a new one.
         member.needs_assignment = not resumed or join.epoch != member.assigned_epoch or not join.epoch
         member.move(Input.RESUMED)
         member.taken, member.assigned = kept, None
@@ -335,7 +342,7 @@ class Group:
         self._outbox.touch(member)
 
     def _lose(self, member: Member, now: float) -> None:
-        """A member has no stream any more."""
+        """Note that a member has no stream any more."""
         member.taken, member.assigned = member.held, None
         member.move(Input.DISCONNECTED)
         self._expect_back(member, now)
@@ -357,7 +364,7 @@ class Group:
                     self._unsettled[slot] = None
 
     def _assign(self, member: Member, now: float) -> None:
-        """Push what a member shall hold and may, if it is anything else than what it has."""
+        """Push the part of a member's target that it may hold, if this differs from what it has."""
         holders = self._holders
         partitions = frozenset(
             partition for partition in self.target(member) if holders.get(partition, member) is member

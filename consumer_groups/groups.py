@@ -1,4 +1,4 @@
-"""All consumer groups of the broker: which there are, from the start of the broker to its end."""
+"""All consumer groups of the broker, from its start to its end."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _log = logging.getLogger(__name__)
 EXPIRY_CHECK_SECONDS: Final = 60.0
 EXPIRY_CHECKS_PER_RETENTION: Final = 4
 MAX_STALE_TOPICS: Final = 1000
-"""So many topics that are gone may be remembered, or half of those that are."""
+"""Number of cached topics from which on the cache is cleared, if at least half of them no longer exist."""
 
 
 class _TopicIds(Set[TopicId]):
-    """The ids of all topics that there are at the moment of asking: a group asks when its turn has come, and what was
-    true when it was told of a change may not be so by then."""
+    """The ids of all topics that exist at the time of the call. A group asks later, in its turn, and an answer from the
+    time of the change may be outdated by then."""
 
     def __init__(self, engine: LogEngine) -> None:
         self._engine = engine
@@ -53,7 +53,7 @@ class _TopicIds(Set[TopicId]):
         return True
 
     def __ge__(self, other: Set[object]) -> bool:
-        return all(topic_id in self for topic_id in other)  # Without a look at all topics.
+        return all(topic_id in self for topic_id in other)  # Does not list all topics.
 
     def __iter__(self) -> Iterator[TopicId]:
         return (topic.id for topic in self._engine.topics())
@@ -63,8 +63,8 @@ class _TopicIds(Set[TopicId]):
 
 
 class _AssignableTopics(Mapping[str, AssignableTopic]):
-    """All topics by name, as they are at the moment of asking. So a change of one topic costs the same however many
-    there are."""
+    """All topics by name, as they exist at the time of the call. So a change of one topic costs the same, however many
+    exist."""
 
     def __init__(self, engine: LogEngine) -> None:
         self._engine = engine
@@ -79,7 +79,7 @@ class _AssignableTopics(Mapping[str, AssignableTopic]):
         if made is None or of is not topic:
             made = AssignableTopic(topic.name, topic.id, topic.partitions, topic.routing_bands)
             if len(self._made) >= MAX_STALE_TOPICS and len(self._made) >= 2 * len(self):
-                self._made.clear()  # Most of them are gone.
+                self._made.clear()  # Most of these topics no longer exist.
             self._made[name] = topic, made
         return made
 
@@ -91,7 +91,7 @@ class _AssignableTopics(Mapping[str, AssignableTopic]):
 
 
 class Groups:
-    """Made by `open_groups`."""
+    """All consumer groups. Made by `open_groups`."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore) -> None:
         self._config = config
@@ -105,22 +105,22 @@ class Groups:
         self._topics = _AssignableTopics(engine)
         self._topic_ids = _TopicIds(engine)
         self._changed_topics: set[TopicId] = set()
-        """That groups have not been told of yet."""
+        """Changed topics that the groups have not been told of yet."""
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
-        """Whether a group id is taken by a group that is none of consumers; set by who knows those."""
+        """Returns whether a group id belongs to a group of another type. The owner of those groups sets it."""
 
-    # --- what there is ---
+    # --- queries ---
 
     def ids(self) -> list[str]:
-        """Sorted."""
+        """Return the ids of all groups, sorted."""
         return sorted(self._groups)
 
     def has(self, group_id: str) -> bool:
-        """Whether the id is taken by a group of consumers."""
+        """Return whether the id belongs to a consumer group."""
         return group_id in self._groups
 
     def group(self, group_id: str) -> Coordinator:
-        """Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
+        """Return the group. Raises UnknownGroupError, WrongGroupTypeError or InvalidGroupIdError."""
         found = self._groups.get(group_id)
         if found is None:
             self._check_new_id(group_id)
@@ -130,9 +130,9 @@ class Groups:
     # --- changes ---
 
     async def join(self, group_id: str, join: Join, channel: Channel) -> MemberLink:
-        """Join a group, which begins with its first member.
+        """Join a group. The first member creates the group.
 
-        Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError, DiskFullError, or what the group raises: see
+        Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError, DiskFullError, or the errors of
         `Coordinator.join`.
         """
         group = await self._group_or_new(group_id)
@@ -144,7 +144,7 @@ class Groups:
     async def commit_offsets(
         self, group_id: str, topics: Sequence[TopicCommit | LogbrokerError]
     ) -> list[CommitOutcome]:
-        """Commit for a program that is no member; the group begins with its first commit.
+        """Commit for a program that is not a member. The first commit creates the group.
 
         Raises InvalidGroupIdError, WrongGroupTypeError, OverloadedError, DiskFullError or GroupNotEmptyError.
         """
@@ -153,7 +153,8 @@ class Groups:
         return await group.commit_offsets(topics)
 
     async def delete(self, group_id: str) -> None:
-        """Forget a group, once begun also where the caller goes away. Raises UnknownGroupError, GroupNotEmptyError."""
+        """Delete a group. A deletion that has begun ends even if the caller is cancelled. Raises UnknownGroupError or
+        GroupNotEmptyError."""
         deletion = self._deletions.get(group_id)
         if deletion is None:
             deletion = self._loop.create_task(self._delete(self.group(group_id)))
@@ -206,13 +207,14 @@ class Groups:
     # --- topics ---
 
     def _on_topic_changed(self, topic: Topic) -> None:
-        """Many changes at once are told once."""
+        """Schedule one notification for any number of changes at the same time."""
         if not self._changed_topics:
             self._loop.call_soon(self._tell_topics)
         self._changed_topics.add(topic.id)
 
     def _tell_topics(self) -> None:
-        """Tell the groups that are active, as any topic may match a subscription, or that have offsets of these."""
+        """Tell the active groups, because any topic may match a subscription, and the groups with offsets of these
+        topics."""
         changed, self._changed_topics = self._changed_topics, set()
         for group in self._groups.values():
             if group.is_active or not changed.isdisjoint(group.offsets.topic_ids()):
@@ -221,12 +223,12 @@ class Groups:
     # --- lifetime ---
 
     async def load(self) -> None:
-        """Take over what the broker before stored, cut back to what the logs still hold.
+        """Load what the earlier broker stored, cut back to what the logs still hold.
 
-        Raises CorruptLogError. Members have their grace from now on.
+        Raises CorruptLogError. The grace of the members begins now.
         """
         self._engine.on_topics_changed(self._on_topic_changed)
-        log_end = cache(self._log_end)  # Nothing is appended yet, and groups have many partitions in common.
+        log_end = cache(self._log_end)  # Nothing is appended yet, and groups share many partitions.
         loaded = []
         for group_id in await stored_group_ids(self._store, GROUP_TYPE):
             store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=True)
@@ -241,7 +243,7 @@ class Groups:
                     len(events),
                 )
                 await store.commit(events)
-            # The rows of offsets are as many as all partitions of all groups: one group's at a time is enough.
+            # There are as many offset rows as partitions in all groups, so hold those of one group at a time.
             of_machine = {key: value for key, value in rows.items() if not key.startswith(OFFSET_ROW)}
             loaded.append((group_id, offsets, of_machine))
         if self._offset_budget.used_bytes > self._offset_budget.max_bytes:
@@ -260,23 +262,23 @@ class Groups:
         return self._engine.partition_facts(topic_id, partition).log_end_offset
 
     def freeze(self) -> None:
-        """The broker stops: its members are expected back at the next start."""
+        """Freeze all groups, because the broker stops. Their members are expected back at the next start."""
         for group in self._groups.values():
             group.freeze()
 
     async def settle(self) -> None:
-        """Wait for what is being stored."""
+        """Wait for the running transactions."""
         for group in self._groups.values():
             await group.settle()
 
     async def expire(self) -> None:
-        """Forget groups that nobody has used for the retention of offsets, again and again."""
+        """Delete groups that were not used for the retention of offsets. Runs until it is cancelled."""
         retention_seconds = self._config.offsets_retention_seconds
         pause_seconds = min(EXPIRY_CHECK_SECONDS, retention_seconds / EXPIRY_CHECKS_PER_RETENTION)
         while True:
             await asyncio.sleep(pause_seconds)
             for group in list(self._groups.values()):
-                # While others were deleted, it may have gone itself, and another one of its name have begun.
+                # While others were deleted, the group may have been deleted too, and another one created with its name.
                 if self._groups.get(group.group_id) is group and group.is_expired(int(retention_seconds * 1000)):
                     with suppress(GroupNotEmptyError, UnknownGroupError):
                         await self.delete(group.group_id)
@@ -286,7 +288,7 @@ class Groups:
 async def open_groups(
     config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore
 ) -> AsyncIterator[Groups]:
-    """Load the groups; at the end, store what is under way. Raises CorruptLogError."""
+    """Load the groups; at the end, wait for the running transactions. Raises CorruptLogError."""
     groups = Groups(config, clock, engine, store)
     await groups.load()
     expiry = asyncio.create_task(groups.expire(), name="groups expiry")

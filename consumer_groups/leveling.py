@@ -1,4 +1,4 @@
-"""Leveling of loads where not everybody may take everything: the hard case of the sticky assignor."""
+"""Leveling of loads when subscriptions differ: the hard case of the sticky assignor."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Final
 from logbroker.types import PartitionKey, TopicId
 
 _MAX_PASSES: Final = 10
-"""A pass costs O(partitions + subscriptions); each narrows gaps, and what is left after these is not worth more."""
+"""Maximum number of passes. A pass costs O(partitions + subscriptions) and narrows gaps; after this many, the rest is
+not worth another."""
 
 
 def level(target: Mapping[str, MutableSequence[PartitionKey]], topics: Sequence[tuple[TopicId, Sequence[str]]]) -> None:
-    """Move partitions, in place, from subscribers to those of the same topic whose load is lower by two or more.
+    """Move partitions, in place, to subscribers of the same topic whose load is lower by two or more.
 
     `topics` are the ids with the keys of their subscribers. Within a topic the most loaded gives to the least loaded,
     its last partition first. A target that is level stays as it is.

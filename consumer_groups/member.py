@@ -1,11 +1,11 @@
-"""One member of a group: its state, what it holds, and until when it must be heard of.
+"""One member of a group: its state, the partitions it holds, and its deadlines.
 
-state        meaning                                       holds (nobody else may)
+state        meaning                                       holds (no other member may)
 STABLE       connected, no assignment is outstanding       what it took last
 RECONCILING  connected, an assignment is outstanding       what it took last, and what is assigned
 AWAY         no stream: it broke, a static member left     the same, until it comes back or its time is over
              or the broker has started
-GONE         no member any more                            nothing
+GONE         not a member any more                         nothing
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ class State(enum.Enum):
 
 
 class Input(enum.Enum):
-    """What may change the state of a member."""
+    """Inputs that may change the state of a member."""
 
     ASSIGNED = "assigned"
-    """An assignment is pushed to it."""
+    """An assignment is pushed to the member."""
     TAKEN = "taken"
-    """It confirms that assignment: what that does not name is let go of."""
+    """The member confirms the assignment, and has let go of all other partitions."""
     RESUMED = "resumed"
-    """The same incarnation has a new stream; the old one may not have been noticed to be broken."""
+    """The same incarnation has a new stream. The old stream may not have been noticed to be broken."""
     DISCONNECTED = "disconnected"
-    """Its stream broke, or it is static and left."""
+    """The stream broke, or a static member left."""
     LEFT = "left"
-    """It is dynamic and left."""
+    """A dynamic member left."""
     REPLACED = "replaced"
-    """A new incarnation of it came."""
+    """A new incarnation of the member came."""
     FENCED = "fenced"
-    """A timeout is over."""
+    """A timeout of the member passed."""
 
 
 TRANSITIONS: Final[Mapping[tuple[State, Input], State]] = {
@@ -68,11 +68,11 @@ TRANSITIONS: Final[Mapping[tuple[State, Input], State]] = {
     (State.AWAY, Input.REPLACED): State.GONE,
     (State.AWAY, Input.FENCED): State.GONE,
 }
-"""What is not here cannot happen: the machine refuses it before."""
+"""All possible transitions. The machine refuses others beforehand."""
 
 
 class Member:
-    """A record without rules but the table: `group` decides."""
+    """The data of a member. It has no rules but the table of transitions; `group` decides."""
 
     __slots__ = (
         "assigned",
@@ -93,25 +93,26 @@ class Member:
 
     def __init__(self, join: Join, now: float) -> None:
         self.join = join
-        """Who it is, and its timeouts."""
+        """Identity and timeouts of the member."""
         self.slot = slot_of(join)
         self.subscription = join.subscription
         self.state = State.STABLE
         self.epoch = 0
-        """Of the assignment that it took last; 0: none yet."""
+        """Epoch of the assignment that it took last; 0: none yet."""
         self.taken: frozenset[PartitionKey] = frozenset()
-        """What that assignment named; while it is away, everything that it may hold."""
+        """Partitions of that assignment; while the member is away, all partitions that it may hold."""
         self.assigned: frozenset[PartitionKey] | None = None
-        """The outstanding assignment."""
+        """Partitions of the outstanding assignment; None: there is none."""
         self.assigned_epoch = 0
-        """Of the assignment that was pushed last."""
+        """Epoch of the assignment that was pushed last."""
         self.needs_assignment = True
-        """It is to be sent an assignment even if that changes nothing: it is new, or one on its way became void."""
+        """Whether to send an assignment even if it changes nothing: the member is new, or one on its way became
+        void."""
         self.left = False
-        """It said goodbye: it delivers nothing any more."""
+        """Whether the member said goodbye, and so delivers nothing any more."""
         self.heard_at = self.polled_at = self.pushed_at = now
         self.expires_at = math.inf
-        """When its place is over, while it is away."""
+        """When its place expires, while it is away."""
 
     @property
     def member_id(self) -> str:
@@ -123,14 +124,14 @@ class Member:
 
     @property
     def held(self) -> frozenset[PartitionKey]:
-        """All that it may hold: nobody else may."""
+        """All partitions that the member may hold, and no other member."""
         return self.taken if self.assigned is None else self.taken | self.assigned
 
     def move(self, cause: Input) -> None:
         self.state = TRANSITIONS[self.state, cause]
 
     def deadline(self) -> float:
-        """When it is to be fenced, unless it is heard of (monotonic seconds)."""
+        """Return when the member is fenced unless it is heard of (monotonic seconds)."""
         if self.state is State.AWAY:
             return self.expires_at
         if self.state is State.GONE:
@@ -143,17 +144,17 @@ class Member:
         return at
 
     def delivers_until(self, grace_seconds: float) -> float:
-        """Until when it may still deliver what it holds, now that it is away (monotonic seconds).
+        """Return until when the member, which is away, may still deliver what it holds (monotonic seconds).
 
-        It may be late to hear that its stream broke, but delivers for no longer than the shorter of grace and session
-        timeout after it was heard of. A grace of 0 asks for takeovers at once, whatever comes.
+        It may learn late that its stream broke, but delivers for no longer than the shorter of grace and session
+        timeout after it was last heard of. A grace of 0 asks for immediate takeovers, and accepts the consequences.
         """
         if self.left or not self.held or not grace_seconds:
             return -math.inf
         return self.heard_at + min(grace_seconds, self.join.session_timeout_ms / 1000)
 
     def overdue(self, now: float) -> MemberFencedError:
-        """Why it is fenced, now that its deadline is over."""
+        """Return the error for fencing the member, whose deadline has passed."""
         if self.assigned is not None and self._rebalance_deadline() <= now:
             return RebalanceTimedOutError(
                 f"the assignment of epoch {self.assigned_epoch} was not taken for {self.join.rebalance_timeout_ms} ms:"
@@ -194,13 +195,13 @@ class Member:
 
 
 def slot_of(join: Join) -> str:
-    """The member's place: static members are found by their instance id, whatever their member id. Static ones sort
-    first."""
+    """Return the member's slot. Static members are found by their instance id, whatever their member id. Their slots
+    sort first."""
     return f"i:{join.instance_id}" if join.instance_id else f"m:{join.member_id}"
 
 
 def loaded_member(member_id: str, row: MemberRow, now: float) -> Member:
-    """Return the member that a row keeps: away, with all that it may hold."""
+    """Return the stored member: away, with all partitions that it may hold."""
     member = Member(
         Join(
             member_id=member_id,

@@ -1,4 +1,4 @@
-"""A member's stream, seen from both sides: what it may do in its group, and what it is told."""
+"""A member's stream, from both sides: its requests to the group, and the messages to the member."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from logbroker.types import PartitionKey, TopicId
 
 
 class AssignedOffsets(msgspec.Struct, gc=False):
-    """An assignment, with what is committed for its partitions."""
+    """An assignment, with the committed offsets of its partitions."""
 
     epoch: int
     partitions: list[tuple[PartitionKey, Committed | None]]
     generations: dict[TopicId, int]
-    """Which one of each of their topics is to be read: see `generations`."""
+    """Generation to read, by topic: see `generations`."""
 
 
 class GenerationsToRead(msgspec.Struct, gc=False):
-    """Which generations of some topics are to be read from now on."""
+    """Generations of some topics to read from now on."""
 
     topics: dict[TopicId, int]
 
 
 class CommitDone(msgspec.Struct, gc=False):
-    """A commit is synced, but for what was refused: one outcome per topic, in the order of the request."""
+    """A commit is synced, except for what was refused. One outcome per topic, in the order of the request."""
 
     correlation_id: int
     outcomes: Sequence[CommitOutcome]
@@ -54,7 +54,7 @@ MemberMessage = Joined | AssignedOffsets | GenerationsToRead | CommitDone | Subs
 
 
 class Channel(Protocol):
-    """The way to a member."""
+    """Sends messages to a member."""
 
     def send(self, message: MemberMessage) -> None:
         """Queue a message; never blocks."""
@@ -62,7 +62,7 @@ class Channel(Protocol):
 
 
 class MemberHost(Protocol):
-    """What a member's stream asks of its group."""
+    """The methods of a group that a member's stream calls."""
 
     def heartbeat(self, link: MemberLink, *, polled: bool) -> None: ...
     def tell(self, link: MemberLink, positions: Sequence[ToldPosition]) -> None: ...
@@ -79,7 +79,7 @@ class MemberHost(Protocol):
 
 
 class MemberLink:
-    """One stream's place in its group. After its end it changes nothing any more, and its commits are refused."""
+    """The link of one stream to its group. After its end it changes nothing any more, and its commits are refused."""
 
     def __init__(self, group: MemberHost, member_id: str, channel: Channel) -> None:
         self._group = group
@@ -88,13 +88,14 @@ class MemberLink:
         self.ended = False
 
     def heartbeat(self, *, polled: bool) -> bool:
-        """Return whether it is to be answered: the answer says that the member is one, so none follows the end."""
+        """Return whether to answer the heartbeat. The answer says that the member is one, so there is none after the
+        end."""
         if not self.ended:
             self._group.heartbeat(self, polled=polled)
         return not self.ended
 
     def tell(self, positions: Sequence[ToldPosition]) -> None:
-        """Note where the member stands: see `generations`."""
+        """Note the positions of the member: see `generations`."""
         if not self.ended:
             self._group.tell(self, positions)
 
@@ -103,26 +104,26 @@ class MemberLink:
             self._group.taken(self, epoch)
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Raises InvalidRequestError."""
+        """Change the subscription. Raises InvalidRequestError."""
         if not self.ended:
             self._group.subscribe(self, subscription)
 
     def commit(self, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]) -> None:
-        """Answered by a CommitDone, as soon as what is committed is synced."""
+        """Commit offsets. Answered by a CommitDone when they are synced."""
         self._group.commit(self, correlation_id, epoch, topics)
 
     async def commit_in_turns(
         self, correlation_id: int, epoch: int, topics: Sequence[TopicCommit | LogbrokerError]
     ) -> None:
-        """As `commit`, however much it is; returns when its answer is under way."""
+        """Run `commit`, for any number of partitions; returns when its answer is on its way."""
         await self._group.commit_in_turns(self, correlation_id, epoch, topics)
 
     def leave(self) -> None:
-        """Answered by Ended, as soon as that is synced."""
+        """Leave the group. Answered by Ended when that is synced."""
         if not self.ended:
             self._group.leave(self)
 
     def disconnected(self) -> None:
-        """The stream broke, or is over."""
+        """Note that the stream broke or ended."""
         if not self.ended:
             self._group.disconnected(self)

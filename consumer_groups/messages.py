@@ -1,4 +1,4 @@
-"""What goes into the machine of a group and comes out of it."""
+"""Inputs and outputs of the machine of a group."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ MAX_SESSION_TIMEOUT_MS: Final = 3_600_000
 MAX_TIMEOUT_MS: Final = 86_400_000
 
 NO_ORDER: Final = "none"
-"""Whatever is there is read: see `generations`."""
+"""Read everything that exists: see `generations`."""
 GROWTH_ORDERS: Final = (KEY_ORDER, NO_ORDER)
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """A member introduces itself: as a new one, or as one whose stream broke."""
+    """A member introduces itself, as a new member or as one whose stream broke."""
 
     member_id: str
     incarnation: int
-    """Random, not 0; a member that comes back with its own is the same."""
+    """Random number, not 0. A member that comes back with the same incarnation is the same member."""
     instance_id: str = ""
-    """Not empty: a static member, whose place in the group outlives it by the session timeout."""
+    """If not empty, the member is static: its place in the group outlives it by the session timeout."""
     subscription: Subscription = Subscription()
     assignor: str = ""
-    """Empty: whatever the group uses."""
+    """Empty: the assignor of the group."""
     session_timeout_ms: int = 10_000
     rebalance_timeout_ms: int = 60_000
     max_poll_interval_ms: int = 300_000
     epoch: int = 0
-    """Of the last assignment that this incarnation took; 0: none."""
+    """Epoch of the last assignment that this incarnation took; 0: none."""
     owned: frozenset[PartitionKey] = frozenset()
-    """What it still holds of that."""
+    """Partitions of that assignment that it still holds."""
     client_name: str = ""
     growth_order: str = ""
-    """One of GROWTH_ORDERS; empty: whatever the group uses."""
+    """One of GROWTH_ORDERS; empty: the growth order of the group."""
 
     def check(self) -> None:
-        """Raises InvalidRequestError where a bound is passed."""
+        """Raise InvalidRequestError where a field is out of bounds."""
         if not self.member_id:
             raise InvalidRequestError("the member_id is empty: choose one that is unique in the group, such as a UUID")
         for name in ("member_id", "instance_id"):
@@ -80,18 +80,19 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """The member is one."""
+    """The member has joined."""
 
     assignor: str
     session_timeout_ms: int
     reconnect_grace_ms: int
     growth_order: str
     resumed: bool
-    """It came back and keeps what it listed as owned, at its epoch. False: it owns nothing, and its epoch is 0."""
+    """Whether the member came back and keeps what it listed as owned, at its epoch. False: it owns nothing, and its
+    epoch is 0."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """All that a member shall hold. To be answered by `taken`, once it has let go of everything else."""
+    """All partitions that a member shall hold. The member answers with `taken`, once it has let go of all others."""
 
     epoch: int
     partitions: frozenset[PartitionKey]
@@ -109,8 +110,8 @@ Message = Joined | Assignment | Fenced
 
 
 class GroupOutputs(msgspec.Struct, frozen=True):
-    """What followed from the inputs since the last time. No message may leave before the events are durable."""
+    """The results of the inputs since the last call. No message may be sent before the events are durable."""
 
     events: list[StateEvent]
     messages: list[tuple[str, Message]]
-    """With the ids of the members, in order."""
+    """Messages with the ids of their members, in order."""

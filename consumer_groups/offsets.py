@@ -1,12 +1,12 @@
-"""The committed offsets of one group: what a commit may change, and the rows that keep it. No I/O.
+"""The committed offsets of one group: the checks of a commit, and the rows. No I/O.
 
-A commit is checked and staged at once, in the order in which the member sent it, and visible (to reads, and to the next
-owner of the partition) only when its rows are synced. Between the two it is remembered only where it must be: in the
-floors of the member that made it, so that its next commit cannot go back behind it.
+A commit is checked and staged at once, in the order in which the member sent it. It becomes visible (to reads, and to
+the next owner of the partition) only when its rows are synced. Before that it is known only in the floors of the member
+that made it, so that its next commit cannot go back behind it.
 
-All offsets are in memory, with their metadata, so both are bounded: for a group and for all groups together, in bytes
-of memory (`stored_bytes`). A commit that needs more is refused; one that needs no more than the offset that it
-replaces is taken even where the bound is exceeded, so consumers that are under way go on.
+All offsets are in memory, with their metadata. So both are bounded in bytes of memory (`stored_bytes`), for a group and
+for all groups together. A commit that needs more is refused. A commit that needs no more than the offset that it
+replaces is accepted even beyond the bound, so running consumers go on.
 
     row      key    b"o", topic id (16 bytes), partition (4 bytes, big-endian)
              value  msgpack array: offset, leader epoch (-1: not known), metadata text, commit time (ms since 1970)
@@ -37,27 +37,27 @@ MAX_METADATA_BYTES: Final = 4096
 OFFSET_ROW: Final = b"o"
 
 OFFSET_BYTES: Final = 192
-"""Memory that one committed offset takes beside its metadata: the struct, its numbers and its places in two tables."""
+"""Memory of one committed offset without its metadata: the struct, its numbers and its entries in two tables."""
 TEXT_BYTES: Final = 56
-"""Memory that a text takes beside its characters."""
+"""Memory of a text without its characters."""
 
 _MAX_BYTES_PER_CHARACTER: Final = 4
 _TOPIC_ID_BYTES: Final = 16
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What is committed for one partition."""
+    """The committed offset of one partition."""
 
     offset: int
-    """The next one to read."""
+    """The next offset to read."""
     leader_epoch: int
-    """Of the last record that was read; -1: not known."""
+    """Leader epoch of the last record that was read; -1: unknown."""
     metadata: str
     commit_time_ms: int
 
 
 class TopicCommit(msgspec.Struct, gc=False):
-    """Offsets to commit for one topic: columns of equal length; the last two may be empty instead."""
+    """Offsets to commit for one topic, as columns of equal length. The last two columns may be empty instead."""
 
     topic_id: TopicId
     partitions: list[int]
@@ -66,7 +66,7 @@ class TopicCommit(msgspec.Struct, gc=False):
     metadata: list[str]
 
     def check_columns(self) -> None:
-        """Raises InvalidRequestError where the columns do not match."""
+        """Raise InvalidRequestError if the columns do not match."""
         count = len(self.partitions)
         if len(self.offsets) != count:
             raise InvalidRequestError(f"there are {count} partitions but {len(self.offsets)} offsets")
@@ -86,20 +86,20 @@ class TopicCommit(msgspec.Struct, gc=False):
 
 
 Floors = dict[TopicId, dict[int, int]]
-"""The partitions that a member holds, each with the offset that it last committed there; -1: none yet."""
+"""The partitions that a member holds, each with the offset that the member committed there last; -1: none yet."""
 
 EndOffset = Callable[[TopicId, int], int]
-"""The end of the readable log of a partition; raises UnknownPartitionError or another LogbrokerError."""
+"""Returns the end of the readable log of a partition. Raises UnknownPartitionError or another LogbrokerError."""
 
 Failures = list[tuple[int, LogbrokerError]]
-"""Partitions of a commit that were refused."""
+"""Partitions of a commit that were refused, with their errors."""
 
 CommitOutcome = Failures | LogbrokerError
-"""Of one topic of a commit: the partitions that were refused, or the error of them all."""
+"""Outcome for one topic of a commit: the partitions that were refused, or the error of all of them."""
 
 
 class OffsetBudget:
-    """Bytes of memory for the committed offsets of all groups, and of one group."""
+    """Budgets of memory in bytes for the committed offsets of all groups, and of one group."""
 
     def __init__(self, max_bytes: int = sys.maxsize, max_group_bytes: int = sys.maxsize) -> None:
         self.max_bytes = max_bytes
@@ -107,7 +107,7 @@ class OffsetBudget:
         self.used_bytes = 0
 
     def check(self, group_bytes: int, growth_bytes: int) -> None:
-        """Raise OffsetsFullError where a group that takes `group_bytes` may not grow by `growth_bytes`."""
+        """Raise OffsetsFullError if a group that takes `group_bytes` may not grow by `growth_bytes`."""
         if group_bytes + growth_bytes > self.max_group_bytes:
             raise OffsetsFullError(
                 f"the committed offsets of the group take {group_bytes} bytes of {self.max_group_bytes}"
@@ -121,9 +121,10 @@ class OffsetBudget:
 
 
 def stored_bytes(metadata: str) -> int:
-    """Return the memory that an offset with this metadata counts for.
+    """Return the memory that is counted for an offset with this metadata.
 
-    Python keeps a text that is not ASCII with up to four bytes a character, and once more in UTF-8 when it was encoded.
+    Python keeps a text that is not ASCII with up to four bytes per character, and once more in UTF-8 after it was
+    encoded.
     """
     if not metadata:
         return OFFSET_BYTES
@@ -135,10 +136,10 @@ _decode: Final = msgspec.msgpack.Decoder(Committed).decode
 
 
 class StagedOffsets(msgspec.Struct, gc=False):
-    """Offsets on their way to one transaction."""
+    """Offsets for one transaction."""
 
     rows: dict[bytes, tuple[TopicId, int, Committed]]
-    """By the keys of their rows."""
+    """Offsets by the keys of their rows."""
 
     def events(self) -> list[StateEvent]:
         return [StateEvent(key, _encode(committed)) for key, (_, _, committed) in self.rows.items()]
@@ -148,9 +149,9 @@ class OffsetTable:
     """Synced offsets, and those staged for the next transaction."""
 
     def __init__(self, rows: Mapping[bytes, bytes] | None = None, budget: OffsetBudget | None = None) -> None:
-        """Load the rows of a scope; other rows are passed over. Raises CorruptLogError.
+        """Load the rows of a scope; other rows are ignored. Raises CorruptLogError.
 
-        What is stored is loaded, whatever the budget says. Without a budget nothing is bounded.
+        Stored offsets are loaded even if they exceed the budget. Without a budget nothing is bounded.
         """
         self._topics: dict[TopicId, dict[int, Committed]] = {}
         self._staged: dict[bytes, tuple[TopicId, int, Committed]] = {}
@@ -158,12 +159,13 @@ class OffsetTable:
         self._budget = budget or OffsetBudget()
         self._bytes = 0
         self.last_commit_ms = 0
-        """When the youngest offset was committed; 0: there is none."""
+        """Time of the latest commit; 0: there is none."""
         if rows is not None:
             self._load(rows)
 
     def _load(self, rows: Mapping[bytes, bytes]) -> None:
-        """A start decodes the rows of all groups, up to a million or two: as little as possible is done for each."""
+        """Load the rows. A start decodes up to a million or two of them for all groups, so this does little for
+        each."""
         topics, loaded_bytes, last_commit_ms = self._topics, 0, 0
         topic_end = len(OFFSET_ROW) + _TOPIC_ID_BYTES
         for key, value in rows.items():
@@ -185,7 +187,7 @@ class OffsetTable:
         self.last_commit_ms = last_commit_ms
 
     def get(self, topic_id: TopicId, partition: int) -> Committed | None:
-        """The synced offset of a partition."""
+        """Return the synced offset of a partition."""
         topic = self._topics.get(topic_id)
         return None if topic is None else topic.get(partition)
 
@@ -209,19 +211,20 @@ class OffsetTable:
 
     @property
     def used_bytes(self) -> int:
-        """Memory that the synced and the staged offsets count for."""
+        """Memory that is counted for the synced and the staged offsets."""
         return self._bytes
 
     def floors(self, partitions: Iterable[PartitionKey], before: Floors) -> Floors:
-        """Return the floors of a member that holds these partitions now: what it kept without interruption keeps its
-        own."""
+        """Return the floors of a member that now holds these partitions. A partition held without interruption keeps
+        its floor."""
         floors: Floors = {}
         for topic_id, partition in partitions:
             floors.setdefault(topic_id, {})[partition] = before.get(topic_id, {}).get(partition, -1)
         return floors
 
     def loaded_floors(self, partitions: Iterable[PartitionKey]) -> Floors:
-        """Return the floors of a member after a restart: whose commits the offsets are is not stored, so all count."""
+        """Return the floors of a member after a restart. It is not stored which member committed the offsets, so all
+        count."""
         floors: Floors = {}
         for topic_id, partition in partitions:
             committed = self.get(topic_id, partition)
@@ -229,10 +232,10 @@ class OffsetTable:
         return floors
 
     def stage(self, commit: TopicCommit, floors: Floors | None, end_offset: EndOffset, now_ms: int) -> Failures:
-        """Stage what may be committed, and return what may not.
+        """Stage the offsets that may be committed, and return the failures of the others.
 
-        `floors` are those of the member that commits, and are raised; None for a program that is no member: it may
-        commit everything, backwards too. The columns of `commit` match.
+        `floors` are the floors of the committing member, which are raised. None: the program is not a member, and may
+        commit everything, backwards too. The columns of `commit` must match.
         """
         topic_id, staged = commit.topic_id, self._staged
         held = None if floors is None else floors.get(topic_id, {})
@@ -272,13 +275,13 @@ class OffsetTable:
             if held is not None:
                 held[partition] = offset
             committed = Committed(offset, leader_epoch if leader_epoch >= 0 else -1, text, now_ms)
-            # The last commit of a partition in a transaction is the one that counts.
+            # The last commit of a partition in a transaction counts.
             staged[key] = (topic_id, partition, committed)
             self._charge(growth_bytes)
         return failures
 
     def _counted_bytes(self, key: bytes, topic_id: TopicId, partition: int) -> int:
-        """Return what is counted for a partition: its youngest offset, staged or synced."""
+        """Return the bytes that are counted for a partition, by its latest offset, staged or synced."""
         row = self._staged.get(key) or self._syncing.get(key)
         committed = row[2] if row is not None else self.get(topic_id, partition)
         return 0 if committed is None else stored_bytes(committed.metadata)
@@ -288,12 +291,13 @@ class OffsetTable:
         self._budget.used_bytes += growth_bytes
 
     def take_staged(self) -> StagedOffsets:
-        """Return what was staged since the last call, for one transaction; `apply` it before the next call."""
+        """Return the offsets staged since the last call, for one transaction. Call `apply` with it before the next
+        call."""
         self._syncing, self._staged = self._staged, {}
         return StagedOffsets(self._syncing)
 
     def apply(self, staged: StagedOffsets) -> None:
-        """What was staged is synced."""
+        """Make staged offsets visible, which are now synced."""
         for topic_id, partition, committed in staged.rows.values():
             topic = self._topics.get(topic_id)
             if topic is None:
@@ -303,9 +307,9 @@ class OffsetTable:
         self._syncing = {}
 
     def clamped(self, end_offset: EndOffset) -> list[StateEvent]:
-        """Cut back offsets that lie behind the end of their log; return the rows.
+        """Cut back offsets beyond the end of their log; return the rows.
 
-        Where the end is not known (the partition is offline), an offset stays. Before anything is staged.
+        If the end is unknown (the partition is offline), the offset stays. Call this before anything is staged.
         """
         events: list[StateEvent] = []
         for topic_id, topic in self._topics.items():
@@ -315,14 +319,14 @@ class OffsetTable:
                 except LogbrokerError:
                     continue
                 if committed.offset > end:
-                    # The record that it follows is gone, and with it the epoch of that record.
+                    # The record before it is gone, and so is the epoch of that record.
                     cut = msgspec.structs.replace(committed, offset=end, leader_epoch=-1)
                     topic[partition] = cut
                     events.append(StateEvent(offset_key(topic_id, partition), _encode(cut)))
         return events
 
     def drop_topics(self, exists: Callable[[TopicId], bool]) -> list[StateEvent]:
-        """Forget the offsets of topics that are gone; return the rows to delete. Not within a transaction."""
+        """Forget the offsets of deleted topics; return the rows to delete. Not to be called within a transaction."""
         for key, (topic_id, partition, _) in list(self._staged.items()):
             if not exists(topic_id):
                 counted_bytes = self._counted_bytes(key, topic_id, partition)
@@ -338,7 +342,7 @@ class OffsetTable:
 
 
 def offset_key(topic_id: TopicId, partition: int) -> bytes:
-    """The key of the row of a partition."""
+    """Return the key of the row of a partition."""
     return OFFSET_ROW + topic_id + partition.to_bytes(4, "big")
 
 

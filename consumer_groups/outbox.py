@@ -1,4 +1,4 @@
-"""What a step of a group's machine leads to, gathered until the shell takes it."""
+"""Outputs of a step of a group's machine, gathered until the shell takes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logbroker.engine import StateEvent
 
 
 class Outbox:
-    """Rows to be written and messages to be sent after that, in order."""
+    """Rows to write, and messages to send after that, in order."""
 
     def __init__(self) -> None:
         self.header_changed = False
@@ -20,19 +20,19 @@ class Outbox:
         self._messages: list[tuple[str, Message]] = []
 
     def touch(self, member: Member) -> None:
-        """The member's row changes: it is written as it is in the end."""
+        """Write the row of a member, as it is at the next `take`."""
         self._changed[member.member_id] = None
 
     def send(self, member: Member, message: Message) -> None:
         self._messages.append((member.member_id, message))
 
     def drop_messages(self, member_id: str) -> None:
-        """What was meant for the member's stream before must not come out of its new one."""
+        """Drop the messages for a member's earlier stream, which must not reach its new one."""
         if any(to == member_id for to, _ in self._messages):
             self._messages = [message for message in self._messages if message[0] != member_id]
 
     def take(self, header: GroupRow, members: Mapping[str, Member]) -> GroupOutputs:
-        """Return everything, and begin anew."""
+        """Return everything gathered, and start empty again."""
         events = [StateEvent(HEADER_ROW, encode_row(header))] if self.header_changed else []
         for member_id in self._changed:
             member = members.get(member_id)

@@ -1,16 +1,16 @@
-"""The rows that keep a group, in the scope `"group:" + group id` of the StateStore.
+"""The rows that store a group, in the scope `"group:" + group id` of the StateStore.
 
     row      key                        value: a msgpack array that begins with the version of its layout
     header   b"g"                       1, type, epoch, assignor, since when it has no members (wall clock, ms; -1),
                                         growth order (missing in older rows: key)
     member   b"m" + member id (UTF-8)   1, instance id, incarnation, topic names, topic pattern, session timeout ms,
                                         rebalance timeout ms, max poll interval ms, client name, epoch taken,
-                                        epoch assigned, what it may hold: [topic id, [partition, ...]] per topic,
+                                        epoch assigned, partitions it may hold: [topic id, [partition, ...]] per topic,
                                         names of bands (missing in older rows: all)
     offset   b"o" + ...                 see `offsets`
 
-All that a machine does between two calls of `Group.take_outputs` is written as one transaction: the rows never show
-a partition with two holders.
+All changes that a machine makes between two calls of `Group.take_outputs` are written in one transaction, so the rows
+never show a partition with two holders.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _VERSION: Final = 1
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The group itself."""
+    """The row of the group itself."""
 
     version: int
     type: str
@@ -45,7 +45,7 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class MemberRow(msgspec.Struct, frozen=True, array_like=True):
-    """One member, with everything that it may hold."""
+    """The row of one member, with all partitions that it may hold."""
 
     version: int
     instance_id: str
@@ -80,7 +80,7 @@ def member_key(member_id: str) -> bytes:
 
 
 def by_topic(partitions: Iterable[PartitionKey]) -> list[tuple[bytes, list[int]]]:
-    """Return partitions as a row holds them, sorted."""
+    """Return partitions in the form of a row, sorted."""
     topics: dict[bytes, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         topics.setdefault(topic_id, []).append(partition)
@@ -88,7 +88,7 @@ def by_topic(partitions: Iterable[PartitionKey]) -> list[tuple[bytes, list[int]]
 
 
 def decode_group(rows: Mapping[bytes, bytes]) -> tuple[GroupRow | None, dict[str, MemberRow]]:
-    """Return the header and the members by id, of all rows of a scope. Raises CorruptLogError."""
+    """Return the header and the members by id, from all rows of a scope. Raises CorruptLogError."""
     header = rows.get(HEADER_ROW)
     members = {
         key[len(MEMBER_ROW) :].decode(): _decode(key, value, MemberRow)

@@ -1,7 +1,7 @@
-"""What a member wants to read: topics by name and by a pattern over names, all of them or some of their bands.
+"""Subscriptions of members: topics by name and by a pattern over names, with all or some of their bands.
 
-Patterns have the syntax of RE2 and are matched against whole names. RE2 matches in time linear in the name, whatever
-the pattern; one that would need too much memory is refused when it is compiled.
+Patterns have RE2 syntax and are matched against whole names. RE2 matches in time linear in the name, whatever the
+pattern. A pattern that would need too much memory is refused when it is compiled.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ _MAX_PATTERN_MEMORY_BYTES: Final = 1024 * 1024
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """Names of topics, which need not exist yet, joined to those that match the pattern and are not internal."""
+    """Names of topics, which need not exist yet, together with the topics that match the pattern and are not
+    internal."""
 
     topics: tuple[str, ...] = ()
     topic_pattern: str = ""
-    """Empty: none."""
+    """Pattern over topic names; empty: none."""
     bands: tuple[str, ...] = ()
-    """Only partitions of bands of these names, of the topics that have bands, now or later; (): all."""
+    """Names of bands. Topics that have bands, now or later, are read only in these; (): in all."""
 
     def check(self) -> None:
-        """Raises InvalidRequestError where a bound is passed or the pattern is not valid."""
+        """Raise InvalidRequestError if a bound is exceeded or the pattern is not valid."""
         if len(self.topics) > MAX_TOPICS:
             raise InvalidRequestError(
                 f"the subscription names {len(self.topics)} topics; at most {MAX_TOPICS} are taken: use a topic pattern"
@@ -60,7 +61,7 @@ class Subscription(msgspec.Struct, frozen=True):
                 raise InvalidRequestError(f"{quoted(name)} is not the name of a band, such as hot or cold")
 
     def resolve(self, topics: Mapping[str, AssignableTopic]) -> frozenset[str]:
-        """Return the names of those topics, of all that exist, that are subscribed to."""
+        """Return the names of the existing topics that are subscribed to."""
         names = {name for name in self.topics if name in topics}
         if self.topic_pattern:
             matches = _compiled(self.topic_pattern).fullmatch

@@ -1,4 +1,5 @@
-"""Who shall hold which partition: the target of one group, computed by an assignor. Members stand in it by slot."""
+"""The target of one group, computed by an assignor: the member that shall hold each partition. Members appear by
+slot."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _NOTHING: Final[frozenset[PartitionKey]] = frozenset()
 
 
 class TargetTable:
-    """The target, both ways round."""
+    """The target in both directions: partitions by slot, and slots by partition."""
 
     def __init__(self) -> None:
         self._partitions: dict[str, frozenset[PartitionKey]] = {}
@@ -28,7 +29,7 @@ class TargetTable:
         return self._slots.get(partition)
 
     def remember(self, slot: str, partitions: frozenset[PartitionKey]) -> None:
-        """After a restart: what was held stands for the target before."""
+        """Use the partitions held before a restart in place of the previous target."""
         self._partitions[slot] = partitions
 
     def compute(
@@ -37,7 +38,7 @@ class TargetTable:
         subscriptions: Collection[tuple[str, Subscription]],
         topics: Mapping[str, AssignableTopic],
     ) -> bool:
-        """Assign the topics to slots by their subscriptions; False: nothing that matters has changed."""
+        """Assign the topics to slots by their subscriptions. False: nothing relevant has changed."""
         resolved = {subscription: subscription.resolve(topics) for subscription in {each for _, each in subscriptions}}
         parts = BandTopics(topics[name] for name in frozenset[str]().union(*resolved.values()))
         wanted = {

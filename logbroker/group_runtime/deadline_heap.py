@@ -1,8 +1,8 @@
-"""A heap of deadlines, most of which move later again and again, or are over long before they are reached.
+"""A heap for deadlines that mostly move later again and again, or end long before they are reached.
 
-Each item has at most one live entry, which is not later than its deadline. Moving a deadline later and ending an item
-leave the heap alone: when the entry is reached, the item is asked for its deadline. So `next_at` may be early, never
-late, and a heartbeat costs nothing here.
+Each item has at most one live entry, which is not later than its deadline. Moving a deadline later or ending an item
+does not touch the heap: when the entry is reached, the item is asked for its deadline. So `next_at` may be early but
+never late, and a heartbeat costs nothing here.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Final, Generic, TypeVar
 
 NEVER: Final = float("inf")
 _SLACK: Final = 64
-"""Dead entries that are not worth a clean-up."""
+"""Number of dead entries that are not worth a clean-up."""
 
 T = TypeVar("T", bound=Hashable)
 
 
 class DeadlineHeap(Generic[T]):
-    """Items and the moments (monotonic seconds) at which each is to be looked at."""
+    """Items with their deadlines (monotonic seconds)."""
 
     def __init__(self, deadline_of: Callable[[T], float]) -> None:
-        """`deadline_of` returns the present deadline of an item that was armed; NEVER: it has none."""
+        """`deadline_of` returns the present deadline of an armed item; NEVER: it has none."""
         self.next_at = NEVER
-        """No deadline is before this moment."""
+        """A lower bound of all deadlines."""
         self._deadline_of = deadline_of
         self._armed: dict[T, float] = {}
-        """The moment of each item's live entry."""
+        """The time of each item's live entry."""
         self._entries: list[tuple[float, int, int, T]] = []
         self._pushed = 0
 
@@ -35,9 +35,9 @@ class DeadlineHeap(Generic[T]):
         return len(self._entries)
 
     def arm(self, item: T, deadline: float, order: int = 0) -> None:
-        """Look at an item at its deadline; among items of one moment, in the order of `order`.
+        """Arm an item for its deadline. Items with the same time come in the order of `order`.
 
-        Needed for a new item and where a deadline moves earlier; costs little where it did not.
+        Needed for a new item, and when a deadline moves earlier. Costs little otherwise.
         """
         if deadline >= self._armed.get(item, NEVER):
             return
@@ -54,7 +54,7 @@ class DeadlineHeap(Generic[T]):
         self._armed.pop(item, None)
 
     def is_due(self, now: float) -> bool:
-        """Whether any deadline is reached; where not, `next_at` is later than `now`."""
+        """Return whether any deadline is reached. If not, `next_at` is later than `now`."""
         while self.next_at <= now:
             armed_for, order, _, item = self._entries[0]
             if self._armed.get(item) == armed_for:
@@ -68,7 +68,7 @@ class DeadlineHeap(Generic[T]):
         return False
 
     def pop(self, now: float) -> T | None:
-        """Take out the first item whose deadline is reached, if there is one."""
+        """Remove and return the first item whose deadline is reached; None: there is none."""
         return self._take_first() if self.is_due(now) else None
 
     def clear(self) -> None:

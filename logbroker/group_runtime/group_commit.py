@@ -1,6 +1,6 @@
-"""The commits of one group: one transaction at a time, and what gathers meanwhile goes as one into the next.
+"""The commits of one group: one transaction at a time. Changes that gather meanwhile go into the next one together.
 
-So the commits of all members, or the settlements of all workers, share a sync; a crowd of joins costs one assignment,
+So the commits of all members, or the settlements of all workers, share a sync. Many joins at once cost one assignment,
 and a row that changes many times is written once.
 """
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class GroupCommit(Generic[T]):
-    """Stores what a group owes, then lets it take effect."""
+    """Stores the changes of a group, then puts them into effect."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class GroupCommit(Generic[T]):
         on_synced: Callable[[T], None],
         on_failed: Callable[[LogbrokerError], None],
     ) -> None:
-        """`gather` returns what is to be stored now, and what follows once it is, which `on_synced` is given then;
-        `on_failed` is told why nothing more is stored."""
+        """`gather` returns the events to store now, and a value that `on_synced` gets once they are stored. `on_failed`
+        gets the error after which nothing more is stored."""
         self._name = name
         self._gather = gather
         self._store = store
@@ -48,19 +48,19 @@ class GroupCommit(Generic[T]):
 
     @property
     def is_running(self) -> bool:
-        """Whether a transaction is under way, or about to be."""
+        """Whether a transaction is running, or about to run."""
         return self._running is not None
 
     def request(self) -> None:
-        """The group may owe something."""
+        """Start a transaction, because the group may have something to store."""
         self._due = True
         if self._running is None and self._error is None:
             self._running = self._loop.create_task(self._run(), name=f"commits of {self._name}")
 
     def synced(self, result: R, rows: Iterable[StateEvent] = ()) -> asyncio.Future[R]:
-        """Return a future that has the result when all that happened up to now is synced, with some rows beside it.
+        """Return a future that has the result when all changes up to now, and some additional rows, are synced.
 
-        It raises StorageFailedError: the broker ends then.
+        It raises StorageFailedError; the broker then exits.
         """
         future: asyncio.Future[R] = self._loop.create_future()
         self._rows += rows
@@ -71,12 +71,12 @@ class GroupCommit(Generic[T]):
         return future
 
     async def settle(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the running transactions."""
         while self._running is not None:
             await asyncio.wait([self._running])
 
     def close(self, error: LogbrokerError) -> None:
-        """Store nothing more: whoever waits, or comes, is told of the error."""
+        """Store nothing more. Present and later waiters get the error."""
         self._error = self._error or error
         self._refuse()
 
@@ -91,8 +91,8 @@ class GroupCommit(Generic[T]):
                     if events or rows:
                         await self._store.commit([*events, *rows])
                 except Exception as error:
-                    # Nothing more is stored, and nobody is told that anything was. By a failure of the store the broker
-                    # ends.
+                    # Nothing more is stored, and no waiter is told that anything was. If the store failed, the broker
+                    # exits.
                     self._error = error.as_value() if isinstance(error, LogbrokerError) else self._broken(error)
                     self._waiters += waiters
                     self._refuse()
@@ -115,4 +115,4 @@ class GroupCommit(Generic[T]):
         for future, _ in waiters:
             if not future.done():
                 future.set_exception(self._error.anew())
-                future.exception()  # Who waited may be gone.
+                future.exception()  # The waiter may be gone.

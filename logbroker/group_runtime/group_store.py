@@ -26,17 +26,17 @@ from logbroker.errors import (
 
 GROUPS_SCOPE: Final = "groups"
 GROUP_SCOPE: Final = "group:"
-"""Before the id, of the scope of one group."""
+"""Prefix of the scope of one group, before its id."""
 MAX_GROUP_ID_LENGTH: Final = 200
-"""So that `"group:" + id` is a scope of the StateStore."""
+"""Bound that makes `"group:" + id` a legal scope of the StateStore."""
 RETRY_SECONDS: Final = 0.05
-"""Between two tries to store, where the store has too much to do."""
+"""Wait before the next try to store, when the store is overloaded."""
 
 _LEGAL_ID: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_group_id(group_id: str) -> None:
-    """Raises InvalidGroupIdError."""
+    """Raise InvalidGroupIdError for an illegal id."""
     if not group_id:
         raise InvalidGroupIdError("the group id is empty; choose one of 1 to 200 characters")
     if len(group_id) > MAX_GROUP_ID_LENGTH:
@@ -50,13 +50,13 @@ class _ListedRow(msgspec.Struct):
 
 
 async def stored_group_ids(store: StateStore, group_type: str) -> list[str]:
-    """The ids of all groups of a type. Raises CorruptLogError."""
+    """Return the ids of all stored groups of a type. Raises CorruptLogError."""
     return listed_ids(await store.load(GROUPS_SCOPE), group_type)
 
 
 @contextmanager
 def reading_rows(group_id: str) -> Iterator[None]:
-    """Take over what is stored of a group; what cannot be read is told with the group and the table.
+    """Name the group and the table in errors about rows that cannot be loaded.
 
     Raises CorruptLogError.
     """
@@ -67,12 +67,12 @@ def reading_rows(group_id: str) -> Iterator[None]:
     except CorruptLogError as error:
         raise CorruptLogError(f"{where}: {error.message}; {advice}") from None
     except (ArithmeticError, InvalidRequestError, LookupError, TypeError, ValueError) as error:
-        # A row of the right form says what cannot be.
+        # A well-formed row has an impossible content.
         raise CorruptLogError(f"{where}: its rows contradict each other ({error!r}); {advice}") from None
 
 
 def listed_ids(rows: Mapping[bytes, bytes], group_type: str) -> list[str]:
-    """The ids of all groups of a type, of the rows of `GROUPS_SCOPE`. Raises CorruptLogError."""
+    """Return the ids of all groups of a type, from the rows of `GROUPS_SCOPE`. Raises CorruptLogError."""
     ids = []
     for key, value in rows.items():
         try:
@@ -101,14 +101,14 @@ class GroupStore:
         return await self._store.load(self._scope)
 
     async def commit(self, events: Sequence[StateEvent]) -> None:
-        """Returns when all events are synced; raises StorageFailedError."""
+        """Commit events, and return when all are synced. Raises StorageFailedError."""
         if not self._is_stored:
             await self._list(msgspec.msgpack.encode(_ListedRow(self._type)))
             self._is_stored = True
         await self._commit(self._scope, events)
 
     async def delete(self, events: Sequence[StateEvent]) -> None:
-        """Commit the events, which leave no row, and forget that there is such a group."""
+        """Commit the events, which leave no row, and remove the group from the list."""
         await self._commit(self._scope, events)
         await self._list(None)
 
@@ -116,7 +116,8 @@ class GroupStore:
         await self._commit(GROUPS_SCOPE, [StateEvent(self._group_id.encode(), row)])
 
     async def _commit(self, scope: str, events: Sequence[StateEvent]) -> None:
-        """What was decided has to be stored, however long that takes."""
+        """Commit events. Retries while the store is overloaded, however long that takes, because the decision is
+        made."""
         while True:
             try:
                 return await self._store.commit(scope, events)

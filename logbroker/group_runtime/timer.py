@@ -1,4 +1,4 @@
-"""A timer that tells a machine the time when it wants to be told."""
+"""A timer that calls a machine when its next deadline is due."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Final
 from logbroker.group_runtime.deadline_heap import NEVER
 
 LATE_SECONDS: Final = 0.1
-"""A timer that is later than this tells of a stalled process: members and workers are heard before they are judged."""
+"""Delay from which on a late timer means that the process stalled. The timer then waits as long again, so that members
+and workers are heard before they are judged."""
 
 
 class Timer:
-    """Calls at the deadlines that it is given; only for one at a time, and perhaps too early."""
+    """Calls back at the deadlines that it is given: one at a time, and perhaps too early."""
 
     def __init__(self, on_time: Callable[[], None]) -> None:
         self._on_time = on_time
@@ -23,7 +24,7 @@ class Timer:
         self._is_stopped = False
 
     def arm(self, deadline: float) -> None:
-        """Call at this moment (monotonic) or before; NEVER: there is no new one."""
+        """Call back at this monotonic time or earlier; NEVER: no new deadline."""
         if deadline == NEVER or self._is_stopped:
             return
         if self._handle is not None:

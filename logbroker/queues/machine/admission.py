@@ -1,7 +1,8 @@
-"""How records come in: the scan's position in each partition, and what it may pass over.
+"""Admission of scanned records to the index: the scan position in each partition, and the records to skip.
 
-Growth of the topic gives a key another partition. So all records of a generation are admitted, in every partition,
-before the first of the next, and lanes are first in, first out over both: a key's records keep their order.
+When a topic grows, a key can move to another partition. So all records of a generation are admitted, in every
+partition, before the first record of the next generation. Lanes are first in, first out across both, so a key's records
+keep their order.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _BLOTS: Final = bytes.maketrans(b"\1\0", b"\0\xff")
 
 
 class Admission:
-    """Admits the records of all partitions into the index; goes forward only."""
+    """Admits the records of all partitions into the index, in ascending order."""
 
     def __init__(self, done: DoneRecords, lanes: LaneIndex, stalled: StalledLanes, redelivery: Redelivery) -> None:
         self._done = done
@@ -38,14 +39,14 @@ class Admission:
         self._stalled = stalled
         self._redelivery = redelivery
         self.generation = 0
-        """Of the topic, whose records come in; 0: the index is empty, nothing is begun."""
+        """Generation of the topic whose records are being admitted; 0: none, and the index is empty."""
         self._positions: dict[int, int] = {}
         self._scanned_to: dict[int, int] = {}
-        """Per partition, the offset below which records may be done before they are admitted."""
+        """Offsets by partition. Records below may be done before they are admitted."""
         self._noted: Sequence[int] = ()
-        """Records that need a look when they are admitted, sorted: all that was known of when the scan began."""
+        """Sorted ids of the records that need a look when they are admitted, as known when the scan began."""
         self.is_broken = False
-        """A block that was admitted cannot be read: the index is to be made anew."""
+        """Whether a block that was admitted cannot be read. The index must then be rebuilt."""
 
     def open(self, partition: int, start_offset: int) -> None:
         """Scan a partition from an offset on, unless it is served already."""
@@ -54,24 +55,24 @@ class Admission:
             self._positions[partition] = start_offset
 
     def load(self, ends: Mapping[int, int]) -> None:
-        """Nothing is admitted yet, but below `ends` records may be done."""
+        """Begin with an empty index. Below `ends`, records may be done already."""
         for partition in self._done.partitions():
             self._scanned_to[partition] = ends.get(partition, OFFSET_MASK)
         self.rewind()
 
     def rewind(self) -> None:
-        """Nothing is admitted any more: scan from the floors."""
+        """Begin again with an empty index, and scan from the floors."""
         self.generation = 0
         self.is_broken = False
         self._noted = array("q", sorted(self._stalled.attention))
         for partition in self._done.partitions():
-            # Of what a scan before had not reached yet, some may be done all the same, since a start before that.
+            # Records that the scan before had not reached may be done since an earlier start.
             reached = self._positions.get(partition, 0)
             self._scanned_to[partition] = max(reached, self._scanned_to.get(partition, 0))
             self._positions[partition] = self._done.floor(partition)
 
     def position(self, partition: int) -> int:
-        """The offset to scan a partition from; jumps over whole pages that are done."""
+        """Return the offset to scan a partition from. Skips whole pages that are done."""
         position = self._positions[partition]
         if position < self._scanned_to.get(partition, 0):
             position = self._done.skip_full(record_id_of(partition, position)) & OFFSET_MASK
@@ -106,7 +107,7 @@ class Admission:
         priorities: bytes,
         times: Sequence[int],
     ) -> int:
-        """Take in the next records of a partition, and return how many were not done; see `Queue.admit`."""
+        """Admit the next records of a partition, and return how many were not done; see `Queue.admit`."""
         start = self._positions[partition]
         self._check_follows(next_offset, generation, start)
         self._positions[partition] = next_offset
@@ -139,8 +140,8 @@ class Admission:
     def admit_block(
         self, ranking: Ranking, settings: QueueGroupSettings, partition: int, generation: int, block: Block, now: Moment
     ) -> int | None:
-        """Take in a block without reading it, where nothing in it needs a look, and return how many of its records were
-        not done; None: it cannot be read. See `Queue.admit_block`."""
+        """Admit a block, unread if none of its records needs a look, and return how many of its records were not done;
+        None: the block cannot be read. See `Queue.admit_block`."""
         start, end = self._positions[partition], block.next_offset
         self._check_follows(end, generation, start)
         if block.first_offset > start:
@@ -178,7 +179,7 @@ class Admission:
         self._positions[partition] = end
 
         def read(level: int) -> tuple[array[int], array[int]] | None:
-            """Nothing of the level was done or handed out since it was admitted."""
+            """Read the records of a level. None of them was done or handed out since its admission."""
             columns = block.load()
             if columns is None:
                 self.is_broken = True
@@ -192,13 +193,13 @@ class Admission:
         return sum(counts)
 
     def _left(self, columns: Columns, base: int, start: int, end: int) -> tuple[Sequence[int], bytes, array[int]]:
-        """Return offsets, priorities and timestamps from an offset on; priorities are 255 where a record is done."""
+        """Return offsets, priorities and timestamps from offset `start` on. The priority of a done record is 255."""
         skipped = start - columns.offsets[0]
         undone = self._done.undone_mask(base | start, base | end)
         return columns.offsets[skipped:], _blotted(columns.priorities[skipped:], undone), columns.times[skipped:]
 
     def _skip_gaps(self, base: int, start: int, offsets: Sequence[int], next_offset: int) -> None:
-        """Offsets that hold no record must not hold back the floor."""
+        """Mark offsets without a record as done, so that they do not hold back the floor."""
         present = bisect_left(offsets, start)
         if len(offsets) - present == next_offset - start:
             return
@@ -236,7 +237,7 @@ class Admission:
                 keys = [_SINGLE_KEY] * len(offsets)
             self._lanes.admit(base, offsets, keys, enter if special else None)
             return
-        # A record of which something is stored leaves its run, and comes alone.
+        # A record with stored state does not join a run, but becomes a lane of its own.
         cuts = [index for index, offset in enumerate(offsets) if special and base | offset in attention]
         begun = 0
         for cut in (*cuts, len(offsets)):
@@ -259,6 +260,6 @@ class Admission:
 
 
 def _blotted(priorities: bytes, undone: bytes) -> bytes:
-    """Return priorities, 255 where a record is done: in a third of the time that a pass over them takes."""
+    """Return priorities, with 255 for each done record. Takes a third of the time of a loop over the records."""
     done = int.from_bytes(undone.translate(_BLOTS), "big")
     return (int.from_bytes(priorities, "big") | done).to_bytes(len(priorities), "big")

@@ -1,8 +1,8 @@
-"""When records were produced, roughly: enough to tell how long the oldest of them has waited.
+"""Approximate production times of records, from which the age of the oldest waiting record is computed.
 
-Of each partition a few thousand samples are kept, at least a second apart: from this record on, about this time. Where
-they become too many, every second one goes, and those to come lie twice as far apart: so the error stays below a
-thousandth of the time that they span.
+Each partition keeps a few thousand samples, at least a second apart: a record id and the time from there on. When there
+are too many, every second sample is dropped, and the distance between new ones doubles. So the error stays below a
+thousandth of the time span that the samples cover.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ MAX_SAMPLES: Final = 4096
 class _Samples(msgspec.Struct):
     record_ids: array[int]
     times: array[int]
-    """In ms; they rise by and large."""
+    """Times in ms; they mostly rise."""
     apart_ms: int = 1000
 
 
 class Ages:
-    """Timestamps of what is admitted, by record id."""
+    """Timestamps of admitted records, by record id."""
 
     def __init__(self) -> None:
         self._samples: dict[int, _Samples] = {}
-        """By partition."""
+        """Samples by partition."""
 
     def admit(self, record_id: int, timestamp_ms: int) -> None:
-        """A batch of this time begins here."""
+        """Note that a batch with this timestamp begins at this record."""
         samples = self._samples.get(record_id >> PARTITION_SHIFT)
         if samples is None:
             samples = self._samples[record_id >> PARTITION_SHIFT] = _Samples(array("q"), array("q"))
@@ -46,7 +46,7 @@ class Ages:
             samples.apart_ms *= 2
 
     def timestamp_ms(self, record_id: int) -> int | None:
-        """About when this record was produced; None: not known."""
+        """Return the approximate time at which the record was produced; None: unknown."""
         samples = self._samples.get(record_id >> PARTITION_SHIFT)
         index = -1 if samples is None else bisect_right(samples.record_ids, record_id) - 1
         return samples.times[index] if samples is not None and index >= 0 else None

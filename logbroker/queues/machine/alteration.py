@@ -1,7 +1,8 @@
-"""The settings of a queue group while it runs: some change at once, others when all that is in flight is settled.
+"""The settings of a queue group while it runs. Some take effect at once, others after all deliveries in flight are
+settled.
 
-What makes other lanes, or another line for them, waits: until then nothing is handed out, and then the index is made
-anew. So nothing is redelivered by it, and no lane has two records in flight.
+Settings that change the lanes, or the kind of the ready queue, have to wait. Meanwhile nothing is handed out, and then
+the index is rebuilt. So the change redelivers nothing, and no lane has two records in flight.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from logbroker.record.bands import DEFAULT_BANDS, Band
 
 
 class Alteration:
-    """The settings that hold, and those that wait."""
+    """The settings in effect, and those that wait to take effect."""
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class Alteration:
     ) -> None:
         self.settings = settings
         self.next: QueueGroupSettings | None = None
-        """They wait until all that is in flight is settled."""
+        """Settings that wait until all deliveries in flight are settled."""
         self._parts = parts
         self._index = index
         self._sessions = sessions
@@ -46,7 +47,7 @@ class Alteration:
 
     @property
     def bands(self) -> Sequence[Band]:
-        """The most urgent one first: those of the topic, or the default ones."""
+        """The bands of the topic, or the default ones, the most urgent one first."""
         return self._bands
 
     @bands.setter
@@ -56,7 +57,7 @@ class Alteration:
 
     @property
     def index_is_broken(self) -> bool:
-        """Whether part of the index proved unreadable: nothing is handed out before it is made anew."""
+        """Whether part of the index proved unreadable. Nothing is handed out until the index is rebuilt."""
         return self._parts.admission.is_broken or self._parts.lanes.successors.is_broken
 
     def alter(self, settings: QueueGroupSettings) -> None:
@@ -77,8 +78,8 @@ class Alteration:
         self.rebuild_if_drained()
 
     def rebuild_if_drained(self) -> None:
-        """Let what waits take effect, where nothing is in flight any more. Where part of the index proved unreadable,
-        that waits too: it is made anew, under the settings that hold."""
+        """Put waiting settings into effect and rebuild the index, if nothing is in flight. If part of the index proved
+        unreadable, the rebuild waits in the same way, under the settings in effect."""
         if self.index_is_broken and self.next is None:
             self._set_when_drained(self.settings)
         if self.next is None or self._parts.deliveries.in_flight:
@@ -104,10 +105,10 @@ class Alteration:
 
 
 def _ordering(settings: QueueGroupSettings) -> tuple[Ordering, str]:
-    """What the keys of lanes depend on."""
+    """Return the settings that determine the keys of lanes."""
     return settings.ordering, settings.key_header
 
 
 def _ranking(settings: QueueGroupSettings) -> PriorityRank | None:
-    """What the line is made for."""
+    """Return the setting that determines the kind of the ready queue."""
     return settings.priority_rank if settings.has_priorities else None

@@ -1,4 +1,4 @@
-"""Lanes that wait for a time: for the end of a backoff, or for the not-before time of their head."""
+"""Lanes that wait for a time: the end of a backoff, or the not-before time of their head."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from logbroker.group_runtime.deadline_heap import DeadlineHeap
 from logbroker.queues.model.lane import Lane
 
 READY_AT_ONCE: Final = 4_000
-"""The others are ready a moment later."""
+"""Maximum number of lanes per `pop`; the rest becomes ready a moment later."""
 
 
 class DelayQueue:
-    """Lanes by the moment (monotonic seconds) at which they are ready again; each waits for one."""
+    """Lanes by the time (monotonic seconds) at which they become ready again. A lane waits for one time only."""
 
     def __init__(self) -> None:
         self._lanes: dict[int, tuple[float, Lane]] = {}
-        """By their heads."""
+        """Due times and lanes, by the heads of the lanes."""
         self.deadlines = DeadlineHeap[int](self._due_of)
-        """By heads."""
+        """Due times by the heads of the lanes."""
 
     def add(self, lane: Lane, due: float) -> None:
         self._lanes[lane.head] = due, lane
@@ -33,7 +33,7 @@ class DelayQueue:
         return self._lanes[lane.head][0]
 
     def get(self, record_id: int) -> Lane | None:
-        """The waiting lane whose head this is."""
+        """Return the waiting lane with this head."""
         entry = self._lanes.get(record_id)
         return None if entry is None else entry[1]
 
@@ -47,7 +47,7 @@ class DelayQueue:
         return len(self._lanes)
 
     def pop(self, now: float) -> list[Lane]:
-        """Return lanes that are due, in the order of their times, up to `READY_AT_ONCE` of them."""
+        """Return lanes that are due, ordered by their times, at most `READY_AT_ONCE`."""
         lanes: list[Lane] = []
         while len(lanes) < READY_AT_ONCE and (head := self.deadlines.pop(now)) is not None:
             lanes.append(self._lanes.pop(head)[1])

@@ -1,7 +1,7 @@
-"""The line without priorities, in which lanes and runs wait for workers: first come, first served.
+"""The ready queue without priorities, in which lanes and runs wait for workers: first come, first served.
 
-A lane whose record is done goes to the end of the line, so a hot key cannot starve others, and what was handed back
-unworked goes to its front.
+A lane whose record is done goes to the end, so that a hot key cannot starve the others. A record that was given back
+unworked goes to the front.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from logbroker.queues.model.lane import IN_FLIGHT, READY, Lane, Run
 
 
 class FifoLine:
-    """What is ready: lanes, and runs of consecutive records without an order among them."""
+    """Ready lanes, and runs of consecutive records without an order among them."""
 
     def __init__(self) -> None:
         self.clear()
 
     @property
     def records(self) -> int:
-        """How many records could be handed out at once."""
+        """Number of records that could be handed out at once."""
         return len(self._entries) - self._runs + self._records_in_runs
 
     def __iter__(self) -> Iterator[Lane | Run]:
         return iter(self._entries)
 
     def runs(self) -> Iterator[Run]:
-        """All runs. Goes through the line where there are any."""
+        """Yield all runs. Scans the whole queue if there are any."""
         return (entry for entry in self._entries if type(entry) is Run) if self._runs else iter(())
 
     def admit_run(self, start: int, end: int, *, redelivered: bool) -> None:
@@ -91,7 +91,7 @@ class FifoLine:
         return piece
 
     def take_these(self, wanted: Sequence[int]) -> list[Lane]:
-        """Take those of the `wanted` records out that are in the line; they are sorted. Goes through it all."""
+        """Take out the `wanted` records that are in the queue. `wanted` is sorted. Scans the whole queue."""
         heads = set(wanted)
         found: list[Lane] = []
         entries = list(self._entries)
@@ -111,7 +111,7 @@ class FifoLine:
         return found
 
     def take_out(self, lanes: Sequence[Lane]) -> None:
-        """Take some lanes out, wherever they are, of a line without runs: some 30 ns for each entry."""
+        """Take out some lanes, wherever they are, of a queue without runs. Costs about 30 ns for each entry."""
         if lanes:
             gone: set[Lane | Run] = set(lanes)
             kept = list(filterfalse(gone.__contains__, self._entries))
@@ -133,14 +133,14 @@ class FifoLine:
         self._records_in_runs += end - start
 
     def next_key(self) -> bytes | None:
-        """The key of the first lane that has one. Looks through what lies before it: records without."""
+        """Return the key of the first lane that has one. Passes over the entries without a key before it."""
         for entry in self._entries:
             if type(entry) is Lane and entry.key is not None:
                 return entry.key
         return None
 
     def remove(self, lane: Lane) -> None:
-        """Take a lane out. Costs 10 ns for each entry before it."""
+        """Take out a lane. Costs 10 ns for each entry before it."""
         self._entries.remove(lane)
 
     def clear(self) -> None:
@@ -153,5 +153,5 @@ class FifoLine:
 
     @property
     def containers(self) -> list[Any]:
-        """What holds much, and is no more this line's after `clear`."""
+        """Large containers, to be freed step by step: `clear` replaces them instead of emptying them."""
         return [self._entries]

@@ -1,4 +1,4 @@
-"""What an operator sees of a queue group and decides about its held lanes."""
+"""An operator's view of a queue group, and the decisions about its held lanes."""
 
 from __future__ import annotations
 
@@ -36,88 +36,90 @@ from logbroker.queues.state.failures import Failure
 from logbroker.record.codec import LogRecord
 
 MAX_LETTER_ALARMS: Final = 50
-"""Records that are refused by the dead-letter topic and told of one by one."""
+"""Number of records refused by the dead-letter topic that get an alarm each."""
 LANES_PER_STEP: Final = 64
-"""That are put into a list in the time of a step."""
+"""Number of lanes that are copied to a list within the time of a step."""
 MAX_CATCHES: Final = 10
-"""Before what was handed out meanwhile is looked through at once."""
+"""Number of passes before the deliveries made meanwhile are examined without giving way."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue group in numbers; all but `lanes` count records."""
+    """Counts of a queue group. Names with `lanes` count lanes, `sessions` counts sessions, the others count records."""
 
     open: int
-    """Admitted and not done."""
+    """Records that are admitted and not done."""
     ready: int
     in_flight: int
     lanes: int
     blocked_lanes: int
     parked_lanes: int
     held_lanes: int
-    """Blocked, parked, waiting for a retry or a time, or for the dead-letter topic."""
+    """Lanes that are blocked or parked, or wait for a retry, for a time, or for the dead-letter topic."""
     parked: int
     sessions: int
-    """Open ones."""
+    """Open sessions."""
     refused_letters: int
-    """Records that the dead-letter topic does not take."""
+    """Records that the dead-letter topic refuses."""
 
 
 class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a lane stands, or that it does not."""
+    """The state of a lane, and why it stands if it does."""
 
     key: bytes | None
     state: str
     head: int
-    """The id of its first record that is not done, wherever that is; -1 where none is admitted yet."""
+    """Id of the first record that is not done, in flight or not; -1: none is admitted yet."""
     waiting: int
-    """Records, the head and what a session has in flight included."""
+    """Records of the lane, including the head and the session's records in flight."""
     attempt: int
     """Failures of the head + 1."""
     worker_id: str
-    """Who holds it; "": nobody."""
+    """The worker that holds the lane; "": none."""
     session_token: int
-    """The fencing token of the session that has it; 0: none."""
+    """Fencing token of the lane's session; 0: no session."""
     due_in_seconds: float
-    """Until the lease or the lock of the session ends, or the lane is ready again; 0: nothing is awaited."""
+    """Seconds until the lease or the session's lock ends, or the lane becomes ready again; 0: none of these is due."""
     failure: Failure | None
-    """Of the record by which the lane stands."""
+    """Failure of the record that holds up the lane."""
     cause: int
-    """The id of that record: the head, but where a rewind put others before the one that the lane was parked for."""
+    """Id of that record. It is the head, unless a rewind put records before the one that the lane was parked for."""
     level: int | None
-    """The priority as which it counts; None: the group has no priorities, or nothing of the lane is admitted."""
+    """The priority that counts for the lane; None: the group has no priorities, or none of the lane's records is
+    admitted."""
     refusal: str
-    """Why the dead-letter topic does not take the head, and what to do; "": it does, or is not asked to."""
+    """Why the dead-letter topic refuses the head, and what to do; "": the head is not refused."""
 
 
 class AlarmKind(enum.Enum):
-    """What somebody should look at."""
+    """Conditions that need attention."""
 
     SHARE = "share"
-    """One lane, of over 512 records, holds more than the set share of what waits."""
+    """One lane, with over 512 records, holds more than the configured share of the waiting records."""
     AGE = "age"
-    """A lane has been failing or standing for longer than the set time, or the oldest record of a partition, or of a
-    lane of over 512 records, has waited so long, for whatever reason."""
+    """A lane has been failing or standing for longer than the configured time, or the oldest record of a partition, or
+    of a lane with over 512 records, has waited that long for any reason."""
     PARKED = "parked"
-    """More records are parked than set."""
+    """More records are parked than the configured limit."""
     LETTERS = "letters"
-    """The dead-letter topic does not take a record, or none."""
+    """The dead-letter topic refuses a record, or all records."""
 
 
 class Alarm(msgspec.Struct, frozen=True):
-    """One cause for alarm; it is told again as long as it lasts."""
+    """One cause for alarm, reported for as long as it lasts."""
 
     kind: AlarmKind
     key: bytes | None
-    """Of the lane; None: it has none, or the alarm is of no lane."""
+    """Key of the lane; None: the lane has no key, or the alarm is not about a lane."""
     record_id: int
-    """The head of a lane without a key, offset 0 of a partition whose oldest record it is about, or -1. Kind, key and
-    record id tell one cause from another."""
+    """The refused record or the head of a lane without a key; offset 0 of the partition (for letters, of the
+    dead-letter topic) that the alarm is about; or a number that is no record's, such as -1. Kind, key and record id
+    together identify the cause."""
     message: str
 
 
 class Inspector:
-    """Looks into a queue group, and moves lanes that are held or whose heads are on their way to the dead-letter topic.
-    After a decision the shell owes the queue's outputs."""
+    """Examines a queue group, and moves lanes that are held or whose heads are on their way to the dead-letter topic.
+    After a decision, the shell must handle the outputs of the queue."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -125,7 +127,8 @@ class Inspector:
     # --- finding -----------------------------------------------------------------------------------------------------
 
     def lane(self, key: bytes) -> Lane:
-        """The lane of an ordering key; one of no records where only a session has it. Raises UnknownLaneError."""
+        """Return the lane of an ordering key; a lane without records if there is only a session. Raises
+        UnknownLaneError."""
         lane = self._queue.lanes.get(key)
         if lane is None and self._queue.sessions.get(key) is not None:
             return Lane(key, NO_RECORD, IN_SESSION)
@@ -136,7 +139,7 @@ class Inspector:
         return lane
 
     def lane_of_record(self, record_id: int) -> Lane:
-        """The held lane whose head a record is: the way to records without an ordering key. Raises UnknownLaneError."""
+        """Return the held lane with this head. Needed for records without an ordering key. Raises UnknownLaneError."""
         lane = self._queue.stalled.find(record_id)
         if lane is None:
             raise UnknownLaneError("the record is not the head of a held lane: list the lanes that are held")
@@ -145,12 +148,12 @@ class Inspector:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def counts(self) -> Counts:
-        """As `count_lanes`, at once."""
+        """Run `count_lanes` without giving way."""
         return at_once(self.count_lanes())
 
     def count_lanes(self) -> Steps[Counts]:
-        """The queue group in numbers, of the moment of the return but for what it looks at one by one: every lane that
-        is set aside."""
+        """Count the lanes and records of the queue group. All counts are as of the return, except those of the lanes
+        that are set aside, which are examined one by one."""
         queue = self._queue
         lanes = yield from self.held_lanes()
         parked = blocked_lanes = parked_lanes = refused_letters = 0
@@ -177,32 +180,32 @@ class Inspector:
         )
 
     def first_of(self, lane: Lane) -> int:
-        """The first record of a lane that is not done, as far as it is scanned: in flight, in a session or not, or
-        waiting; NO_PLACE where there is none."""
+        """Return the first record of a lane that is not done, as far as the lane is scanned: in flight, in a session or
+        not, or waiting. NO_RECORD: there is none."""
         sessions = self._queue.lanes.sessions
         session = sessions.get(lane.key) if sessions and lane.key is not None else None
         first = None if session is None else session.first
         return self._queue.stalled.first_of(lane) if first is None else first.head
 
     def size(self, lane: Lane) -> int:
-        """How many records a lane has, what a session has in flight included."""
+        """Return the number of records of a lane, including the session's records in flight."""
         sessions = self._queue.lanes.sessions
         session = sessions.get(lane.key) if sessions and lane.key is not None else None
         return len(lane) if session is None else len(lane) + session.in_flight
 
     def explain(self, lane: Lane, now: Moment) -> LaneFacts:
-        """Why a lane stands still. Looks through all that is in flight."""
+        """Return why a lane stands. Examines all deliveries in flight."""
         explanation = Explanation(self._queue, () if lane.key is None else (lane.key,))
         at_once(explanation.catch_up())
         return explanation.of(lane, now)
 
     def explanation(self, keys: Iterable[bytes]) -> Explanation:
-        """Return what explains the lanes of some keys, and those without a key that are not in flight."""
+        """Return an Explanation for the lanes of some keys, and for the lanes without a key that are not in flight."""
         return Explanation(self._queue, keys)
 
     def all_lanes(self) -> Steps[list[Lane]]:
-        """All lanes that a key finds, those included all of whose records a session has in flight, and of the records
-        without a key those that wait, or stand: not those that are simply ready or in flight."""
+        """Return all lanes with a key, including those all of whose records are in flight in a session, and of the
+        lanes without a key those that wait or stand, but not those that are ready or in flight."""
         queue = self._queue
         lanes, keys = list(queue.lanes), queue.lanes.only_in_sessions()
         yield (len(lanes) + len(keys)) // LANES_PER_STEP
@@ -215,30 +218,30 @@ class Inspector:
         return lanes
 
     def waiting_lanes(self) -> Steps[list[Lane]]:
-        """All lanes that wait for a retry, for a time, or to go to the dead-letter topic."""
+        """Return all lanes that wait for a retry, for a time, or for the dead-letter topic."""
         lanes = [*self._queue.stalled.delays.lanes(), *self._queue.dead_letters.lanes()]
         yield len(lanes) // LANES_PER_STEP
         return lanes
 
     def is_waiting(self, lane: Lane) -> bool:
-        """Whether a lane is one of `waiting_lanes`, now."""
+        """Return whether a lane is now one of `waiting_lanes`."""
         return lane.state in {WAITING, DEAD_LETTERING}
 
     def due(self, lane: Lane) -> float:
-        """The monotonic moment at which a waiting lane goes on; those of no moment come first."""
+        """Return the monotonic time at which a waiting lane goes on; 0, which sorts first, if it waits for no time."""
         return self._queue.stalled.delays.due(lane) if lane.state == WAITING else 0.0
 
     def hottest(self, count: int) -> list[Lane]:
-        """The lanes with the most records, most first. Looks at every lane: for people, not for loops."""
+        """Return the lanes with the most records, the largest first. Examines every lane: for people, not for loops."""
         return heapq.nlargest(count, at_once(self.all_lanes()), key=self.size)
 
     def held(self) -> list[Lane]:
-        """As `held_lanes`, at once."""
+        """Run `held_lanes` without giving way."""
         return at_once(self.held_lanes())
 
     def held_lanes(self) -> Steps[list[Lane]]:
-        """All blocked and parked lanes, and those whose heads the dead-letter topic does not take; each once, though
-        they may change between two steps."""
+        """Return all blocked and parked lanes, and those whose heads the dead-letter topic refuses. Each occurs once,
+        although lanes may change between two steps."""
         stalled, find = self._queue.stalled, self._queue.lanes.get
         letters = self._queue.dead_letters
         aside, keys = list(stalled.set_aside.values()), list(stalled.parked)
@@ -249,7 +252,7 @@ class Inspector:
             lanes[lane.head if lane.key is None else lane.key] = lane
             yield 1
         for key in keys:
-            # Those that no record of which is admitted yet are not set aside.
+            # Parked lanes without an admitted record are not in `set_aside`.
             if (found := find(key)) is not None and found.state == PARKED:
                 lanes[key] = found
             yield 1
@@ -260,7 +263,7 @@ class Inspector:
         return list(lanes.values())
 
     def is_held(self, lane: Lane) -> bool:
-        """Whether a lane is one of `held_lanes`, now."""
+        """Return whether a lane is now one of `held_lanes`."""
         if lane.state == DEAD_LETTERING:
             letters = self._queue.dead_letters
             return letters.find(lane.head) is lane and bool(letters.refusal(lane.head))
@@ -269,7 +272,7 @@ class Inspector:
         return self._queue.stalled.set_aside.get(lane.head) is lane
 
     def as_it_is(self, lane: Lane) -> Lane | None:
-        """The lane that stands for one that was found some time ago; None: it is no more."""
+        """Return the present lane for a lane that was found some time ago; None: it no longer exists."""
         if lane.key is None:
             return self._queue.stalled.find(lane.head)
         try:
@@ -278,11 +281,11 @@ class Inspector:
             return None
 
     def alarms(self, now: Moment) -> list[Alarm]:
-        """As `find_alarms`, at once."""
+        """Run `find_alarms` without giving way."""
         return at_once(self.find_alarms(now))
 
     def find_alarms(self, now: Moment) -> Steps[list[Alarm]]:
-        """All that is alarming now. Looks at the lanes with over 512 records, at those that are set aside, and at the
+        """Return all present alarms. Examines the lanes with over 512 records, the lanes that are set aside, and the
         oldest record of each partition."""
         queue, settings = self._queue, self._queue.settings
         alarms: list[Alarm] = []
@@ -325,7 +328,7 @@ class Inspector:
             record_id = NO_RECORD if partition == WHOLE_TOPIC else record_id_of(partition, 0)
             yield Alarm(AlarmKind.LETTERS, None, record_id, why)
         if WHOLE_TOPIC in letters.troubles:
-            return  # What was said of single letters was said of the topic as it was.
+            return  # Refusals of single letters date from before this trouble.
         for record_id, why in islice(letters.refusals.items(), MAX_LETTER_ALARMS):
             lane = letters.find(record_id)
             key = None if lane is None else lane.key
@@ -339,7 +342,7 @@ class Inspector:
             yield Alarm(AlarmKind.LETTERS, None, OFFSET_MASK, text)
 
     def _too_old(self, record_id: int, now: Moment) -> int:
-        """For how many seconds a record has waited, if that is alarming; 0: it is not. About, as `Ages` tells it."""
+        """Return for how many seconds a record has waited if that is alarming, else 0. As approximate as `Ages`."""
         queue = self._queue
         if queue.stalled.delays.get(record_id) is not None and not queue.failures.count(record_id):
             return 0  # It has a not-before time: it is meant to wait.
@@ -369,10 +372,11 @@ class Inspector:
             self._queue.outcomes.finish([lane], now)
 
     def replace_head(self, lane: Lane, record: LogRecord) -> None:
-        """Let a held lane go on with another record instead of its head, for this group; attempts begin anew.
+        """Let a held lane go on with another record instead of its head, for this group only. Its attempts begin anew.
 
-        Whoever hands records out takes it from `Queue.replacements`. Its key, offset and timestamp should be those of
-        the head. Raises LaneNotHeldError, UnknownLaneError, RecordTooLargeError over 1 MiB, or OverloadedError.
+        The code that hands out records reads the new one from `Queue.replacements`. Key, offset and timestamp should be
+        those of the head. Raises LaneNotHeldError, UnknownLaneError, RecordTooLargeError over 1 MiB, or
+        OverloadedError.
         """
         self._queue.replacements.check(record)
         self._check_scanned(lane)
@@ -385,14 +389,14 @@ class Inspector:
         self._queue.lanes.make_ready(lane)
 
     def drop(self, lane: Lane) -> int:
-        """All records of a held lane that are admitted count as done; return how many. Those yet to arrive form a lane
-        as any other. Raises LaneNotHeldError or UnknownLaneError."""
+        """Count all admitted records of a held lane as done; return their number. Records that arrive later form a new
+        lane. Raises LaneNotHeldError or UnknownLaneError."""
         self._check_scanned(lane)
         self._take_over(lane)
         return self._queue.outcomes.finish_lane(lane)
 
     def _check_scanned(self, lane: Lane) -> None:
-        """Raises UnknownLaneError for a parked lane whose records are yet to be scanned."""
+        """Raise UnknownLaneError for a parked lane whose records are not scanned yet."""
         queue = self._queue
         parked = queue.stalled.parked.get(lane.key) if lane.head == NO_RECORD and lane.key is not None else None
         if parked is not None and not (
@@ -408,8 +412,8 @@ class Inspector:
             )
 
     def drop_some(self, lane: Lane, count: int) -> int:
-        """Some records of a held lane, those that follow its head, count as done; return how many. The lane stays as it
-        is. Raises LaneNotHeldError or UnknownLaneError."""
+        """Count up to `count` records that follow the head of a held lane as done; return their number. The lane keeps
+        its state. Raises LaneNotHeldError or UnknownLaneError."""
         self._check_scanned(lane)
         self._check_held(lane)
         return self._queue.outcomes.finish_successors(lane, count)
@@ -417,7 +421,7 @@ class Inspector:
     def _take_over(self, lane: Lane) -> None:
         self._check_held(lane)
         if (cause := self._queue.stalled.cause_of(lane)) != lane.head:
-            self._queue.redelivery.returned.add(cause)  # Its failures, by which that was known, are forgotten.
+            self._queue.redelivery.returned.add(cause)  # Keeps its redelivered mark: its failures are forgotten.
         self._queue.stalled.let_go(lane)
 
     def _check_held(self, lane: Lane) -> None:
@@ -429,22 +433,22 @@ class Inspector:
 
 
 class Explanation:
-    """Why lanes stand still. `of` tells what holds when it is called, if `catch_up` has ended at that moment."""
+    """Explains why lanes stand. `of` is accurate if `catch_up` has ended immediately before."""
 
     def __init__(self, queue: Queue, keys: Iterable[bytes]) -> None:
-        """`keys`: of the lanes that it explains."""
+        """`keys`: the keys of the lanes to explain."""
         self._queue = queue
         self._keys = frozenset(keys)
         self._receipts: dict[bytes, int] = {}
-        """Under which a lane was handed out last, outside of sessions."""
+        """Receipts of the last delivery of each lane, outside of sessions."""
         self._next = 0
-        """The first receipt that is not looked at."""
+        """The first receipt that is not examined yet."""
 
     def catch_up(self) -> Steps[None]:
-        """Look for who holds the lanes, through all that was handed out since the last time."""
+        """Find the holders of the lanes, by examining all deliveries since the last call."""
         deliveries = self._queue.deliveries
         for _ in range(MAX_CATCHES):
-            # Meanwhile more is handed out; less and less, unless that is faster than this.
+            # More is handed out meanwhile. Each pass has less to do, unless deliveries outpace it.
             end = deliveries.next_receipt
             while self._next < end:
                 yield self._look()
@@ -452,7 +456,7 @@ class Explanation:
             self._look()
 
     def _look(self) -> int:
-        """Look through one grant; return what that takes, in steps."""
+        """Examine one grant; return the cost in steps."""
         grant = self._queue.deliveries.next_grant(self._next)
         if grant is None:
             self._next = self._queue.deliveries.next_receipt
@@ -467,7 +471,7 @@ class Explanation:
         return 1 + len(grant.lanes) // 4
 
     def of(self, lane: Lane, now: Moment) -> LaneFacts:
-        """One that is there, or the one of no records that `Inspector.lane` returns."""
+        """Explain an existing lane, or the lane without records that `Inspector.lane` returns."""
         queue = self._queue
         worker_id, due, in_session, first = "", now.seconds, 0, None
         session = queue.sessions.get(lane.key) if lane.key is not None else None
@@ -489,7 +493,7 @@ class Explanation:
             worker_id=worker_id,
             session_token=0 if session is None else session.token,
             due_in_seconds=max(0.0, due - now.seconds),
-            # The one that is kept goes on with the record.
+            # A copy, because the stored failure changes with the record.
             failure=None if failure is None else copy(failure),
             cause=cause,
             level=self._level(lane, first),

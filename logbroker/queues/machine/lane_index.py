@@ -1,17 +1,17 @@
-"""The index of what waits: lanes with their heads and successors, and the line of what is ready.
+"""The index of waiting records: lanes with their heads and successors, and the ready queue.
 
 With an ordering, all records of one ordering key form a lane: a head and, behind it, the record ids of its successors
-in the order of their admission. Records without an ordering key are lanes of their own that no key finds. Without any
-ordering the line has *runs* of consecutive offsets instead, and a lane only for a record that comes back alone; with
-priorities it has `cursors` of all records without an ordering key.
+in the order of their admission. A record without an ordering key is a lane of its own, which cannot be found by key.
+Without any ordering the ready queue contains *runs* of consecutive offsets instead, and a lane only for a record that
+comes back alone. With priorities it contains `cursors` over all records without an ordering key.
 
-`line` is where lanes, runs and cursors wait for workers: a `FifoLine`, or a `PriorityLine` where the group has
-priorities; then `ranking` is told of each change of a lane. Every entry of the line is ready: a lane that is held or in
-flight is not in the line, nor one that a session has.
+`line` is the ready queue, in which lanes, runs and cursors wait for workers: a `FifoLine` or, in a group with
+priorities, a `PriorityLine`. In the latter case `ranking` is told of each change of a lane. Every entry of the ready
+queue is ready: a lane that is held, in flight or in a session is not in it.
 
 Memory: a lane takes about 110 bytes and its key, a successor (see `successors`) 8 bytes; with priorities 290 and 20.
-Without priorities, the cost of a delivery does not depend on how much waits; with them, it grows with the logarithm of
-the number of lanes and cursors.
+Without priorities, the cost of a delivery does not depend on the number of waiting records; with them, it grows with
+the logarithm of the number of lanes and cursors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from logbroker.queues.priority.ready_queue import PriorityLine
 from logbroker.queues.state.change_set import ChangeSet
 
 LANES_AT_ONCE: Final = 2_000
-"""That are looked at in one go."""
+"""Number of lanes that are examined in one step."""
 
 
 def _ignore(lane: Lane) -> None:
@@ -50,27 +50,27 @@ def _ignore(lane: Lane) -> None:
 
 
 class LaneIndex:
-    """All lanes of a queue group, and the line of those that are ready."""
+    """All lanes of a queue group, and the ready queue."""
 
     def __init__(self, changes: ChangeSet, store: ChunkStore | None = None) -> None:
         self.line: FifoLine | PriorityLine = FifoLine()
         self.ranking: Ranking | None = None
-        """With priorities; its line is `line`."""
+        """The ranking in a group with priorities, over the same ready queue as `line`."""
         self._by_key: dict[bytes, Lane] = {}
         self.has_keyless = False
-        """There are, or were, records that no key finds."""
+        """Whether there are, or were, records that no key finds."""
         self.successors = Successors(store)
         self._changes = changes
         self.sessions: dict[bytes, WorkerSession] = {}
-        """The open ones by key: their lanes never come into the line."""
+        """Open sessions by lane key. Their lanes never enter the ready queue."""
         self.offered: dict[bytes, None] = {}
-        """Those of them whose head can go to the holder of the session."""
+        """Keys of the sessions that may have a record for their holder."""
         self.on_parked_head: Callable[[Lane], None] = _ignore
-        """Called when a parked lane without records gets its first one."""
+        """Called when a parked lane without records gets its first record."""
 
     def rank_by(self, policy: SchedulingPolicy | None, *, by_head: bool) -> None:
-        """Set in which order lanes are handed out; None: first come, first served. Only another policy may be set
-        while there are lanes."""
+        """Set the order in which lanes are handed out; None: first come, first served. While there are lanes, only the
+        policy may change, not whether there is one."""
         if policy is None:
             if self.ranking is not None:
                 self.line, self.ranking = FifoLine(), None
@@ -80,28 +80,28 @@ class LaneIndex:
         else:
             self.ranking.line.policy, self.ranking.line.by_head = policy, by_head
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> Lane | None:
         return self._by_key.get(key)
 
     def __iter__(self) -> Iterator[Lane]:
-        """All lanes that a key finds."""
+        """Iterate over the lanes that a key finds."""
         return iter(self._by_key.values())
 
     @property
     def count(self) -> int:
-        """How many lanes a key finds."""
+        """Number of lanes that a key finds."""
         return len(self._by_key)
 
     def only_in_sessions(self) -> list[bytes]:
-        """The keys of lanes all of whose records are in flight in sessions: no key finds them."""
+        """Return the keys of lanes all of whose records are in flight in sessions. `get` does not find these lanes."""
         by_key = self._by_key
         return [key for key, session in self.sessions.items() if session.in_flight and key not in by_key]
 
     @property
     def ready_records(self) -> int:
-        """How many records could be handed out at once."""
+        """Number of records that could be handed out at once."""
         return self.line.records
 
     # --- admission ---------------------------------------------------------------------------------------------------
@@ -109,9 +109,9 @@ class LaneIndex:
     def admit(
         self, base: int, offsets: Iterable[int], keys: Iterable[bytes | None], enter: Callable[[Lane], None] | None
     ) -> None:
-        """Put records behind those of their keys; `base` is the record id of offset 0 of their partition.
+        """Append records to the lanes of their keys. `base` is the record id of offset 0 of their partition.
 
-        A new lane is ready, unless `enter` is given, which puts it where it belongs.
+        A new lane becomes ready, unless `enter` is given, which then puts the lane where it belongs.
         """
         by_key = self._by_key
         get, roll = by_key.get, self.successors.roll
@@ -148,7 +148,8 @@ class LaneIndex:
         attention: Set[int],
         enter: Callable[[Lane], None],
     ) -> None:
-        """As `admit`, in a group with priorities; `enter` is given new lanes whose head is in `attention`."""
+        """Admit records in a group with priorities, as `admit` does. `enter` gets only new lanes whose head is in
+        `attention`."""
         by_key = self._by_key
         without_key = bytearray(len(offsets))
         for index, (key, offset) in enumerate(zip(keys, offsets, strict=True)):
@@ -178,16 +179,16 @@ class LaneIndex:
             )
 
     def add_parked(self, key: bytes) -> Lane:
-        """Make a parked lane of which no record is admitted yet."""
+        """Add a parked lane of which no record is admitted yet."""
         make = Lane if self.ranking is None else RankedLane
         lane = self._by_key[key] = make(key, NO_RECORD, PARKED)
         return lane
 
-    # --- the line ----------------------------------------------------------------------------------------------------
+    # --- the ready queue ---------------------------------------------------------------------------------------------
 
     def take(self, credit: int, levels: int = ALL_LEVELS) -> list[list[Lane] | Run]:
-        """Take up to `credit` records out of the line: lanes, now in flight, and runs. With priorities, only of some
-        levels."""
+        """Take up to `credit` records out of the ready queue: lanes, now in flight, and runs. With priorities, only
+        some levels are served."""
         if isinstance(self.line, FifoLine):
             return self.line.take(credit)
         assert self.ranking is not None
@@ -195,7 +196,7 @@ class LaneIndex:
         return [lanes] if lanes else []
 
     def find_heads(self, record_ids: Sequence[int]) -> Steps[list[Lane]]:
-        """Return the lanes whose heads are some records, of those that a key finds."""
+        """Return the lanes that have these records as heads. Lanes that no key finds are not among them."""
         wanted = set(record_ids)
         found: list[Lane] = []
         lanes = list(self._by_key.values()) if wanted else []
@@ -205,14 +206,13 @@ class LaneIndex:
         return found
 
     def take_these(self, wanted: Sequence[int], found: Sequence[Lane] | None = None) -> list[Lane]:
-        """Take those of the `wanted` records, which are sorted, out of the line that are in it. `found`: what
-        `find_heads` returned for them; without it, or where there are records without a key, this goes through it
-        all."""
+        """Take the `wanted` records that are ready out of the ready queue. `wanted` is sorted. `found`: the result of
+        `find_heads` for it. Without that, or if there are records without a key, this scans the whole queue."""
         if found is None or self.has_keyless:
             lanes = self.line.take_these(wanted)
         else:
             heads, get = set(wanted), self._by_key.get
-            # They may have gone on meanwhile.
+            # The lanes may have moved on since `find_heads`.
             lanes = [
                 lane
                 for lane in found
@@ -224,7 +224,7 @@ class LaneIndex:
         return lanes
 
     def make_ready(self, lane: Lane) -> None:
-        """Put a lane into the line, or offer it to its session."""
+        """Put a lane into the ready queue, or offer it to its session."""
         if lane.key is not None and lane.key in self.sessions:
             lane.state = IN_SESSION
             self.offered[lane.key] = None
@@ -233,42 +233,43 @@ class LaneIndex:
             self.line.append(lane)
 
     def take_back(self, lanes: Sequence[Lane]) -> None:
-        """Heads of lanes are in flight no more: the lanes are to be held, or made ready."""
+        """Note that the heads of lanes are no longer in flight. The caller then holds the lanes or makes them ready."""
         if self.ranking is not None:
             self.ranking.take_back(lanes)
 
     def give_back(self, lanes: Sequence[Lane]) -> None:
-        """Put lanes that come back unworked, in their order, to the front of the line or where their rank puts them."""
+        """Put lanes whose heads come back unworked, in their order, at the front of the ready queue or at their
+        rank."""
         self.take_back(lanes)
         self.line.give_back(lanes)
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     def next_key(self) -> bytes | None:
-        """The key of the lane that is next of those that have one."""
+        """Return the key of the next lane that has one."""
         return self.line.next_key()
 
     def reserve(self, key: bytes) -> None:
-        """Take the lane of a key that has a session now out of the line, where it is there."""
+        """Take the lane of a key that now has a session out of the ready queue, if it is there."""
         lane = self._by_key.get(key)
         if lane is not None and lane.state == READY:
             self.line.remove(lane)
             self.make_ready(lane)
 
     def is_behind(self, lane: Lane) -> bool:
-        """Whether records of a session that lie before the lane are in flight."""
+        """Return whether the session of the lane has earlier records in flight."""
         session = self.sessions.get(lane.key) if lane.key is not None else None
         return session is not None and session.in_flight > 0
 
     def take_head(self, lane: Lane) -> Lane:
-        """Take the head of a lane that a session has: return it as a lane of its own, in flight."""
+        """Take the head of a lane in a session, and return it as a lane of its own, in flight."""
         head = Lane(lane.key, lane.head, IN_FLIGHT) if self.ranking is None else self.ranking.detached(lane)
         if self.pop_head(lane) == NO_RECORD:
             self.remove(lane)
         return head
 
     def put_back(self, key: bytes, records: Sequence[Lane]) -> Lane:
-        """Put records that `take_head` returned before all that waits of their key, and return the lane, whose head is
+        """Put records that `take_head` returned before all waiting records of their key. Return the lane, whose head is
         the first of them."""
         self.take_back(records)
         lane = self._by_key.get(key)
@@ -283,13 +284,13 @@ class LaneIndex:
             lane.head = record.head
         return lane
 
-    # --- going on ----------------------------------------------------------------------------------------------------
+    # --- advancing ---------------------------------------------------------------------------------------------------
 
     def advance(self, lanes: Iterable[Lane], attention: Set[int], enter: Callable[[Lane], None]) -> None:
-        """The heads of lanes are done: their successors become heads, and ready.
+        """Replace the heads of lanes, which are done, by their successors, and make the lanes ready.
 
-        A new head in `attention`, or of a session, is given to `enter` instead, which puts the lane where it belongs.
-        A lane without a successor is no more.
+        A lane with a new head in `attention`, or with a session, is given to `enter` instead, which puts it where it
+        belongs. A lane without a successor is removed.
         """
         by_key, sessions, ranking = self._by_key, self.sessions, self.ranking
         append = self.line.append
@@ -300,7 +301,7 @@ class LaneIndex:
             if lane.chunks is not None:
                 first = lane.chunks[0]
                 if type(first) is array and len(first) > 1:
-                    lane.head = first.pop()  # What the call would do, without its cost.
+                    lane.head = first.pop()  # As `pop_from_chunk`, without the cost of the call.
                 else:
                     following = self.successors.pop_from_chunk(lane, lane.chunks)
                     if following is None:
@@ -324,7 +325,8 @@ class LaneIndex:
                 append(lane)
 
     def pop_head(self, lane: Lane) -> int:
-        """Return the next successor of a lane, which becomes its head, or NO_PLACE; the lane stays where it is."""
+        """Make the next successor of a lane its head and return it, or NO_RECORD if there is none. The lane stays where
+        it is."""
         left, following = lane.head, self.successors.pop(lane)
         if following is None:
             lane.head = NO_RECORD
@@ -335,7 +337,7 @@ class LaneIndex:
         return lane.head
 
     def drop_successors(self, lane: Lane, count: int) -> list[int]:
-        """Forget up to so many of the records that follow the head of a lane, and return them: they are done."""
+        """Remove up to `count` records that follow the head of a lane, and return them. They are done."""
         record_ids: list[int] = []
         while len(record_ids) < count and (record_id := self.successors.pop(lane)) is not None:
             record_ids.append(record_id)
@@ -344,7 +346,7 @@ class LaneIndex:
         return record_ids
 
     def empty(self, lane: Lane) -> list[int]:
-        """Forget a lane that is neither in the line nor in flight, and return its records, which are done."""
+        """Remove a lane that is neither ready nor in flight, and return its records, which are done."""
         record_ids: list[int] = []
         while lane.head != NO_RECORD:
             record_ids.append(lane.head)
@@ -355,12 +357,13 @@ class LaneIndex:
         return record_ids
 
     def remove(self, lane: Lane) -> None:
-        """Forget a lane that is neither in the line nor in flight, and whose records are all gone."""
+        """Remove a lane that is neither ready nor in flight, and has no records left."""
         if lane.key is not None:
             del self._by_key[lane.key]
 
     def clear(self) -> None:
-        """Forget everything but the sessions, at once: what held it is freed by and by, as that takes long."""
+        """Forget everything but the sessions, at once. The containers are freed later step by step, because that takes
+        long."""
         self.successors.clear()
         self._changes.discarded += [self._by_key, *self.line.containers]
         self._by_key = {}

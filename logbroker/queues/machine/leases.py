@@ -1,15 +1,15 @@
-"""What is in flight: receipts, who holds them, and until when.
+"""Deliveries in flight: their receipts, holders and deadlines.
 
-Receipts are consecutive integers of 63 bits, from the *group epoch* on: a number above every receipt that a group of
-this name has ever given out (`engine.Numbers`). So no receipt of an earlier epoch comes again, and a range of them
-names any number of deliveries.
+Receipts are consecutive integers of 63 bits. They begin at the *group epoch*, a number above every receipt that a group
+of this name has ever given out (`engine.Numbers`). So a receipt is never reused, and one range of receipts can name any
+number of deliveries.
 
-Deliveries that were handed out together are one *grant*: one entry in the list of grants, which is sorted by first
-receipts, and one in the heap of leases. Finding a receipt is a bisection, the end of a lease costs O(log grants). A
-grant is of lanes, or of a run of record ids; a settlement of a part leaves a hole among lanes, and cuts a run in two.
+Deliveries that were handed out together form one *grant*: one entry in the list of grants, which is sorted by first
+receipt, and one in the heap of leases. Finding a receipt is a bisection, and the end of a lease costs O(log grants). A
+grant consists of lanes or of a run of record ids. Settling part of it leaves a hole among lanes, and cuts a run in two.
 
-Deliveries of a session have no lease of their own but the lock of the session. Whose lease was lost is told so, and
-who settles twice is told that.
+Deliveries of a session have no lease but the lock of the session. A worker that settles a lost or an already settled
+delivery gets an error that says which of the two it was.
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ from logbroker.queues.model.messages import Refusal
 
 COUNTER_BITS: Final = 44
 MAX_COUNTED_EPOCH: Final = (1 << 19) - 1
-"""Group epochs of older brokers were counted from 1, and were the upper bits of receipts."""
+"""Highest group epoch of older brokers, which counted epochs from 1 and used them as the upper bits of receipts."""
 FIRST_EPOCH: Final = 1 << COUNTER_BITS
 
 LOST_AT_ONCE: Final = 1_000
-"""Deliveries that are taken back in one go: each fails, which takes some microseconds."""
+"""Number of deliveries that are taken back in one go. Each of them fails, which takes some microseconds."""
 _COMPACT_AT: Final = 64
 
 
 def end_of_epoch(group_epoch: int) -> int:
-    """Return a number above a stored epoch, and above its receipts, too, if it is of those that were counted from 1."""
+    """Return a number above a stored epoch. For an epoch that was counted from 1, it is above the receipts of that
+    epoch, too."""
     return (group_epoch + 1) << COUNTER_BITS if group_epoch <= MAX_COUNTED_EPOCH else group_epoch + 1
 
 
 Settled = list[Lane] | range
-"""What a settlement is about: lanes in flight, or record ids of a run."""
+"""Deliveries to settle: lanes in flight, or record ids of a run."""
 
 
 def merged(ranges: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
-    """Return ranges of receipts sorted, those that follow each other as one; what comes twice stays so."""
+    """Return ranges of receipts sorted, with adjacent ranges joined. Overlapping ranges stay apart."""
     if len(ranges) < 2:
         return ranges
     joined: list[tuple[int, int]] = []
@@ -70,25 +71,25 @@ class Deliveries:
         self._next = self._first
         self._firsts: list[int] = []
         self._grants: list[Grant] = []
-        """Sorted, as `_firsts`, their first receipts; some are over."""
+        """Grants in the order of `_firsts`, their first receipts. Some are over."""
         self._over = 0
         self.leases = DeadlineHeap[Grant](attrgetter("deadline"))
-        """Of the grants that are not over, but for those of sessions."""
+        """Leases of the grants that are not over. Grants of sessions have none."""
         self._workers: dict[str, LeaseHolder] = {}
         self._lost = LostReceipts()
         self._now = 0.0
-        """Leases that end by then are over, though not all of them are taken back."""
+        """The time up to which leases and locks are over, even if some of their deliveries are not taken back yet."""
         self.in_flight = 0
 
     @property
     def next_receipt(self) -> int:
-        """All that were given out are below it."""
+        """The next receipt. All receipts given out are below it."""
         return self._next
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
     def worker(self, worker_id: str) -> LeaseHolder:
-        """The worker of this id; it is known for as long as it holds something."""
+        """Return the worker with this id. A worker is known as long as it holds something."""
         return self._workers.get(worker_id) or LeaseHolder(worker_id, {}, {})
 
     def add_session(self, session: WorkerSession) -> None:
@@ -96,7 +97,7 @@ class Deliveries:
         worker.sessions[session.key] = session
 
     def remove_session(self, session: WorkerSession) -> None:
-        """Its deliveries are lost before."""
+        """Remove a session whose deliveries are already lost."""
         worker = session.worker
         del worker.sessions[session.key]
         self._forget_if_idle(worker)
@@ -106,7 +107,7 @@ class Deliveries:
             del self._workers[worker.id]
 
     def held_by(self, worker_id: str) -> Iterator[tuple[int, int]]:
-        """Yield receipt and record id of all that a worker holds."""
+        """Yield receipt and record id of each delivery that a worker holds."""
         for grant in self.worker(worker_id).grants.values():
             if grant.lanes is None:
                 yield from enumerate(grant.record_ids or (), grant.first)
@@ -129,7 +130,7 @@ class Deliveries:
         first = self._next
         count = len(lanes) if lanes is not None else len(record_ids or ())
         self._next += count
-        # The shell never sees this list; the type says that it will have holes.
+        # The shell never sees this list. Its type allows for the holes that it will have.
         grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, record_ids, count, session)
         self._firsts.append(first)
         self._grants.append(grant)
@@ -148,9 +149,9 @@ class Deliveries:
     def select(
         self, worker_id: str, first: int, last: int, refusals: list[Refusal]
     ) -> Iterator[tuple[Grant, int, int]]:
-        """Yield the grants of a worker that hold receipts `first` to `last`, with the part (from, to before) that they
-        hold; refusals are added for what they do not. A grant may be settled or cut before the next is asked for.
-        """
+        """Yield the worker's grants that contain receipts `first` to `last`, each with the part (from, to before) in
+        this range. Append refusals for the other receipts. The caller may settle or cut a grant before it asks for the
+        next."""
         position = first
         while position <= last:
             index = bisect_right(self._firsts, position) - 1
@@ -170,7 +171,8 @@ class Deliveries:
             position = end
 
     def _gone_by(self, grant: Grant) -> Loss | None:
-        """Why a grant is lost that is not taken back yet, as much else was lost with it."""
+        """Return why a grant is lost that is not taken back yet because too much else was lost with it; None: it is not
+        lost."""
         if grant.worker.gone is not None:
             return grant.worker.gone
         if grant.session is not None:
@@ -183,7 +185,7 @@ class Deliveries:
         return 1 << 64
 
     def close(self, grant: Grant, start: int, end: int, refusals: list[Refusal]) -> Settled:
-        """Take receipts `start` to before `end` out of a grant, and return what they stand for."""
+        """Take receipts `start` to before `end` out of a grant, and return their lanes or record ids."""
         if grant.lanes is None:
             piece = self._cut(self._cut(grant, start), end, upper=False)
             record_ids = piece.record_ids or range(0)
@@ -215,7 +217,7 @@ class Deliveries:
         if not grant.left:
             del worker.grants[grant.first]
             self.leases.disarm(grant)
-            # The heap still has its entry until the lease would have ended: not what it held.
+            # The heap keeps its entry until the lease would have ended. So drop the contents.
             grant.lanes = grant.record_ids = None
             self._over += 1
             if self._over > _COMPACT_AT and self._over * 2 > len(self._grants):
@@ -224,7 +226,7 @@ class Deliveries:
                 self._over = 0
 
     def _cut(self, grant: Grant, at: int, *, upper: bool = True) -> Grant:
-        """Make two grants of one, before receipt `at` and from it on; return the upper or the lower one."""
+        """Split a grant before receipt `at`; return the upper or the lower part."""
         if at == grant.first or at == grant.end:
             return grant
         offset = at - grant.first
@@ -256,7 +258,7 @@ class Deliveries:
         return rest if upper else grant
 
     def extend(self, grant: Grant, start: int, end: int, deadline: float, refusals: list[Refusal]) -> None:
-        """Let the lease of receipts `start` to before `end` of a grant end at another moment."""
+        """Set the deadline of receipts `start` to before `end` of a grant."""
         part = self._cut(self._cut(grant, start), end, upper=False)
         if part.left < end - start:
             self.refuse_settled(part, start, end, refusals)
@@ -265,18 +267,19 @@ class Deliveries:
             self.leases.arm(part, deadline, part.first)
 
     def excuse(self, worker_id: str, first: int, last: int) -> None:
-        """Let no attempt count where the leases of some receipts end, or the worker is lost, as far as it has them."""
+        """Count no attempt when the leases of some receipts end or their worker is lost. Receipts that the worker does
+        not have are ignored."""
         for grant, start, end in self.select(worker_id, first, last, []):
             self._cut(self._cut(grant, start), end, upper=False).excused = True
 
     def seen(self, worker_id: str) -> None:
-        """The worker has seen all that it has: where that is lost, an attempt counts."""
+        """Note that a worker has seen all its deliveries. If they are lost, an attempt counts."""
         worker = self._workers.get(worker_id)
         for grant in worker.grants.values() if worker is not None else ():
             grant.excused = False
 
     def refuse_settled(self, grant: Grant, start: int, end: int, refusals: list[Refusal]) -> int:
-        """Add refusals for those receipts, `start` to before `end`, of a grant that are settled; return how many."""
+        """Append refusals for the settled receipts in `start` to before `end` of a grant; return their number."""
         lanes = grant.lanes or []
         settled = [receipt for receipt in range(start, end) if lanes and lanes[receipt - grant.first] is None]
         for receipt in settled:
@@ -286,8 +289,8 @@ class Deliveries:
     # --- losing ------------------------------------------------------------------------------------------------------
 
     def pop_expired(self, now: float) -> list[tuple[Settled, bool]]:
-        """Take out grants whose lease has ended, about `LOST_AT_ONCE` deliveries of them; return what they held, and
-        whether no attempt counts."""
+        """Take out grants whose lease has ended, about `LOST_AT_ONCE` deliveries. Return their contents, and whether no
+        attempt counts."""
         self._now = now
         lost: list[tuple[Settled, bool]] = []
         room = LOST_AT_ONCE
@@ -299,15 +302,15 @@ class Deliveries:
         return lost
 
     def let_go(self, worker_id: str, why: Loss) -> LeaseHolder | None:
-        """Forget a worker; what it has is to be taken from it, by `lose_some`. None: it has nothing."""
+        """Forget a worker and return it, for `lose_some` to take back its deliveries. None: it has nothing."""
         worker = self._workers.pop(worker_id, None)
         if worker is not None:
             worker.gone = why
         return worker
 
     def lose_some(self, worker: LeaseHolder, why: Loss, *, last: bool) -> tuple[Settled, bool]:
-        """Take out the first or last deliveries that a worker has, which has no sessions; up to `LOST_AT_ONCE`. Return
-        them, and whether no attempt counts."""
+        """Take out the first or the last deliveries of a worker without sessions, at most `LOST_AT_ONCE`. Return them,
+        and whether no attempt counts."""
         grants = worker.grants.values()
         grant = next(reversed(grants) if last else iter(grants))
         if last:
@@ -317,13 +320,13 @@ class Deliveries:
         return self._lose(part, why) if part.left else [], part.excused
 
     def lose_everything(self, why: Loss) -> None:
-        """Forget all workers and what they hold."""
+        """Forget all workers and their deliveries."""
         for grant in [grant for grant in self._grants if grant.left]:
             self._lose(grant, why, ended=grant.session is not None)
         self._workers.clear()
 
     def lose_from(self, session: WorkerSession, why: Loss, receipt: int = 0, *, ended: bool = False) -> list[Lane]:
-        """Take out what is in flight of a session, from a receipt on; return it in its order."""
+        """Take out the deliveries of a session from a receipt on; return them in order."""
         lost: list[Lane] = []
         for grant in list(session.grants):
             if grant.left and grant.end > receipt:
@@ -350,24 +353,25 @@ class Deliveries:
         self._finish(grant, grant.left)
         return held
 
-    # --- why not -----------------------------------------------------------------------------------------------------
+    # --- refusals ----------------------------------------------------------------------------------------------------
 
     def _refuse(self, position: int, end: int, refusals: list[Refusal]) -> None:
-        """Add refusals for receipts, `position` to before `end`, that nobody holds."""
+        """Append refusals for receipts `position` to before `end`, which nobody holds."""
         while position < end:
             stop, error = self._lost.why(position, end, given=range(self._first, self._next))
             refusals.append(Refusal(position, stop - 1, error))
             position = stop
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def next_grant(self, receipt: int) -> Grant | None:
-        """Return the first grant from a receipt on; it may be over."""
+        """Return the first grant from a receipt on. It may be over."""
         index = bisect_left(self._firsts, receipt)
         return self._grants[index] if index < len(self._grants) else None
 
     def holder_of(self, lane: Lane, receipt: int) -> Grant | None:
-        """Return the grant of a lane that was handed out under a receipt, unless it is no more in flight by that."""
+        """Return the grant under which a lane was handed out with this receipt, or None if it is no longer in flight by
+        it."""
         index = bisect_right(self._firsts, receipt) - 1
         grant = self._grants[index] if index >= 0 else None
         if grant is None or grant.lanes is None or not grant.first <= receipt < grant.end:
@@ -375,7 +379,7 @@ class Deliveries:
         return grant if grant.lanes[receipt - grant.first] is lane else None
 
     def record_ids(self) -> Iterator[int | range]:
-        """All that is in flight."""
+        """Yield the record ids of all deliveries in flight."""
         for grant in self._grants:
             if grant.left:
                 if grant.lanes is None:

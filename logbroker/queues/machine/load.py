@@ -1,4 +1,4 @@
-"""How a queue group goes on after a start: the machine is made of its rows; the index, of another scan."""
+"""Loading a queue group at a start: the machine comes from its rows, the index from another scan."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def load_queue(
     store: ChunkStore | None = None,
     group_epoch: int | None = None,
 ) -> Queue:
-    """Take over what a broker before stored, in a new group epoch; None: one far above the last.
+    """Load what an earlier broker stored, into a new group epoch; None: one far above the last.
 
-    `ends` are those of the partitions' logs: what is stored of records at or above them is dropped, in the machine and
-    in its first outputs. Whether the last that the broker before committed were `Queue.stop_events` says
-    `Queue.after_crash`. The partitions are to be scanned from `Queue.position` on. Raises CorruptLogError.
+    `ends` are the ends of the partitions' logs. State of records at or above them is dropped, from the machine and by
+    its first outputs. `Queue.after_crash` is set unless the earlier broker committed `Queue.stop_events` last. The
+    partitions are to be scanned from `Queue.position` on. Raises CorruptLogError.
     """
     if HEADER_ROW not in rows or SETTINGS_ROW not in rows:
         raise CorruptLogError("the queue group has no header: its rows are not those of a queue group")

@@ -1,6 +1,6 @@
-"""The books of a queue group: what is handed out, and what becomes of it.
+"""The bookkeeping of a queue group: handing out records, and recording what becomes of them.
 
-Whatever takes a record out of flight comes here with it: it is done, it failed, or it was given back.
+Every record that stops being in flight comes through here: it is done, it failed, or it was given back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Outcomes:
 
     def __init__(self, parts: MachineParts) -> None:
         self.open_records = 0
-        """Admitted and not done."""
+        """Number of records that are admitted and not done."""
         self.tally = DeliveryCounts()
         self._done = parts.done
         self._lanes = parts.lanes
@@ -32,12 +32,12 @@ class Outcomes:
         self._admission = parts.admission
         self._origins = parts.origins
 
-    # --- out ---------------------------------------------------------------------------------------------------------
+    # --- handing out -------------------------------------------------------------------------------------------------
 
     def hand_out(
         self, worker: LeaseHolder, lanes: list[Lane], deadline: float, session: WorkerSession | None = None
     ) -> Granted:
-        """Hand out the heads of lanes; they are in flight."""
+        """Hand out the heads of lanes, which are in flight from then on."""
         heads = [lane.head for lane in lanes]
         attempts = [self._failures.count(head) + 1 for head in heads] if self._failures else []
         first = self._deliveries.grant(worker, lanes, None, deadline, session)
@@ -48,10 +48,10 @@ class Outcomes:
         first = self._deliveries.grant(worker, None, record_ids, deadline)
         return Granted(first, record_ids, [], [True] * len(record_ids) if run.redelivered else [])
 
-    # --- done --------------------------------------------------------------------------------------------------------
+    # --- finishing ---------------------------------------------------------------------------------------------------
 
     def finish(self, settled: Settled, now: Moment) -> None:
-        """Records that are in no line, not held and not in flight (any more) are done; their lanes go on."""
+        """Mark records as done and let their lanes go on. They must not be ready, held or in flight any more."""
         if isinstance(settled, range):
             self.open_records -= len(settled)
             self._done.mark_range(settled.start, settled.stop)
@@ -61,7 +61,7 @@ class Outcomes:
             self._lanes.advance(settled, self._stalled.attention, lambda lane: self._stalled.enter(lane, now))
 
     def finish_lane(self, lane: Lane) -> int:
-        """All records of such a lane are done; return how many. Takes its time where there are millions."""
+        """Mark all records of such a lane as done; return their number. Takes long if there are millions."""
         emptied = self._lanes.empty(lane)
         record_ids = [record_id for record_id in emptied if record_id not in self._stalled.done_in_line]
         self.forget(record_ids)
@@ -69,7 +69,8 @@ class Outcomes:
         return len(record_ids)
 
     def finish_successors(self, lane: Lane, count: int) -> int:
-        """Up to so many records behind the head of a lane are done; return how many were not yet."""
+        """Mark up to `count` records behind the head of a lane as done; return how many of them were not done
+        before."""
         taken = self._lanes.drop_successors(lane, count)
         record_ids = [record_id for record_id in taken if record_id not in self._stalled.done_in_line]
         self.forget(record_ids)
@@ -77,7 +78,7 @@ class Outcomes:
         return len(record_ids)
 
     def dead_lettered(self, record_id: int, now: Moment) -> None:
-        """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
+        """Mark the record of a synced dead letter as done. Raises KeyError for a record without an intent."""
         lane = self._dead_letters.done(record_id)
         if lane is not None:
             self.finish([lane], now)
@@ -86,12 +87,12 @@ class Outcomes:
         self._replacements.forget_all((record_id,))
         self._origins.forget_all((record_id,))
         if record_id in self._done:
-            # Skipped by a rewind meanwhile.
+            # A rewind skipped it meanwhile.
             self._stalled.attention.discard(record_id)
             return
         self._done.mark((record_id,))
         if self._admission.has_admitted(record_id):
-            # The ordering was changed meanwhile, and made it a successor.
+            # The ordering changed meanwhile, and made the record a successor.
             self.open_records -= 1
             self._stalled.done_in_line.add(record_id)
             self._stalled.attention.add(record_id)
@@ -99,10 +100,10 @@ class Outcomes:
             self._stalled.attention.discard(record_id)
 
     def forget(self, record_ids: list[int]) -> None:
-        """Records are done: nothing else is known of them any more."""
+        """Mark records as done, and forget everything else about them."""
         self.open_records -= len(record_ids)
         self._done.mark(record_ids)
-        # Something is known of few records: none of these is asked where it knows nothing.
+        # Most records have no other state, so skip each part that is empty.
         if self._failures.by_record_id:
             self._failures.forget_all(record_ids)
         if self._redelivery.returned:
@@ -112,17 +113,17 @@ class Outcomes:
         if self._origins.by_record_id:
             self._origins.forget_all(record_ids)
 
-    # --- back --------------------------------------------------------------------------------------------------------
+    # --- taking back -------------------------------------------------------------------------------------------------
 
     def fail(self, settled: Settled, reason: str, delay_seconds: float | None, now: Moment) -> None:
-        """Attempts failed; `delay_seconds` None: the backoff of the settings."""
+        """Record failed attempts. `delay_seconds` None: the backoff of the settings."""
         lanes = settled if isinstance(settled, list) else [Lane(None, record_id, IN_FLIGHT) for record_id in settled]
         self._lanes.take_back(lanes)
         for lane in lanes:
             self._stalled.fail(lane, reason, delay_seconds, now)
 
     def give_back(self, settled: Settled) -> None:
-        """Records come back unworked."""
+        """Return records that come back unworked to the ready queue, at its front or at their rank."""
         if isinstance(settled, range):
             line = self._lanes.line
             assert isinstance(line, FifoLine)
@@ -132,7 +133,7 @@ class Outcomes:
             self._lanes.give_back(settled)
 
     def note_handed_out(self) -> None:
-        """What is in flight or came back was handed out, though the index is forgotten: record by record."""
+        """Note each record that is in flight or came back as handed out, because the index is about to be forgotten."""
         redelivery = self._redelivery
         redelivery.note_returned()
         if isinstance(self._lanes.line, FifoLine):
@@ -143,7 +144,8 @@ class Outcomes:
             redelivery.note(record_ids if isinstance(record_ids, range) else (record_ids,))
 
     def mark_handed_out(self) -> None:
-        """For after a clean stop: up to where what is in flight or came back was handed out."""
+        """Mark as handed out, for the start after a clean stop, everything up to the records that are in flight or came
+        back."""
         self._redelivery.mark_returned()
         if isinstance(self._lanes.line, FifoLine):
             self._redelivery.mark(run.end - 1 for run in self._lanes.line.runs() if run.redelivered)

@@ -1,4 +1,4 @@
-"""The parts of a queue group's machine that know of its records, for those that move records between them."""
+"""The parts of a queue group's machine that hold state of records, for the code that moves records between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from logbroker.queues.state.replacements import Replacements
 
 
 class MachineParts(msgspec.Struct, frozen=True):
-    """Each has a docstring that says what it knows."""
+    """The parts of one machine; the docstring of each says what it holds."""
 
     done: DoneRecords
     lanes: LaneIndex

@@ -1,21 +1,24 @@
-"""The machine of one queue group: which record goes to which worker. No I/O, no clock; a shell feeds it and obeys it.
+"""The machine of one queue group: decides which record goes to which worker.
 
-The shell scans the topic and gives the columns of each batch (`admit`), takes records for workers that have credit
-(`take`), passes on what they say of them (`settle`), and tells the time (`tick`, at the latest at `deadline`). After
-any inputs it owes what `take_outputs` returns: first commit the events in one transaction, then append the dead
-letters, then answer the settlements. The first outputs of a machine hold its epoch, which makes its receipts its own:
-they are committed before anything is handed out. What `sessions.ready` names is taken by `sessions.take`; `lifecycle`
-is told of workers that come and go.
+It has no I/O and no clock; a shell around it passes inputs and carries out the outputs.
 
-A lane that a worker has in a session is not in the line: see `sessions`.
+The shell scans the topic and passes the columns of each batch (`admit`), takes records for workers that have credit
+(`take`), passes on their settlements (`settle`), and calls `tick` at `deadline` at the latest. After any inputs it must
+carry out what `take_outputs` returns: first commit the events in one transaction, then append the dead letters, then
+answer the settlements. The first outputs of a machine contain its epoch, which makes its receipts unique: the shell
+commits them before it hands anything out. It calls `sessions.take` for each session in `sessions.ready`, and tells
+`lifecycle` of workers that come and go.
 
-Why at most one record of a lane is in flight, and in order: a lane has one state, and only a ready one is in the line
-that `take` empties; it comes back there only when its delivery was settled, lost or given back, each of which takes the
-receipt out of the grants first. Only its head is handed out, and a head is followed only when it is done. Successors
-lie in the order of admission, which is offset order within a partition; the admission itself goes forward only.
+A lane in a session is not in the ready queue: see `sessions`.
 
-Why nothing is lost: a record is done only by an acknowledgement, a dead letter that is synced, or an operator's word.
-All others lie at or above their partition's floor with their bit unset, and a start scans from the floors. A repeat is
+Why at most one record of a lane is in flight, and in order: a lane has one state, and only a ready lane is in the queue
+from which `take` removes lanes. It returns there only after its delivery was settled, lost or given back, and each of
+these takes the receipt out of the grants first. Only the head is handed out, and the next record becomes the head only
+when the head is done. Successors lie in the order of admission, which is offset order within a partition, and admission
+only goes forward.
+
+Why nothing is lost: a record is done only by an acknowledgement, a synced dead letter, or an operator's decision. All
+others lie at or above their partition's floor with their bit unset, and a start scans from the floors. A repeat is
 marked: by its failures, by having been given back, or by lying below the end of the log at a start after a crash.
 """
 
@@ -65,7 +68,7 @@ LEASE_ENDED: Final = "the lease ended"
 
 
 class Queue:
-    """One queue group. Its parts are public for `restart` and for `Operator`."""
+    """The machine of one queue group. Its parts are public for `load` and for `Inspector`."""
 
     def __init__(
         self,
@@ -77,17 +80,17 @@ class Queue:
         store: ChunkStore | None = None,
         group_epoch: int = FIRST_EPOCH,
     ) -> None:
-        """A new group; `load.load_queue` takes an old one over. `random` draws from [0, 1), `route` names partitions
-        of the dead-letter topic. `group_epoch` is above all numbers that a group of this name has ever given out:
-        receipts and tokens begin there. Raises InvalidRequestError."""
+        """Make a new group; `load.load_queue` loads an existing one. `random` draws from [0, 1), `route` chooses
+        partitions of the dead-letter topic. `group_epoch` is above all numbers that a group of this name has ever given
+        out: receipts and tokens begin there. Raises InvalidRequestError."""
         settings.check()
         self.topic_id = topic_id
         self.group_epoch = group_epoch
         self.previous_epoch = 0
-        """The one that ended with the last stop or crash of the broker; 0: none."""
+        """The group epoch that ended with the last stop or crash of the broker; 0: none."""
         self.after_crash = False
-        """The broker before did not stop cleanly: for a grace, workers may come back for what they held, by
-        `sessions.reclaim` and then `reclaim`; `sessions.forget_unclaimed` ends it."""
+        """Whether the earlier broker did not stop cleanly. For a grace, workers may then get back what they held, by
+        `sessions.reclaim` and then `reclaim`; `sessions.forget_unclaimed` ends the grace."""
         self._changes = changes = ChangeSet()
         changes.events.append(upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, group_epoch)))
         self.done = DoneRecords(changes)
@@ -138,17 +141,17 @@ class Queue:
 
     @property
     def settings(self) -> QueueGroupSettings:
-        """Those that hold; what is given to `alter` may have to wait."""
+        """The settings in effect. Those given to `alter` may have to wait."""
         return self.alteration.settings
 
     @property
     def next_number(self) -> int:
-        """Above all receipts and tokens that were given out."""
+        """A number above all receipts and tokens that were given out."""
         return max(self.deliveries.next_receipt, self.sessions.last_token + 1)
 
     @property
     def open_records(self) -> int:
-        """Admitted and not done."""
+        """Number of records that are admitted and not done."""
         return self.outcomes.open_records
 
     @property
@@ -162,13 +165,13 @@ class Queue:
         self.admission.open(partition, start_offset)
 
     def position(self, partition: int) -> int:
-        """The offset from which on the partition is to be scanned; jumps over what is all done."""
+        """Return the offset to scan the partition from. Skips pages that are done."""
         return self.admission.position(partition)
 
     @property
     def wants_more(self) -> bool:
-        """Whether the scan may go on; else it waits until enough is handed out. With priorities it does not wait for
-        that: to tell what is next, all that waits is to be known."""
+        """Whether the scan may go on. Otherwise it waits until enough is handed out. With priorities it does not wait
+        for that, because the next record is known only when all waiting records are."""
         settings, stalled = self.settings, self.stalled
         return (
             not self.draining
@@ -178,9 +181,9 @@ class Queue:
         )
 
     def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
-        """Go on with the records of another generation of the topic, as TopicGeneration names it.
+        """Go on with the records of another generation of the topic, as TopicGeneration describes it.
 
-        Raises ValueError where a record of the generation before it is not admitted yet.
+        Raises ValueError while a record of the generation before is not admitted.
         """
         self.admission.begin_generation(generation, start_offsets)
 
@@ -197,12 +200,13 @@ class Queue:
         priorities: bytes = b"",
         times: Sequence[int] = (),
     ) -> None:
-        """Take in the next records of a partition: rising `offsets` below `next_offset`, where the next batch begins.
+        """Admit the next records of a partition: ascending `offsets` below `next_offset`, where the next batch begins.
 
-        `keys`: `lane.lane_key` of each record, with ordering `key`; else empty. `not_before`: offsets and wall clock
-        times (ms). `timestamp_ms`: of the first record, -1: not known; alarms tell ages by it. `priorities`, `times`:
-        of each record, as in `Columns`; a group with priorities takes what is not given for the default priority, and
-        this time. What is done, or lies below the position, is passed over. Raises ValueError where the scan goes back.
+        `keys`: the `lane.lane_key` of each record with ordering `key`, else empty. `not_before`: offsets and wall clock
+        times (ms). `timestamp_ms`: time of the first record, -1 if unknown; alarms compute ages from it. `priorities`,
+        `times`: for each record, as in `Columns`; without them, a group with priorities uses the default priority and
+        `timestamp_ms`. Records that are done or lie below the position are skipped. Raises ValueError if the scan goes
+        back.
         """
         if timestamp_ms >= 0:
             self.ages.admit(record_id_of(partition, self.admission.position(partition)), timestamp_ms)
@@ -214,11 +218,11 @@ class Queue:
         )
 
     def admit_block(self, partition: int, generation: int, block: Block, now: Moment) -> bool:
-        """Take in the next records of a partition, in a group with priorities and without ordering, and read them only
-        where that must be: then, or when one of them may be the next to be handed out.
+        """Admit the next records of a partition, in a group with priorities and without ordering. They are read only
+        where necessary: at once, or later when one of them may be the next to be handed out.
 
-        Return False where they cannot be read: they are to be scanned. Where that shows later, all is scanned anew, as
-        soon as what is in flight is settled. Raises ValueError as `admit` does.
+        Return False if they cannot be read now: they are to be scanned. If they prove unreadable later, everything is
+        scanned again as soon as all deliveries in flight are settled. Raises ValueError as `admit` does.
         """
         ranking = self.lanes.ranking
         assert ranking is not None
@@ -234,8 +238,8 @@ class Queue:
     # --- deliveries --------------------------------------------------------------------------------------------------
 
     def take(self, worker_id: str, credit: int, now: Moment, band: Band | None = None) -> list[Granted]:
-        """Hand out up to `credit` records to a worker, as many as are ready and it may hold; with priorities, in their
-        order, and only of a band if one is given."""
+        """Hand out up to `credit` records to a worker, as far as they are ready and the worker may hold them. With
+        priorities they are in order of urgency, and only from `band` if one is given."""
         self.tick(now)
         if self.draining or worker_id in self._graces:
             return []
@@ -245,7 +249,7 @@ class Queue:
             return []
         taken = self.lanes.take(credit, levels_of(band))
         if self.admission.is_broken:
-            # Something is missing that might go before these.
+            # A missing record might have to go before these.
             for piece in taken:
                 if not isinstance(piece, Run):
                     self.lanes.give_back(piece)
@@ -258,22 +262,22 @@ class Queue:
                 granted.append(self.outcomes.hand_out_run(worker, piece, deadline))
             else:
                 if self.lanes.ranking is None:
-                    # In the order of the log, in which they are fetched and marked at a fraction of the cost.
+                    # In log order, records are fetched and marked at a fraction of the cost.
                     piece.sort(key=_head)
                 granted.append(self.outcomes.hand_out(worker, piece, deadline))
         return granted
 
     def ready_records(self, band: Band | None = None) -> int:
-        """How many records could be handed out at once; with priorities, of a band."""
+        """Return the number of records that could be handed out at once; with priorities, of a band."""
         line = self.lanes.line
         return line.records if isinstance(line, FifoLine) else line.ready(levels_of(band))
 
     def reclaim(
         self, worker_id: str, record_ids: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
     ) -> list[Granted]:
-        """Hand a worker anew what it held when the broker crashed; what is not ready is left out. For the grace after
-        such a start, in which the shell takes nothing for anybody else. `found`: what `LaneIndex.find_heads` returned
-        for them, without which it goes through all that is ready."""
+        """Hand out to a worker again what it held when the broker crashed, as far as it is ready. Called in the grace
+        after such a start, in which the shell takes records for nobody else. `found`: the result of
+        `LaneIndex.find_heads` for the records; without it, this scans everything that is ready."""
         self.tick(now)
         if self.draining:
             return []
@@ -283,10 +287,10 @@ class Queue:
         return [self.outcomes.hand_out(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
 
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
-        """Carry out what a worker says; return what was refused. To be answered when the events are synced.
+        """Carry out a worker's settlement; return what is refused. To be answered when the events are synced.
 
-        Where it writes states of sessions and one of them or one of the acks is refused, nothing of it is done; the
-        first refusal, of receipts 0 to 0, says so.
+        If it writes states of sessions and one of them or one of the acks is refused, nothing of it is done. The first
+        refusal, of receipts 0 to 0, says so.
         """
         self.tick(now)
         refusals = self._settling.settle(worker_id, settlement, now)
@@ -295,13 +299,14 @@ class Queue:
         return refusals
 
     def expire(self, worker_id: str, receipt: int, now: Moment) -> None:
-        """A record that was handed out is gone from the log: it counts as done, and nobody has acked it."""
+        """Count a record that was handed out, and is gone from the log, as done but not as acked."""
         if not self.settle(worker_id, Settlement(acks=[(receipt, receipt)]), now):
             self.tally.acked -= 1
             self.tally.expired += 1
 
     def count_expired(self, partition: int, end: int, left: Sequence[int] = ()) -> None:
-        """Retention took what was not scanned yet below offset `end`, but for the offsets `left`."""
+        """Count the unscanned records below offset `end` that retention deleted. `left`: the offsets that still
+        exist."""
         base = record_id_of(partition, 0)
         start = self.position(partition)
         if start < end:
@@ -309,20 +314,20 @@ class Queue:
             self.tally.expired += self.done.count_not_done(base | start, base | end) - there
 
     def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
-        """Let a worker keep deliveries that it may never have seen, for their lease or lock; where that ends, or the
-        worker is lost, no attempt is counted."""
+        """Let a worker keep deliveries that it may never have seen, until their lease or lock ends. If that happens, or
+        the worker is lost, no attempt is counted."""
         for first, last in receipts:
             self.deliveries.excuse(worker_id, first, last)
 
     def dead_lettered(self, record_id: int, now: Moment) -> None:
-        """A dead letter is synced: its record is done. Raises KeyError for a record without an intent."""
+        """Mark the record of a synced dead letter as done. Raises KeyError for a record without an intent."""
         self.outcomes.dead_lettered(record_id, now)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Moment) -> None:
-        """Whatever is due happens: leases and graces end, backoffs and delays are over. Where that is much, some of it
-        is left to the next tick, which is due at once; whoever lost something by then is refused all the same."""
+        """Carry out what is due: leases and graces end, backoffs and delays are over. If that is much, the rest is left
+        to the next tick, which is due at once. A worker that has lost a delivery by then is refused nevertheless."""
         if now.seconds >= self.deadline() or self.draining:
             self._tick(now)
 
@@ -339,7 +344,7 @@ class Queue:
         self.alteration.rebuild_if_drained()
 
     def deadline(self) -> float:
-        """The monotonic moment at which `tick` is to be called, at the latest; NEVER: not at all. May be early."""
+        """Return the latest monotonic time for the next `tick`; NEVER: none is needed. May be too early."""
         if self.lifecycle.going or ((self.admission.is_broken or self._successors.is_broken) and not self.draining):
             return 0.0
         return min(
@@ -351,19 +356,19 @@ class Queue:
 
     @property
     def draining(self) -> bool:
-        """Whether another ordering waits until all that is in flight is settled."""
+        """Whether settings wait until all deliveries in flight are settled."""
         return self.alteration.next is not None
 
     @property
     def latest_settings(self) -> QueueGroupSettings:
-        """As they were given last, though another ordering may not have taken effect."""
+        """The settings that were given last, even if they have not taken effect."""
         return self.alteration.next or self.settings
 
-    # --- changing it while it runs -----------------------------------------------------------------------------------
+    # --- changes while it runs ---------------------------------------------------------------------------------------
 
     def alter(self, settings: QueueGroupSettings) -> None:
-        """Take other settings. Where they change the ordering, or how lanes are ranked, nothing is handed out until
-        all that is in flight is settled; then they are stored, and the index is made anew by another scan. Raises
+        """Change the settings. If they change the ordering or the ranking of lanes, nothing is handed out until all
+        deliveries in flight are settled. Then the settings are stored, and the index is rebuilt by another scan. Raises
         InvalidRequestError."""
         self.alteration.alter(settings)
 
@@ -375,16 +380,17 @@ class Queue:
         include_parked: bool = False,
         kept: Mapping[int, RecordIds] | None = None,
     ) -> None:
-        """Begin some partitions at other offsets: all below is done, nothing from there on is, and its failures are
-        forgotten. The index is made anew by another scan.
+        """Begin some partitions at other offsets. Everything below counts as done, nothing from there on does, and
+        failures there are forgotten. The index is rebuilt by another scan.
 
-        Of what is below, `kept` stays what it is, by partition: what stands (see `standing.StandingRecords.below`).
-        None: it is done, too, and lanes that were parked for one of these records are parked no more.
+        `kept`, by partition, are the standing records below the offset, which stay as they are (see
+        `stalled_records.StalledRecords.below`). None: they are done, too, and lanes parked for one of them are not
+        parked any more.
 
-        All receipts and sessions are void, those of other partitions too, whose records come again uncounted. States of
-        sessions stay. Lanes that are parked stay so, with what comes before them in their order, or (`include_parked`)
-        go on. What has an intent goes to the dead-letter topic all the same. Raises KeyError for a partition that is
-        not open.
+        All receipts and sessions become void, including those of other partitions, whose records come again without a
+        counted attempt. States of sessions stay. Parked lanes stay parked, with the records that now precede them in
+        their order, or go on if `include_parked`. Records with an intent go to the dead-letter topic nevertheless.
+        Raises KeyError for a partition that is not open.
         """
         self.tick(now)
         self._index.rewind(targets, include_parked=include_parked, kept=kept)
@@ -397,16 +403,16 @@ class Queue:
         """Whether the index was emptied, and the next outputs ask for another scan."""
         return self._changes.rescan
 
-    # --- what is told ------------------------------------------------------------------------------------------------
+    # --- reports -----------------------------------------------------------------------------------------------------
 
     def priority_counts(self) -> list[PriorityCounts]:
-        """The records by priority, the most urgent first, of the priorities that have been met."""
+        """Return the records by priority, the most urgent first. Only priorities that have occurred are included."""
         return [] if self.lanes.ranking is None else self.lanes.ranking.told()
 
     # --- outputs -----------------------------------------------------------------------------------------------------
 
     def take_outputs(self) -> Outputs:
-        """Return what the shell owes, and forget it."""
+        """Return the outputs for the shell, and forget them."""
         outputs = self._changes.take()
         if self.redelivery.marks or self.redelivery.noted.pages:
             self.redelivery.drop_a_mark(self.done)
@@ -415,12 +421,12 @@ class Queue:
         return outputs
 
     def clear(self) -> list[Any]:
-        """Forget all lanes, as the group is no more; return containers with them, for `pacing.let_go`."""
+        """Forget all lanes, because the group is deleted; return the containers, for `pacing.let_go`."""
         self.lanes.clear()
         return self._changes.take().discarded
 
     def stop_events(self) -> list[StateEvent]:
-        """Return the last events of a clean stop: what was handed out is marked so at the next start."""
+        """Return the last events of a clean stop. They mark what was handed out, for the next start."""
         events = self.take_outputs().events
         self.outcomes.mark_handed_out()
         return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.group_epoch)]

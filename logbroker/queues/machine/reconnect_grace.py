@@ -1,4 +1,4 @@
-"""Workers whose stream broke, and how long they may still come back."""
+"""Workers whose stream broke, and the end of their reconnect grace."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from logbroker.group_runtime.deadline_heap import NEVER
 
 
 class ReconnectGraces:
-    """The ends of graces (monotonic seconds) by worker; all are of about the same length, and few."""
+    """Ends of reconnect graces (monotonic seconds) by worker. They are few, and of about the same length."""
 
     def __init__(self) -> None:
         self._ends: dict[str, float] = {}
         self.next_at = NEVER
-        """When the next one ends; may be early."""
+        """End of the next grace. May be too early."""
 
     def __contains__(self, worker_id: str) -> bool:
         return worker_id in self._ends
@@ -21,11 +21,11 @@ class ReconnectGraces:
         self.next_at = min(self.next_at, end)
 
     def cancel(self, worker_id: str) -> bool:
-        """Return whether the worker had one."""
+        """Cancel the worker's grace; return whether it had one."""
         return self._ends.pop(worker_id, None) is not None
 
     def pop(self, now: float) -> list[str]:
-        """Return the workers whose grace is over."""
+        """Remove and return the workers whose grace is over."""
         if now < self.next_at:
             return []
         over = [worker_id for worker_id, end in self._ends.items() if end <= now]

@@ -1,4 +1,4 @@
-"""How the index of what waits is made anew: for another ordering, or from other offsets on."""
+"""Rebuilding the index of waiting records, for another ordering or from other offsets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logbroker.queues.state.completion import RecordIds
 
 
 class Index:
-    """Empties what holds lanes, and has it scanned again."""
+    """Empties the parts that hold lanes, and has the partitions scanned again."""
 
     def __init__(self, parts: MachineParts, outcomes: Outcomes, sessions: Sessions, changes: ChangeSet) -> None:
         self._changes = changes
@@ -24,8 +24,8 @@ class Index:
         self._sessions = sessions
 
     def rebuild(self, *, keep_parked: bool, rank_lanes: Callable[[], None]) -> None:
-        """Nothing is in flight. Without `keep_parked` nothing is parked by its key any more: lanes will be others.
-        `rank_lanes` is called where there are no lanes."""
+        """Rebuild the index while nothing is in flight. Without `keep_parked` no key stays parked, because the lanes
+        will have other keys. `rank_lanes` is called while there are no lanes."""
         if not keep_parked:
             self._parts.stalled.forget_parked(lambda parked: True)
         self._empty(Loss.REARRANGED, rank_lanes)

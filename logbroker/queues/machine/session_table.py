@@ -1,12 +1,12 @@
-"""Which sessions are open, until when, and under which tokens.
+"""The open sessions, with their locks and fencing tokens.
 
-The fencing token is drawn as receipts are: by a counter that begins at the group epoch. So each holder of a lane has a
-higher one than all before it, whatever was forgotten in between, and no row is needed for keys that have no session.
+Fencing tokens come from a counter that begins at the group epoch, like receipts. So each holder of a lane has a higher
+token than all holders before it, even if those are forgotten, and a key without a session needs no row.
 
     row      key    b"z" BLAKE2b of the key (16)
              value  msgpack array: key, token of the session that is held
 
-The row lets a holder have its session again, under the same token, after a broker crash. A clean stop deletes them all.
+The row lets a holder get its session back, under the same token, after a broker crash. A clean stop deletes all rows.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class SessionTable:
 
     def __init__(self, group_epoch: int, open_sessions: dict[bytes, WorkerSession], changes: ChangeSet) -> None:
         self.unclaimed: dict[bytes, int] = {}
-        """Tokens of sessions that were held when the broker crashed."""
+        """Tokens of sessions that were held when the broker crashed and are not reclaimed, by lane key."""
         self._token = group_epoch
         self._open = open_sessions
         self.locks = DeadlineHeap[WorkerSession](attrgetter("deadline"))
         self._rows = ChangedRows(changes, partial(hashed_key, SESSION_ROW), self._row_of)
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
-        """Take over what is stored. Raises CorruptLogError."""
+        """Load the stored sessions. Raises CorruptLogError."""
         for row, value in rows.items():
             if row.startswith(SESSION_ROW):
                 key, token = decode(row, value, tuple[bytes, int])
@@ -52,7 +52,7 @@ class SessionTable:
 
     @property
     def last_token(self) -> int:
-        """All that were drawn are at or below it."""
+        """Upper bound of the tokens given out."""
         return self._token
 
     def next_token(self) -> int:
@@ -76,14 +76,14 @@ class SessionTable:
         self.unclaimed.clear()
 
     def expired(self, now: float, at_most: int) -> list[WorkerSession]:
-        """Return sessions whose lock is over, which are ended then."""
+        """Return sessions whose lock has ended, at most `at_most`. The caller ends them."""
         over: list[WorkerSession] = []
         while len(over) < at_most and (session := self.locks.pop(now)) is not None:
             over.append(session)
         return over
 
     def stop_rows(self) -> list[StateEvent]:
-        """The rows of a clean stop: after it, nobody holds a session."""
+        """Return the rows of a clean stop, after which nobody holds a session."""
         return [delete(hashed_key(SESSION_ROW, key)) for key in self._rows.stored()]
 
     def _row_of(self, key: bytes) -> tuple[bytes, int] | None:

@@ -1,16 +1,16 @@
-"""Sessions: one worker has one lane alone, gets its records in order, and leaves a state to who comes after it.
+"""Sessions: a worker has one lane for itself, gets its records in order, and leaves a state to the next holder.
 
-The lane of an open session never comes into the line. Its holder gets up to `prefetch` consecutive records; they are
-settled in any order. A failure, or a release, returns that record and all later ones in flight; it takes effect when
-those before it are settled: then the lane waits for the backoff, or stands, as any other would, and the session stays
-open. So while anything of a session is in flight its lane is not held, and what is in flight lies before all that
-waits in the lane. A session may be open where nothing of its key waits: what arrives is its holder's.
+The lane of an open session never enters the ready queue. Its holder gets up to `prefetch` consecutive records, and may
+settle them in any order. A failure or a release returns that record and all later ones in flight. It takes effect when
+the earlier ones are settled: then the lane waits for the backoff or stands, like any other lane, and the session stays
+open. So while a session has records in flight its lane is not held, and those records come before all that wait in the
+lane. A session may be open while no record of its key waits; its holder gets the records that arrive.
 
-The lock of a session is `lease_seconds` long. `renew` prolongs it, and so does each settlement that touches one of its
-deliveries or its state; the deliveries have no lease of their own. When it ends, or the grace of a worker whose stream
-broke, the session is free and what was in flight comes back. Of that only the first record counts a failure: it was
-the one at work, those behind it were only fetched ahead, and would exhaust their attempts by a neighbour's fault. Close
-and goodbye count none.
+The lock of a session lasts `lease_seconds`. `renew` extends it, and so does each settlement of one of its deliveries or
+write of its state; the deliveries have no lease of their own. When the lock ends, or the grace of a worker whose stream
+broke, the session is free and its records in flight come back. Only the first of them counts a failure. That record was
+being worked on. The ones behind it were only fetched ahead, and would otherwise exhaust their attempts through the
+fault of another record. Close and goodbye count no failure.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from logbroker.queues.state.session_store import SessionStates
 MAX_PREFETCH: Final = 1_000
 ENDED_AT_ONCE: Final = 300
 MAX_SESSIONS: Final = 100_000
-"""Open ones of a queue group."""
+"""Maximum number of open sessions in a queue group."""
 
 _REASONS: Final = {Loss.LOCK_ENDED: "the lock of the session ended", Loss.WORKER_LOST: "the worker was lost"}
-"""Of the attempt that failed, where a session ends by that."""
+"""Failure reason of the record at work, by the reason why its session ended."""
 
 
 class Sessions:
-    """All sessions of a queue group, by `lane.lane_key` of their ordering keys."""
+    """All sessions of a queue group, by the `lane.lane_key` of their ordering keys."""
 
     def __init__(
         self,
@@ -68,7 +68,8 @@ class Sessions:
         changes: ChangeSet,
     ) -> None:
         self.paused = False
-        """Another ordering waits: nothing is opened or handed out."""
+        """Whether other settings wait until nothing is in flight. Then no session is opened, and nothing is handed
+        out."""
         self._lanes = lanes
         self._deliveries = deliveries
         self._stalled = stalled
@@ -83,37 +84,37 @@ class Sessions:
         self._now = 0.0
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
-        """Take over what is stored. Raises CorruptLogError."""
+        """Load the stored sessions and states. Raises CorruptLogError."""
         self._table.load(rows)
         self._states.load(rows)
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> WorkerSession | None:
-        """The open session of a key."""
+        """Return the open session of a key."""
         return self._table.get(key)
 
     @property
     def have_unclaimed(self) -> bool:
-        """Whether sessions were held when the broker crashed that nobody has reclaimed."""
+        """Whether sessions that were held when the broker crashed are not reclaimed yet."""
         return bool(self._table.unclaimed)
 
     @property
     def last_token(self) -> int:
-        """No token of this group epoch is above it."""
+        """Upper bound of the tokens given out in this group epoch."""
         return self._table.last_token
 
     def is_taken(self, key: bytes) -> bool:
-        """Whether somebody has the session of a key, or a record of it outside of one."""
+        """Return whether somebody has the session of a key, or a record of it outside of a session."""
         lane = self._lanes.get(key)
         return self._table.get(key) is not None or (lane is not None and lane.state == IN_FLIGHT)
 
     def state(self, key: bytes) -> bytes:
-        """The state of a key, of up to 256 KiB; empty where there is none."""
+        """Return the state of a key, up to 256 KiB; empty: there is none."""
         return self._states.get(key)
 
     def has_records(self, session: WorkerSession) -> bool:
-        """Whether the holder of a session was handed some of its records, or is about to be."""
+        """Return whether the holder of a session has some of its records in flight, or can be handed one."""
         lane = self._lanes.get(session.key)
         return bool(session.in_flight) or (lane is not None and self._may_take(lane))
 
@@ -121,22 +122,22 @@ class Sessions:
         return list(self._deliveries.worker(worker_id).sessions.values())
 
     def ready(self) -> list[WorkerSession]:
-        """The sessions that may have something to take; each leaves this list by `take`."""
+        """Return the sessions that may have a record to take. `take` removes a session from this list."""
         return [self._lanes.sessions[key] for key in self._lanes.offered]
 
     def __len__(self) -> int:
-        """How many are open."""
+        """Return the number of open sessions."""
         return len(self._table)
 
-    # --- a session's life --------------------------------------------------------------------------------------------
+    # --- life of a session -------------------------------------------------------------------------------------------
 
     def open(self, worker_id: str, key: bytes | None, prefetch: int, now: Moment) -> WorkerSession | None:
-        """Open the session of a key, or (None) that of the first lane in the line; to be answered when the events are
-        synced. Returns None where no lane is ready for that, the worker has its grace, or another ordering waits.
+        """Open the session of a key or, if it is None, of the first lane in the ready queue. To be answered when the
+        events are synced. Returns None if no lane is ready, the worker is in its grace, or other settings wait.
 
-        Raises SessionHeldError where somebody has the session, or a record of the key outside of one;
-        InvalidRequestError without an ordering key, or for a prefetch that is not 1 to 1,000; OverloadedError where
-        the worker would hold more than `max_in_flight`, or too many sessions are open.
+        Raises SessionHeldError if somebody has the session, or a record of the key outside of one; InvalidRequestError
+        without an ordering key, or for a prefetch that is not 1 to 1,000; OverloadedError if the worker would hold more
+        than `max_in_flight`, or too many sessions are open.
         """
         self._tick(now)
         worker = self._deliveries.worker(worker_id)
@@ -151,9 +152,10 @@ class Sessions:
         return self._begin(worker, key, self._table.next_token(), prefetch, now)
 
     def reclaim(self, worker_id: str, key: bytes, token: int, prefetch: int, now: Moment) -> WorkerSession:
-        """Give a worker the session again that it held when the broker crashed, under the same token; its records come
-        by `take` with new receipts. For the grace after such a start, and before `Queue.reclaim`, which would hand out
-        the heads of such lanes outside of their sessions. Raises StaleSessionError, and as `open`."""
+        """Give a worker the session back that it held when the broker crashed, under the same token. Its records
+        follow by `take`, with new receipts. Called in the grace after such a start, and before `Queue.reclaim`,
+        which would hand out the heads of such lanes outside of their sessions. Raises StaleSessionError, and the
+        errors of `open`."""
         self._tick(now)
         if self._table.unclaimed.get(key) != token:
             raise StaleSessionError("the session is over: open another")
@@ -163,16 +165,16 @@ class Sessions:
         return self._begin(worker, key, token, prefetch, now)
 
     def forget_unclaimed(self) -> None:
-        """The grace after a crash is over: what nobody reclaimed is free."""
+        """End the grace after a crash: free the sessions that nobody reclaimed."""
         self._table.forget_unclaimed()
 
     def renew(self, worker_id: str, key: bytes, token: int, now: Moment) -> None:
-        """Prolong the lock to `lease_seconds` from now. Raises StaleSessionError."""
+        """Extend the lock to `lease_seconds` from now. Raises StaleSessionError."""
         self._tick(now)
         self.prolong(self._own(worker_id, key, token), now)
 
     def close(self, worker_id: str, key: bytes, token: int, now: Moment) -> None:
-        """Free a session; what is in flight comes back, and no attempt is counted. Raises StaleSessionError."""
+        """Free a session. Its records in flight come back, and no attempt is counted. Raises StaleSessionError."""
         self._tick(now)
         self.end(self._own(worker_id, key, token), Loss.CLOSED, now)
 
@@ -195,18 +197,18 @@ class Sessions:
     # --- settlements -------------------------------------------------------------------------------------------------
 
     def check_states(self, worker_id: str, writes: Sequence[SessionWrite]) -> None:
-        """Raises StaleSessionError, StateTooLargeError or OverloadedError where one of them cannot be written."""
+        """Raise StaleSessionError, StateTooLargeError or OverloadedError if one of the states cannot be written."""
         for write in writes:
             self._own(worker_id, write.key, write.token)
             self._states.check(write.key, write.state)
 
     def write_state(self, write: SessionWrite, now: Moment) -> None:
-        """Write a state that was checked."""
+        """Write a state that `check_states` accepted."""
         self._states.write(write.key, write.state)
         self.prolong(self._lanes.sessions[write.key], now)
 
     def finish(self, session: WorkerSession, settled: Settled, now: Moment) -> None:
-        """Deliveries of a session are acknowledged."""
+        """Finish the acknowledged deliveries of a session."""
         records = _records(settled)
         if records:
             self._outcomes.forget([record.head for record in records])
@@ -222,8 +224,8 @@ class Sessions:
         reason: str | None = None,
         delay_seconds: float | None = None,
     ) -> None:
-        """Deliveries of a session, in the order of their receipts, come back, and with them all from receipt `end` on.
-        With a reason the first of them has failed."""
+        """Put deliveries of a session back, in the order of their receipts, together with all from receipt `end` on.
+        With a reason, the first of them has failed."""
         records = _records(settled)
         if records:
             self.prolong(session, now)
@@ -232,21 +234,21 @@ class Sessions:
             self._go_on(session, now)
 
     def prolong(self, session: WorkerSession, now: Moment, lease_seconds: float | None = None) -> None:
-        """Let the lock end so long from now, or later; None: the group's lease."""
+        """Extend the lock to this length from now, but never shorten it; None: the group's lease."""
         seconds = self._stalled.settings.lease_seconds if lease_seconds is None else lease_seconds
         session.deadline = max(session.deadline, now.seconds + seconds)
 
     # --- time and workers --------------------------------------------------------------------------------------------
 
     def expire(self, now: Moment) -> None:
-        """End sessions whose lock is over, up to `ENDED_AT_ONCE` of them; those that are left are over all the same."""
+        """End sessions whose lock has ended, at most `ENDED_AT_ONCE`. The rest are treated as over nevertheless."""
         self._now = now.seconds
         for session in self._table.expired(now.seconds, ENDED_AT_ONCE):
             self.end(session, Loss.LOCK_ENDED, now)
 
     def end(self, session: WorkerSession, why: Loss, now: Moment) -> None:
-        """End a session; an attempt is counted where it is lost, that is, for its lock or its worker, unless its holder
-        may never have seen the first record."""
+        """End a session. If its lock ended or its worker was lost, an attempt is counted, unless its holder may never
+        have seen the first record."""
         key, reason = session.key, _REASONS.get(why)
         first = next((grant for grant in session.grants if grant.left), None)
         records = self._deliveries.lose_from(session, why, ended=True)
@@ -262,21 +264,21 @@ class Sessions:
             self._put_back(key, records, None if excused else reason, None, now)
         lane = self._lanes.get(key)
         if lane is not None and lane.state == IN_SESSION:
-            # At the end of the line: whoever opens the next free session shall not get the same one for ever.
+            # To the end of the ready queue, so that opening any free session does not return this one again and again.
             self._stalled.enter(lane, now)
 
     def offer_again(self, worker_id: str) -> None:
-        """A worker came back in time: its sessions may have something to take."""
+        """Offer the sessions of a worker that came back in time again."""
         self._lanes.offered.update(dict.fromkeys(self._deliveries.worker(worker_id).sessions))
 
     def resume(self) -> None:
-        """No other ordering waits any more."""
+        """Go on after settings that waited have taken effect or were withdrawn."""
         if self.paused:
             self.paused = False
             self._lanes.offered.update(dict.fromkeys(self._lanes.sessions))
 
     def void(self, why: Loss) -> None:
-        """All sessions are over, as the index is; nothing is in flight."""
+        """End all sessions, because the index is emptied and nothing is in flight."""
         for session in list(self._table):
             self._changes.lost_sessions.append((session, why))
             self._table.remove(session)
@@ -287,10 +289,10 @@ class Sessions:
     # --- outputs -----------------------------------------------------------------------------------------------------
 
     def stop_rows(self) -> list[StateEvent]:
-        """The rows of a clean stop: after it, nobody holds a session."""
+        """Return the rows of a clean stop, after which nobody holds a session."""
         return self._table.stop_rows()
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------------------
 
     def _check(self, worker: LeaseHolder, prefetch: int) -> None:
         settings = self._stalled.settings
@@ -324,11 +326,11 @@ class Sessions:
         return session
 
     def _is_good(self, session: WorkerSession) -> bool:
-        """Whether a session is not over, but for that it is not ended yet."""
+        """Return whether a session is not over. A session may be over before it is ended."""
         return session.worker.gone is None and session.deadline > self._now
 
     def _may_take(self, lane: Lane) -> bool:
-        """Whether the head of the lane of a session may be handed out."""
+        """Return whether the head of a session's lane may be handed out."""
         return lane.head != NO_RECORD and lane.state == IN_SESSION and lane.head not in self._stalled.attention
 
     def _begin(self, worker: LeaseHolder, key: bytes, token: int, prefetch: int, now: Moment) -> WorkerSession:
@@ -361,5 +363,5 @@ class Sessions:
 
 
 def _records(settled: Settled) -> list[Lane]:
-    """Deliveries of a session are all lanes, of one record each."""
+    """Return the records of deliveries of a session, which are all lanes of one record."""
     return [lane for lane in settled if isinstance(lane, Lane)]

@@ -1,4 +1,5 @@
-"""How a settlement is carried out: acks, then nacks, releases, extensions; with states of sessions, all or nothing."""
+"""Carrying out a settlement: acks, then nacks, releases, extensions. If it writes states of sessions, all or
+nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from logbroker.queues.model.settings import check_delay, check_lease
 
 
 class Settling:
-    """Takes deliveries out of flight by their receipts, and passes on what they stand for."""
+    """Takes deliveries out of flight by their receipts, and passes their records on."""
 
     def __init__(self, deliveries: Deliveries, outcomes: Outcomes, sessions: Sessions, stalled: StalledLanes) -> None:
         self._deliveries = deliveries
@@ -43,7 +44,7 @@ class Settling:
         return refusals
 
     def _why_not(self, worker_id: str, settlement: Settlement) -> list[Refusal]:
-        """Why the states of a settlement cannot be written with its acks."""
+        """Return the refusals that prevent the states of a settlement from being written with its acks."""
         refusals: list[Refusal] = []
         try:
             self._sessions.check_states(worker_id, settlement.states)
@@ -77,13 +78,14 @@ class Settling:
     def _take_back(
         self, worker_id: str, first: int, last: int, refusals: list[Refusal], now: Moment, nack: Nack | None
     ) -> Iterator[Settled]:
-        """Take receipts out of flight, and yield what they stand for outside of sessions; the rest is seen to."""
+        """Take receipts out of flight, and yield their records outside of sessions. Records of sessions are put back
+        here."""
         parts = list(self._deliveries.select(worker_id, first, last, refusals))
         for grant, start, end in parts:
             self._deliveries.refuse_settled(grant, start, end, refusals)
         for grant, start, end in parts:
             if not grant.left:
-                continue  # The first one of a session took those of the range that follow with it.
+                continue  # The first one of a session took the later ones of the range with it.
             settled = self._deliveries.close(grant, start, end, [])
             if nack is not None:
                 self._outcomes.tally.nacked += len(settled)

@@ -1,12 +1,12 @@
-"""Lanes that are held: what follows a failure, and what follows when the attempts are used up.
+"""Held lanes: the consequences of a failure, and of exhausted attempts.
 
-A failing record holds its lane, and nothing else: for its backoff, or for good. Where its attempts are exhausted the
-lane is *blocked* (its head stands until an operator decides), *parked* (it goes aside with its successors, those yet to
-arrive included: its key finds it, so they join it) or its head goes to the dead-letter topic and it goes on.
+A failing record holds its own lane and nothing else: for its backoff, or for good. When its attempts are exhausted, the
+lane is *blocked* (its head stands until an operator decides) or *parked* (it is set aside with its successors; records
+yet to arrive join it, because its key still finds it), or its head goes to the dead-letter topic and the lane goes on.
 
-Durable are the failures and their states by record, and parked lanes by ordering key. Lanes themselves are not stored:
-when a scan makes a record with something stored the head of a lane, `enter` puts the lane back where it was. A parked
-lane is there before its first record is scanned; with it, `meet_parked` puts the lane where it was.
+Stored are the failures and their states by record, and parked lanes by ordering key, but not the lanes themselves. When
+a scan makes a record with stored state the head of a lane, `enter` puts the lane back where it was. A parked lane
+exists before its first record is scanned; `meet_parked` then puts it where it was.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from logbroker.queues.state.replacements import Replacements
 from logbroker.queues.state.rows import PARKED_ROW, decode, hashed_key
 
 HELD: frozenset[int] = frozenset((WAITING, BLOCKED, PARKED, DEAD_LETTERING))
-"""The states of lanes about which an operator can decide."""
+"""States of lanes about which an operator can decide."""
 
 
 class Parked(msgspec.Struct, frozen=True, array_like=True):
@@ -41,7 +41,7 @@ class Parked(msgspec.Struct, frozen=True, array_like=True):
     since_ms: int
     reason: str
     head: int
-    """The id of the record that failed."""
+    """Id of the record that failed."""
 
 
 class StalledLanes:
@@ -59,12 +59,13 @@ class StalledLanes:
     ) -> None:
         self.settings = settings
         self.attention: set[int] = set()
-        """Records that need a look when they become heads: all that is stored of them, or asked for, is not met yet."""
+        """Records that need a look when they become heads, because they have stored state or a not-before time that is
+        not applied yet."""
         self.delays = DelayQueue()
         self.not_before: dict[int, int] = {}
-        """Wall clock times of records that are no heads yet."""
+        """Not-before times (wall clock, ms) of records that are not heads yet."""
         self.done_in_line: set[int] = set()
-        """Records that became done while they were successors in a lane: passed over when they become heads."""
+        """Records that became done while they were successors in a lane. They are skipped when they become heads."""
         self.parked: dict[bytes, Parked] = {}
         self.set_aside: dict[int, Lane] = {}
         """Blocked and parked lanes by their heads."""
@@ -79,7 +80,7 @@ class StalledLanes:
         self._noting: list[dict[int, bytes | None]] = []
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
-        """Take over the parked lanes, but for those whose failed record the log has not any more.
+        """Load the parked lanes, except those whose failed record the log no longer has.
 
         Raises CorruptLogError.
         """
@@ -94,24 +95,26 @@ class StalledLanes:
                 self._lanes.add_parked(parked.key)
 
     def expect_all(self) -> None:
-        """Nothing is admitted (any more): every record of which something is stored is to be looked at."""
+        """Expect all records with stored state, because nothing is admitted: each gets a look when it becomes a
+        head."""
         self.attention.update(self._failures.record_ids(), self._dead_letters.intents(), self._replacements.records)
 
     @property
     def count(self) -> int:
-        """Lanes that are held, but for parked ones that a start has not met yet."""
+        """Number of held lanes, except parked ones that a start has not met yet."""
         return len(self.delays) + len(self.set_aside) + len(self._dead_letters)
 
-    # --- going on and standing still ---------------------------------------------------------------------------------
+    # --- holding and releasing ---------------------------------------------------------------------------------------
 
     def enter(self, lane: Lane, now: Moment) -> None:
-        """A lane has a new head: ready, or held as the head demands; behind what is in flight of a session, later."""
+        """Make a lane with a new head ready, or hold it as the head demands. Behind records of a session in flight,
+        that comes later."""
         entering = [lane]
         while entering:
             self._enter(entering.pop(), now, entering.append)
 
     def _enter(self, lane: Lane, now: Moment, enter_next: Callable[[Lane], None]) -> None:
-        """`enter_next` is given the lane where its head is passed over, and another record is its head."""
+        """`enter_next` gets the lane if its head is skipped and another record becomes the head."""
         record_id = lane.head
         if record_id not in self.attention or self._lanes.is_behind(lane):
             self._lanes.make_ready(lane)
@@ -148,12 +151,13 @@ class StalledLanes:
         self.delays.add(lane, due)
 
     def fail(self, lane: Lane, reason: str, delay_seconds: float | None, now: Moment) -> None:
-        """An attempt at the head of a lane failed; `delay_seconds` None: the backoff of the settings."""
+        """Record a failed attempt at the head of a lane. `delay_seconds` None: the backoff of the settings."""
         self.note(lane.key, lane.head, reason, delay_seconds, now)
         self.enter(lane, now)
 
     def note(self, key: bytes | None, record_id: int, reason: str, delay_seconds: float | None, now: Moment) -> None:
-        """An attempt at a record failed: decide what becomes of it, as soon as it is entered as the head of a lane."""
+        """Record a failed attempt. What follows from it is decided now, and done when the record is entered as a
+        head."""
         for noted in self._noting:
             noted[record_id] = key
         self.attention.add(record_id)
@@ -173,8 +177,8 @@ class StalledLanes:
 
     @contextmanager
     def noting(self) -> Iterator[dict[int, bytes | None]]:
-        """Gather the records that fail meanwhile, with the keys of their lanes: for who finds out what stands, and
-        takes its time."""
+        """Gather the records that fail during the context, with the keys of their lanes, for a search for standing
+        lanes that takes several turns."""
         noted: dict[int, bytes | None] = {}
         self._noting.append(noted)
         try:
@@ -193,13 +197,13 @@ class StalledLanes:
         self._set_aside(lane, PARKED)
 
     def meet_parked(self, lane: Lane) -> None:
-        """The first record of a parked lane is admitted, after a start or when the lanes are made anew."""
+        """Set a parked lane aside when its first record is admitted, after a start or a rebuild of the lanes."""
         self.attention.discard(lane.head)
         self.not_before.pop(lane.head, None)
         self._set_aside(lane, PARKED)
 
     def let_go(self, lane: Lane) -> None:
-        """A held lane is to go on: take it from where it is held. Its head's attempts begin anew."""
+        """Take a held lane from where it is held, so that it can go on. The attempts of its head begin anew."""
         if lane.state == WAITING:
             self.delays.cancel(lane)
         elif lane.state == DEAD_LETTERING:
@@ -207,7 +211,7 @@ class StalledLanes:
         elif lane.head != NO_RECORD:
             del self.set_aside[lane.head]
         if lane.state == PARKED and lane.key is not None:
-            # The scan may not have met it since the start.
+            # The scan may not have met the record since the start.
             self._failures.forget(self.parked.pop(lane.key).head)
             self._rows.changed(lane.key)
         if lane.head != NO_RECORD:
@@ -216,33 +220,34 @@ class StalledLanes:
             self.not_before.pop(lane.head, None)
 
     def tick(self, now: float) -> None:
-        """Lanes whose time has come are ready."""
+        """Make lanes ready whose time has come."""
         for lane in self.delays.pop(now):
             self._lanes.make_ready(lane)
 
     def first_of(self, lane: Lane) -> int:
-        """The first record of a lane: of a parked one that the scan has not met yet, the one that failed."""
+        """Return the first record of a lane. For a parked lane that the scan has not met yet, it is the record that
+        failed."""
         parked = self.parked.get(lane.key) if lane.head == NO_RECORD and lane.key is not None else None
         return lane.head if parked is None else parked.head
 
     def cause_of(self, lane: Lane) -> int:
-        """The record by which a lane stands: its head or, where a rewind put others before that, the one that it was
-        parked for."""
+        """Return the record that holds up a lane: its head, unless a rewind put records before the one that the lane
+        was parked for."""
         if lane.state == PARKED and lane.key is not None and self._failures.get(lane.head) is None:
             parked = self.parked.get(lane.key)
             return lane.head if parked is None else parked.head
         return lane.head
 
     def failure_of(self, lane: Lane) -> Failure | None:
-        """Why a lane stands: the failure of the record by which it does."""
+        """Return the failure of the record that holds up a lane."""
         return self._failures.get(self.cause_of(lane))
 
     def find(self, record_id: int) -> Lane | None:
-        """The held lane whose head this is."""
+        """Return the held lane with this head."""
         return self.set_aside.get(record_id) or self.delays.get(record_id) or self._dead_letters.find(record_id)
 
     def forget_heads(self, record_ids: Sequence[int]) -> None:
-        """Records that were to be heads yet are done."""
+        """Forget records that are done without having become heads."""
         self.attention.difference_update(record_ids)
         self.done_in_line.difference_update(record_ids)
         if self.not_before:
@@ -250,14 +255,14 @@ class StalledLanes:
                 self.not_before.pop(record_id, None)
 
     def forget_parked(self, which: Callable[[Parked], bool]) -> None:
-        """Lanes that are parked by their keys are so no more; the records that failed stay what they are."""
+        """Unpark the keys of some parked lanes. The failures of their records stay as they are."""
         for key in [key for key, parked in self.parked.items() if which(parked)]:
             del self.parked[key]
             self._rows.changed(key)
 
     def forget_lanes(self) -> None:
-        """The lanes are made anew, but for parked ones. Records that failed stay what they are; with them, the lanes
-        that they will be heads of."""
+        """Forget all lanes but the parked ones. Failures of records stay, and with them what becomes of the lanes that
+        these records will head."""
         for key in self.parked:
             self._lanes.add_parked(key)
         self.delays.clear()
@@ -269,7 +274,7 @@ class StalledLanes:
     # --- outputs -----------------------------------------------------------------------------------------------------
 
     def parked_lanes(self) -> Iterator[Lane]:
-        """All parked lanes, with an ordering key and without."""
+        """Yield all parked lanes, with an ordering key and without."""
         for key in self.parked:
             if (lane := self._lanes.get(key)) is not None:
                 yield lane

@@ -1,9 +1,9 @@
-"""What waits behind the head of a lane: the record ids of its successors, in the order of their admission.
+"""The successors of lanes: the record ids behind the head, in the order of their admission.
 
-The last ones lie in the lane's tail, those before in chunks of 512, of which those beyond the first 16 of a lane go to
-a `ChunkStore` where there is one: a key with millions of records waiting takes 64 KiB here.
+The last ones are in the lane's tail, those before in chunks of 512. Chunks beyond the first 16 of a lane go to a
+`ChunkStore` if there is one: a key with millions of waiting records takes 64 KiB of memory.
 
-Where a chunk cannot be got back, the lane seems to end before it, and `is_broken` says so: the index is to be made anew
+If a chunk cannot be read back, the lane seems to end before it, and `is_broken` is set: the index must be rebuilt
 before anything else is handed out.
 """
 
@@ -20,20 +20,20 @@ CHUNKS_IN_MEMORY: Final = 16
 
 
 class ChunkStore(Protocol):
-    """Where chunks of record ids are kept that are not needed soon. Disposable: a start begins with an empty one."""
+    """Keeps chunks of record ids that are not needed soon. Disposable: a start begins with an empty store."""
 
     def put(self, record_ids: array[int]) -> int:
-        """Keep 512 record ids, and return by which number they are found."""
+        """Store 512 record ids, and return the number under which they are found."""
         ...
 
     def take(self, number: int) -> array[int] | None:
-        """Return what was put under this number, and forget it; None: it cannot be read."""
+        """Return the chunk with this number, and forget it; None: it cannot be read."""
         ...
 
     def drop(self, number: int) -> None: ...
 
     def close(self) -> None:
-        """Give up all that is kept: it cannot be read any more."""
+        """Discard all chunks. They cannot be read afterwards."""
         ...
 
 
@@ -43,16 +43,16 @@ class Successors:
     def __init__(self, store: ChunkStore | None) -> None:
         self._store = store
         self._long: dict[int, Lane] = {}
-        """Lanes that have chunks, by identity: the only ones that can hold much of what waits."""
+        """Lanes that have chunks, by identity. No other lane can have many waiting records."""
         self.is_broken = False
-        """A chunk cannot be read."""
+        """Whether a chunk cannot be read."""
 
     def long_lanes(self) -> Iterable[Lane]:
-        """All lanes with over 512 records, and some that had so many."""
+        """Return all lanes with over 512 records, and some that once had as many."""
         return self._long.values()
 
     def append(self, lane: Lane, record_id: int) -> None:
-        """A record joins the end of a lane."""
+        """Append a record to a lane."""
         tail = lane.tail
         if tail is None:
             lane.tail = array("q", (record_id,))
@@ -62,7 +62,7 @@ class Successors:
                 self.roll(lane, tail)
 
     def roll(self, lane: Lane, tail: array[int]) -> None:
-        """The tail is a whole chunk: begin another."""
+        """Turn the tail, which is a whole chunk, into the last chunk."""
         chunks = lane.chunks
         if chunks is None:
             chunks = lane.chunks = deque()
@@ -118,7 +118,7 @@ class Successors:
         return chunk
 
     def close(self) -> None:
-        """Nothing is handed out any more: what is kept outside of memory goes at once."""
+        """Discard what is stored outside of memory, because nothing is handed out any more."""
         if self._store is not None:
             self._store.close()
 

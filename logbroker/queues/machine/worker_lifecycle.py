@@ -1,4 +1,4 @@
-"""Workers that come and go, and what becomes of what they hold."""
+"""Workers that come and go, and what happens to their deliveries and sessions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKER_LOST: Final = "the worker was lost"
 
 
 class WorkerLifecycle:
-    """All workers of a queue group, of which only those are known that hold something or have a grace."""
+    """The workers of a queue group. Only those that hold something or are in their grace are known."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class WorkerLifecycle:
         graces: ReconnectGraces,
         tick: Callable[[Moment], None],
     ) -> None:
-        """`tick`: the queue's, by which whatever is due happens before and after."""
+        """`tick`: the queue's, which carries out whatever is due, called before and after."""
         self._deliveries = deliveries
         self._stalled = stalled
         self._sessions = sessions
@@ -38,38 +38,38 @@ class WorkerLifecycle:
         self._graces = graces
         self._tick = tick
         self.going: deque[LeaseHolder] = deque()
-        """Workers that are gone, and have something still: `tick` goes on taking that back."""
+        """Workers that are gone, and whose deliveries and sessions `tick` takes back step by step."""
 
     def gone(self, worker_id: str, now: Moment) -> None:
-        """The stream of a worker broke: it keeps what it holds for the grace, and is handed out nothing."""
+        """Note that the stream of a worker broke. It keeps what it holds for the grace, and is handed out nothing."""
         self._tick(now)
         self._graces.begin(worker_id, now.seconds + self._stalled.settings.grace_seconds)
         self._tick(now)
 
     def back(self, worker_id: str, now: Moment) -> bool:
-        """A worker came back; return whether it was in time and keeps what it held."""
+        """Note that a worker came back; return whether it was in time and keeps what it holds."""
         self._tick(now)
         in_time = self._graces.cancel(worker_id)
         self._sessions.offer_again(worker_id)
         return in_time
 
     def lost(self, worker_id: str, now: Moment) -> None:
-        """Another incarnation of a worker came while the one before had its grace: that one is gone for good."""
+        """Give up a worker in its grace, because another incarnation of it came."""
         self._tick(now)
         self._graces.cancel(worker_id)
         self._let_go(worker_id, Loss.WORKER_LOST)
         self._tick(now)
 
     def goodbye(self, worker_id: str, now: Moment) -> None:
-        """A worker leaves: what it holds is free at once, and no attempt is counted."""
+        """Note that a worker left. What it holds is free at once, and no attempt is counted."""
         self._tick(now)
         self._graces.cancel(worker_id)
         self._let_go(worker_id, Loss.WORKER_LEFT)
         self._tick(now)
 
     def end_graces(self, now: Moment) -> None:
-        """Those who did not come back in time are lost; some of what those have who are gone is taken back. For
-        `tick`."""
+        """Give up workers that did not come back in time, and take back some deliveries of workers that are gone.
+        Called by `tick`."""
         for worker_id in self._graces.pop(now.seconds):
             self._let_go(worker_id, Loss.WORKER_LOST)
         room = LOST_AT_ONCE
@@ -77,7 +77,7 @@ class WorkerLifecycle:
             room -= self._take_back(self.going[0], now)
 
     def forget_going(self) -> None:
-        """Nothing is in flight any more, and no session is open."""
+        """Forget workers that are gone, because nothing is in flight any more, and no session is open."""
         self.going.clear()
 
     def _let_go(self, worker_id: str, why: Loss) -> None:
@@ -86,7 +86,8 @@ class WorkerLifecycle:
             self.going.append(worker)
 
     def _take_back(self, worker: LeaseHolder, now: Moment) -> int:
-        """Take some of what a worker has that is gone, the sessions first; return how much, or 1."""
+        """Take back one session of a worker that is gone or, after the sessions, some deliveries. Return 1 plus the
+        number of records."""
         why = worker.gone
         assert why is not None
         for session in worker.sessions.values():
@@ -96,7 +97,7 @@ class WorkerLifecycle:
         if not worker.grants:
             self.going.popleft()
             return 1
-        # What is given back comes to the front of the line: the last of it first.
+        # Records that are given back go to the front of the ready queue, so the last ones go first.
         comes_back = why is Loss.WORKER_LEFT or next(reversed(worker.grants.values())).excused
         settled, excused = self._deliveries.lose_some(worker, why, last=comes_back)
         if excused or why is Loss.WORKER_LEFT:

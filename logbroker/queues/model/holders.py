@@ -1,4 +1,4 @@
-"""Who has records, and which: workers, their sessions, and grants."""
+"""Workers that hold records, with their sessions and grants."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from logbroker.queues.model.lost_receipts import Loss
 
 
 class LeaseHolder(msgspec.Struct, eq=False):
-    """Who holds deliveries."""
+    """A worker that holds deliveries."""
 
     id: str
     grants: dict[int, Grant]
-    """By their first receipts."""
+    """Grants by their first receipts."""
     sessions: dict[bytes, WorkerSession]
-    """By their keys."""
+    """Sessions by their lane keys."""
     in_flight: int = 0
     gone: Loss | None = None
-    """It is gone by this, and what it had is taken from it by and by: to itself it is lost already."""
+    """Reason why the worker is gone; None: it is not. Its deliveries are taken back step by step, but count as lost to
+    it at once."""
 
 
 class WorkerSession(msgspec.Struct, eq=False):
-    """A worker's hold on one lane, for as long as its lock."""
+    """A worker's hold on one lane, until its lock ends."""
 
     key: bytes
     token: int
-    """The fencing token: higher than that of any session before it."""
+    """The fencing token, higher than that of any earlier session."""
     worker: LeaseHolder
     prefetch: int
-    """Deliveries that may be in flight."""
+    """Maximum number of deliveries in flight."""
     deadline: float
     """When the lock ends (monotonic seconds)."""
     grants: list[Grant]
-    """In the order of their receipts, which is the order of the records; some are over."""
+    """Grants in the order of their receipts, which is the order of the records. Some may be over."""
     in_flight: int = 0
 
     @property
     def first(self) -> Lane | None:
-        """The first record that is in flight: what waits of the lane lies behind it."""
+        """The first record in flight. The waiting records of the lane come after it."""
         for grant in self.grants:
             for lane in grant.lanes or ():
                 if lane is not None:
@@ -53,17 +54,17 @@ class Grant(msgspec.Struct, eq=False):
     worker: LeaseHolder
     deadline: float
     lanes: list[Lane | None] | None
-    """None in it: settled. Of a session, each stands for one record."""
+    """Delivered lanes; None in the list: settled. In a session, each lane stands for one record."""
     record_ids: range | None
-    """The run, where there are no lanes."""
+    """The delivered run, where `lanes` is None."""
     left: int
-    """Deliveries that are not settled. 0: the grant is over."""
+    """Number of deliveries that are not settled. 0: the grant is over."""
     session: WorkerSession | None = None
-    """The lease is the lock of the session."""
+    """The session whose lock is the lease of this grant; None: the grant has its own lease."""
     excused: bool = False
-    """Where the lease ends, no attempt counts: the worker may never have seen them."""
+    """Whether no attempt is counted when the lease ends, because the worker may never have seen the deliveries."""
 
     @property
     def end(self) -> int:
-        """After its last receipt."""
+        """The receipt after the last one."""
         return self.first + len(self.lanes if self.lanes is not None else self.record_ids or ())

@@ -1,4 +1,4 @@
-"""What the index is made of: lanes and runs."""
+"""The entries of the index: lanes and runs."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ import msgspec
 READY: Final = 0
 IN_FLIGHT: Final = 1
 WAITING: Final = 2
-"""For a time: its backoff, or the not-before time of its head."""
+"""The lane waits for the end of a backoff, or for the not-before time of its head."""
 BLOCKED: Final = 3
 PARKED: Final = 4
 DEAD_LETTERING: Final = 5
 IN_SESSION: Final = 6
-"""A worker has it alone; what of it is in flight is the session's."""
+"""A worker has the lane for itself. Its records in flight belong to the session, not to the lane."""
 
 STATE_NAMES: Final = ("ready", "in flight", "waiting", "blocked", "parked", "dead-lettering", "in session")
 
 MAX_KEY_BYTES: Final = 256
 SHOWN_KEY_BYTES: Final = 64
-"""Of a longer key, that are kept."""
+"""Bytes of a longer key that are kept."""
 NO_RECORD: Final = -1
 CHUNK_RECORDS: Final = 512
 
 
 class Lane(msgspec.Struct, gc=False, eq=False):
-    """Records of one ordering key, of which only the head may be handed out."""
+    """The records of one ordering key. Only the head may be handed out."""
 
     key: bytes | None
     head: int
-    """NO_PLACE only in a parked lane none of whose records is admitted yet."""
+    """Record id of the first record. NO_RECORD only in a parked lane none of whose records is admitted yet."""
     state: int
     tail: array[int] | None = None
-    """The last successors; None or not empty, as `chunks`."""
+    """The last successors. None or not empty; the same holds for `chunks`."""
     chunks: deque[array[int] | int] | None = None
-    """The successors before those, last first, 512 each but for the first chunk, which is consumed; a number: in the
-    store."""
+    """The successors before `tail`, in chunks of 512 that are each stored last first. The first chunk is being consumed
+    and may be shorter. A number stands for a chunk in the `ChunkStore`."""
 
     def __len__(self) -> int:
-        """The records of the lane, its head included."""
+        """Return the number of records in the lane, its head included."""
         count = (self.head != NO_RECORD) + len(self.tail or ())
         if self.chunks:
             first = self.chunks[0]
@@ -54,15 +54,15 @@ class RankedLane(Lane, gc=False, eq=False):
     """A lane in a queue group with priorities."""
 
     priority: int = 0
-    """Of the head."""
+    """Priority of the head."""
     timestamp_ms: int = -1
-    """Of the head."""
+    """Timestamp of the head."""
     counts: list[int] | None = None
-    """How many records wait by priority, the head included; None: all are of the same."""
+    """Number of waiting records by priority, the head included; None: all have the same priority."""
     level: int = 0
-    """The priority as which it stands in the line."""
+    """The priority under which the lane stands in the ready queue."""
     entry: int = 0
-    """The number of its entry in the line; 0: it is not there."""
+    """The number of its entry in the ready queue; 0: it is not there."""
 
     @property
     def urgency(self) -> int:
@@ -74,13 +74,13 @@ class RankedLane(Lane, gc=False, eq=False):
 
 
 def ranked(lane: Lane) -> RankedLane:
-    """The lane, in a queue group with priorities, where all are such."""
+    """Return the lane as a RankedLane. In a queue group with priorities every lane is one."""
     assert isinstance(lane, RankedLane)
     return lane
 
 
 class Run(msgspec.Struct, gc=False, eq=False):
-    """Consecutive records without an order among them, `start` to before `end`."""
+    """Consecutive records without an order among them, from `start` to before `end`."""
 
     start: int
     end: int
@@ -88,9 +88,11 @@ class Run(msgspec.Struct, gc=False, eq=False):
 
 
 def lane_key(ordering_key: bytes) -> bytes:
-    """The key by which a lane is kept: the ordering key or, of one of more than 256 bytes, its beginning and a hash.
+    """Return the key under which a lane is kept: the ordering key or, if it has more than 256 bytes, its beginning and
+    a hash.
 
-    So no number of long keys fills the memory. The shell gives `Queue.admit` these, made off the event loop.
+    The bound keeps long keys from filling the memory. The shell passes these keys to `Queue.admit`, and computes them
+    off the event loop.
     """
     if len(ordering_key) <= MAX_KEY_BYTES:
         return ordering_key

@@ -1,4 +1,4 @@
-"""Receipts whose delivery was lost, the last 4,096 ranges of them; and why a receipt that nobody holds is refused."""
+"""Receipts of lost deliveries, the last 4,096 ranges of them, and the errors for receipts that nobody holds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_REMEMBERED: Final = 4096
 
 
 class Loss(enum.Enum):
-    """Why a delivery is its worker's no more though nobody settled it, and what helps against that."""
+    """Why a worker lost a delivery that nobody settled, and what to do about it."""
 
     LEASE_ENDED = "its lease ended; extend it in time"
     WORKER_LOST = "the worker's stream broke, and it did not come back within the grace"
@@ -32,23 +32,23 @@ class Loss(enum.Enum):
 
     @property
     def of_session(self) -> StaleSessionError:
-        """What the holder of a session that ended by it is told."""
+        """The error for the holder of a session that ended for this reason."""
         return StaleSessionError(f"the session is over: {self.value}; stop working on it, and open another")
 
     def of_delivery(self, *, session_ended: bool) -> LogbrokerError:
-        """What who settles a delivery that was lost by it is told."""
+        """Return the error for a worker that settles a delivery that was lost for this reason."""
         if session_ended:
             return StaleSessionError(f"the session of the delivery is over: {self.value}; open another")
         return LeaseLostError(f"the delivery is not the worker's any more: {self.value}")
 
 
 class LostReceipts:
-    """Ranges of receipts, each with why it was lost, and whether a session ended with it."""
+    """Ranges of lost receipts, each with the reason and whether a session ended with it."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
         self._ranges: dict[int, tuple[int, Loss, bool]] = {}
-        """Last receipt, why, and whether a session ended, by the first."""
+        """Last receipt, reason, and whether a session ended, by the first receipt of the range."""
         self._order: deque[int] = deque()
 
     def add(self, first: int, last: int, why: Loss, *, ended: bool) -> None:
@@ -61,19 +61,20 @@ class LostReceipts:
             del self._ranges[oldest]
 
     def _find(self, receipt: int) -> tuple[int, Loss, bool] | None:
-        """The last receipt of the range that holds this one, why it was lost, and whether a session ended with it."""
+        """Return the range that contains the receipt: its last receipt, the reason, and whether a session ended with
+        it."""
         index = bisect_right(self._firsts, receipt) - 1
         found = self._ranges[self._firsts[index]] if index >= 0 else None
         return found if found is not None and receipt <= found[0] else None
 
     def _next(self, receipt: int) -> int | None:
-        """The first receipt of the next range behind this one."""
+        """Return the first receipt of the next range after this receipt."""
         index = bisect_right(self._firsts, receipt)
         return self._firsts[index] if index < len(self._firsts) else None
 
     def why(self, receipt: int, end: int, given: range) -> tuple[int, LogbrokerError]:
-        """Return why a receipt that nobody holds is refused, and the next one, up to `end`, that may be refused for
-        another reason. `given`: those that were given out in this group epoch."""
+        """Return the next receipt, up to `end`, that may be refused for another reason, and the error that refuses the
+        receipts before it. Nobody holds `receipt`. `given`: the receipts that were given out in this group epoch."""
         if receipt < 0 or receipt >= given.stop:
             return (min(end, 0) if receipt < 0 else end), UnknownReceiptError(
                 f"receipt {receipt} was never given out by this queue group: settle with the receipt of the delivery"

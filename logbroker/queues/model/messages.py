@@ -1,4 +1,4 @@
-"""What goes into a queue group's machine and comes out of it: deliveries, settlements, events."""
+"""Inputs and outputs of a queue group's machine: deliveries, settlements, events."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from logbroker.queues.model.lost_receipts import Loss
 from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT
 
 MAX_REASON_CHARACTERS: Final = 256
-"""Of why a delivery failed; more is cut off."""
+"""Kept length of the reason why a delivery failed; the rest is cut off."""
 
-# Of a `Pace`:
+# Costs in steps of a `Pace`:
 ACK_STEPS: Final = 1
 FAIL_STEPS: Final = 8
-"""What is failed, given back or prolonged."""
+"""Cost of a delivery that is failed, given back or extended."""
 RANGE_STEPS: Final = 4
 _STATE_STEPS: Final = 5
 PART_STEPS: Final = 1_000
 SMALL_STEPS: Final = 4_000
-"""What takes no longer is settled at once."""
+"""Largest settlement that is carried out at once."""
 
 
 class Granted(msgspec.Struct, gc=False):
@@ -34,11 +34,11 @@ class Granted(msgspec.Struct, gc=False):
 
     first_receipt: int
     record_ids: list[int] | range
-    """A range: consecutive offsets of one partition, which can be handed on undecoded."""
+    """Ids of the records. A range means consecutive offsets of one partition, which can be passed on undecoded."""
     attempts: list[int]
-    """Empty: all are first attempts."""
+    """Attempt numbers, from 1. Empty: all are first attempts."""
     redelivered: list[bool]
-    """Whether it may have been handed out before. Empty: none was."""
+    """Whether each record may have been handed out before. Empty: none was."""
 
     def __len__(self) -> int:
         return len(self.record_ids)
@@ -54,17 +54,17 @@ class Granted(msgspec.Struct, gc=False):
 
 
 class Nack(msgspec.Struct, gc=False):
-    """Deliveries, `first` to `last`, that failed."""
+    """Deliveries that failed: the receipts `first` to `last`."""
 
     first: int
     last: int
     reason: str = ""
     delay_seconds: float | None = None
-    """Until the next attempt; None: the group's backoff."""
+    """Wait until the next attempt; None: the group's backoff."""
 
 
 class Extension(msgspec.Struct, gc=False):
-    """Deliveries, `first` to `last`, whose lease shall end so long from now; None: the group's lease."""
+    """Deliveries, `first` to `last`, with the new length of their lease from now; None: the group's lease."""
 
     first: int
     last: int
@@ -72,30 +72,30 @@ class Extension(msgspec.Struct, gc=False):
 
 
 class SessionWrite(msgspec.Struct, gc=False):
-    """A state that the holder of a session leaves to the next one of its key."""
+    """A state that the holder of a session stores for the next holder of its key."""
 
     key: bytes
-    """By `lane.lane_key`."""
+    """Lane key, as `lane.lane_key` returns it."""
     token: int
     state: bytes
-    """Up to 256 KiB; empty deletes it."""
+    """Up to 256 KiB; empty deletes the state."""
 
 
 class Settlement(msgspec.Struct, gc=False):
-    """What a worker says about its deliveries, by ranges of receipts: first and last."""
+    """A worker's acks, nacks, releases, extensions and states. Ranges of receipts are (first, last)."""
 
     acks: Sequence[tuple[int, int]] = ()
     nacks: Sequence[Nack] = ()
     releases: Sequence[tuple[int, int]] = ()
-    """Given back unworked: no attempt is counted."""
+    """Deliveries that are given back unworked: no attempt is counted."""
     extensions: Sequence[Extension] = ()
-    """Of deliveries of a session: its lock ends so late at least."""
+    """Extended leases. For a delivery of a session, the lock of the session is extended, and never shortened."""
     states: Sequence[SessionWrite] = ()
-    """Written with the acks, or else nothing of the settlement is done."""
+    """States that are written together with the acks: if one of them is refused, nothing of the settlement is done."""
 
 
 class Refusal(msgspec.Struct, gc=False):
-    """Receipts of a settlement, `first` to `last`, that were refused."""
+    """Receipts of a settlement, `first` to `last`, that are refused."""
 
     first: int
     last: int
@@ -107,44 +107,45 @@ Session = tuple[int, bytes]
 
 
 class Delivered(msgspec.Struct, gc=False):
-    """One message to a worker: records of consecutive receipts. See `Deliveries` in queues.proto."""
+    """One message to a worker: records with consecutive receipts. See `Deliveries` in queues.proto."""
 
     first_receipt: int
     count: int
     batches: bytes
-    """Whole record batches, one after the other, that hold the records in the order of their receipts."""
+    """Whole record batches that contain the records in the order of their receipts."""
     partitions: list[int]
-    """By record; of records that are handed on as they lie in the log, only that of the first, as `offsets`."""
+    """Partition of each record. Where batches are passed on as they lie in the log, `partitions` and `offsets` hold
+    those of the first record only."""
     offsets: list[int]
     attempts: list[int]
-    """Empty: all are first attempts."""
+    """Attempt numbers, from 1. Empty: all are first attempts."""
     redelivered: list[bool]
-    """Empty: none was."""
+    """Whether each record may have been handed out before. Empty: none was."""
     session: Session | None = None
     granted_at: float = 0.0
-    """Monotonic seconds: when their leases began."""
+    """When the leases began (monotonic seconds)."""
 
 
 class LetterProducer(msgspec.Struct, frozen=True, array_like=True):
     """One of the group's own producers of dead letters."""
 
     topic_id: bytes
-    """Of the dead-letter topic."""
+    """Id of the dead-letter topic."""
     producer_id: int
     epoch: int
     base: int
-    """The sequence of a letter that is sequence 0 of this producer."""
+    """The group's sequence number of the letter that has sequence 0 for this producer."""
 
 
 class SettlementPart(msgspec.Struct, gc=False):
-    """Part of a settlement, and how long it takes in steps of a `Pace`."""
+    """A part of a settlement, and its cost in steps of a `Pace`."""
 
     settlement: Settlement
     steps: int
 
 
 def steps_of(settlement: Settlement) -> int:
-    """How long a settlement takes, about."""
+    """Estimate the cost of a settlement, in steps of a `Pace`."""
     steps = (ACK_STEPS + RANGE_STEPS) * len(settlement.acks) + _STATE_STEPS * len(settlement.states)
     steps += sum(last - first for first, last in settlement.acks) * ACK_STEPS
     for ranges in (settlement.nacks, settlement.extensions):
@@ -153,10 +154,10 @@ def steps_of(settlement: Settlement) -> int:
 
 
 def parts_of(settlement: Settlement, *, whole_ranges: bool) -> Iterator[SettlementPart]:
-    """Yield a settlement in parts that take about a turn each, in the order in which it is carried out.
+    """Yield a settlement in parts that take about a turn each, in the order in which they are carried out.
 
-    One that writes states stays whole, as all of it is done, or nothing. `whole_ranges`: so do ranges of what comes
-    back, as the first of a session in such a range brings the others with it.
+    A settlement that writes states stays whole, because it is done completely or not at all. `whole_ranges`: only
+    ranges of acks are cut, because the first record of a session that comes back takes the rest of its range with it.
     """
     if settlement.states:
         yield SettlementPart(settlement, steps_of(settlement))
@@ -173,8 +174,8 @@ def parts_of(settlement: Settlement, *, whole_ranges: bool) -> Iterator[Settleme
 
 
 def _pieces(settlement: Settlement, most: int) -> Iterator[tuple[str, Any, int]]:
-    """Yield ranges of a settlement, cut where they are long, each with the name of its list and its steps; at most so
-    many receipts of a range that comes back."""
+    """Yield the ranges of a settlement, long ones cut, each with the name of its list and its cost in steps. A piece of
+    a nack, release or extension has at most `most` receipts."""
     for first, last in settlement.acks:
         for start, end in _cut(first, last, PART_STEPS):
             yield "acks", (start, end), RANGE_STEPS + ACK_STEPS * (end - start + 1)
@@ -198,12 +199,12 @@ def _cut(first: int, last: int, most: int) -> Iterable[tuple[int, int]]:
 
 
 class DeadLetter(msgspec.Struct):
-    """A record to append to the dead-letter topic, or what `Queue.replacements` has in its place; with the group's
-    producer id, as a batch of its own."""
+    """A record to append to the dead-letter topic, or its replacement in `Queue.replacements`. It is sent with the
+    group's producer id, as a batch of its own."""
 
     record_id: int
     partition: int
-    """Of the dead-letter topic."""
+    """Partition of the dead-letter topic."""
     sequence: int
     """The base sequence of the batch."""
     attempts: int
@@ -211,18 +212,18 @@ class DeadLetter(msgspec.Struct):
     last_ms: int
     reasons: tuple[str, ...]
     producer: LetterProducer | None = None
-    """Set apart: its own, whatever producer others have."""
+    """The producer of this letter if it has one of its own; None: the producer of the other letters."""
 
 
 class DeliveryCounts(msgspec.Struct):
-    """What became of deliveries in one group epoch."""
+    """Numbers of deliveries in one group epoch, by outcome."""
 
     acked: int = 0
     nacked: int = 0
     leases_lost: int = 0
-    """Their leases ended, or their workers were lost."""
+    """Deliveries whose leases ended or whose workers were lost."""
     expired: int = 0
-    """Records that were found to be gone when it was their turn: retention had taken them before they were done."""
+    """Records that retention deleted before they were done."""
 
 
 class PriorityCounts(msgspec.Struct, frozen=True):
@@ -232,15 +233,15 @@ class PriorityCounts(msgspec.Struct, frozen=True):
     waiting: int
     """Admitted, not done and not in flight."""
     oldest_timestamp_ms: int | None
-    """Of the oldest that could be handed out now as one of this priority: a lane counts as what it is ranked. None:
-    there is none."""
+    """Timestamp of the oldest record that could be handed out now with this priority, where the records of a lane count
+    with the rank of the lane. None: there is none."""
     delivered: int
     overtaken: int
     """How many times a more urgent record was handed out while an older one of this priority was ready."""
 
 
 class NoticeKind(enum.Enum):
-    """What an operator wants to hear of."""
+    """Events that an operator wants to hear of."""
 
     BLOCKED = "blocked"
     PARKED = "parked"
@@ -248,7 +249,7 @@ class NoticeKind(enum.Enum):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """Something happened to a lane."""
+    """An event of a lane, for the operator."""
 
     kind: NoticeKind
     key: bytes | None
@@ -257,15 +258,15 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Outputs(msgspec.Struct):
-    """What the shell owes: in this order, commit the events, then append the dead letters and answer what was asked."""
+    """The duties of the shell, in this order: commit the events, append the dead letters, answer the requests."""
 
     events: list[StateEvent]
     dead_letters: list[DeadLetter]
     notices: list[Notice]
     lost_sessions: list[tuple[WorkerSession, Loss]]
-    """Sessions that ended without their holder's wish: it should hear of it."""
+    """Sessions that ended against the will of their holders, who should be told."""
     rescan: bool
-    """The index was emptied, as another ordering took effect: scan every partition again, from `Queue.position` on,
-    beginning with the generation that the lowest of them lies in."""
+    """Whether the index was emptied, because another ordering or a rewind took effect. Every partition is then to be
+    scanned again from `Queue.position` on, beginning with the generation of the lowest position."""
     discarded: list[Any]
-    """Containers with what was forgotten, for `pacing.let_go`."""
+    """Containers with forgotten entries, for `pacing.let_go`."""

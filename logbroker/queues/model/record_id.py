@@ -1,9 +1,9 @@
-"""Record ids: a queue group names a record by one integer of partition and offset.
+"""Record ids: one integer for the partition and offset of a record.
 
     record id = partition << 48 | offset
 
-A record id fits a signed 64-bit array, sorts by partition and then by offset, and costs one machine word where it
-waits. `record_id >> 15` names the page of 32,768 records that it lies in, over all partitions.
+A record id fits a signed 64-bit array and sorts by partition, then by offset. A waiting record costs one machine word.
+`record_id >> 15` numbers its page of 32,768 records, over all partitions.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ MAX_PARTITIONS: Final = 1 << 15
 
 
 class Moment(NamedTuple):
-    """The time, by both clocks: leases run by the first, stored times are of the second."""
+    """The time by two clocks: leases use the monotonic one, stored times the wall clock."""
 
     seconds: float
-    """Monotonic."""
+    """Monotonic clock."""
     wall_ms: int
-    """Since 1970. May step."""
+    """Wall clock, in ms since 1970. It may step."""
 
 
 def record_id_of(partition: int, offset: int) -> int:

@@ -1,4 +1,4 @@
-"""Where a queue group begins, or begins again, in each partition of its topic."""
+"""The offsets at which a queue group begins, or begins again, in each partition of its topic."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from logbroker.pacing import Pace
 from logbroker.types import TopicId
 
 AT_ONCE: Final = 8
-"""Partitions in which a time is looked up at once."""
+"""Number of partitions in which a time is looked up concurrently."""
 UNSEEN_END: Final = 1 << 47
-"""Stands for the end of a log that is not known: above all offsets, and where a page of what is done begins."""
+"""Stands for the unknown end of a log: it is above all offsets, and a multiple of the size of a completion page."""
 LOOKUP_STEPS: Final = 10
-"""That one lookup takes on the event loop, about."""
+"""Approximate cost of one lookup on the event loop."""
 
 
 class Rewound(msgspec.Struct, frozen=True):
-    """A partition that begins elsewhere now, or would."""
+    """A partition whose first offset changes, or would change."""
 
     partition: int
     floor_before: int
     floor: int
     standing_records: int = 0
-    """Of blocked and parked lanes, below the floor: they stay or, where they are dropped, count as done."""
+    """Records of blocked and parked lanes below the new floor. They stay or, if they are dropped, count as done."""
 
 
 class StartAt(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to begin: at most one of the fields is set; none: with the earliest record."""
+    """The position to begin at. At most one field is set; none: the earliest record."""
 
     latest: bool = False
     timestamp_ms: int | None = None
-    """With the first record at or after it."""
+    """Begin with the first record at or after this time."""
     offset: int | None = None
-    """The same in every partition; cut to what the log has."""
+    """Begin with this offset in every partition, moved into the range of the log."""
 
     async def offsets(
         self, engine: LogEngine, log: ReadableLog, topic_id: TopicId, partitions: Iterable[int]
     ) -> dict[int, int | LogbrokerError]:
-        """Look up the offset for each partition in a topic as `log` has it.
+        """Look up the offset for each partition of a topic as `log` has it.
 
-        In place of an offset stands UnknownTopicError, UnknownPartitionError or PartitionOfflineError. Raises
-        InvalidRequestError.
+        A partition that fails gets UnknownTopicError, UnknownPartitionError or PartitionOfflineError in place of its
+        offset. Raises InvalidRequestError.
         """
         for name in ("timestamp_ms", "offset"):
             if (getattr(self, name) or 0) < 0:
@@ -67,10 +67,10 @@ class StartAt(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def offset_unseen(self) -> int | None:
-        """Return where to begin in a partition that is offline; None: that cannot be said before it is back.
+        """Return where to begin in a partition that is offline; None: unknown until the partition is back.
 
-        The first start that finds it again cuts an offset behind the end of its log down to the end, and nothing is
-        appended before: so the highest one there is stands for the end as it is now.
+        The first start that finds the partition again cuts an offset after the end of its log down to the end, and
+        nothing is appended before that. So the highest possible offset stands for the present end of the log.
         """
         if self.latest:
             return UNSEEN_END

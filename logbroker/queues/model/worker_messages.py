@@ -1,4 +1,4 @@
-"""What a worker says of itself when it comes."""
+"""The messages by which a worker introduces itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_WORKER_ID_BYTES: Final = 200
 MAX_CLIENT_NAME_CHARACTERS: Final = 255
 MAX_CREDIT: Final = 1_000_000
 DISPATCH_BYTES: Final = 1024 * 1024
-"""About as much is handed out to a worker at a time, at most."""
+"""Approximate maximum of bytes handed out to a worker at a time."""
 MAX_CREDIT_BYTES: Final = 1 << 50
 
 
@@ -23,44 +23,45 @@ class ListedSession(msgspec.Struct, frozen=True):
     key: bytes
     token: int
     prefetch: int = 1
-    """As it was opened with."""
+    """The prefetch with which the session was opened."""
     credit_bytes: int | None = None
-    """How many bytes of its records may be sent on this stream; None: not bounded."""
+    """How many bytes of its records may be sent on this stream; None: unbounded."""
 
 
 class OpenedSession(msgspec.Struct, frozen=True):
-    """A session that is a worker's now."""
+    """A session that now belongs to a worker."""
 
     key: bytes
-    """The ordering key; of one of more than 256 bytes that was not asked for, what stands for it everywhere."""
+    """The ordering key. If it has more than 256 bytes and the worker did not ask for it, the lane key that stands for
+    it."""
     token: int
     state: bytes
     has_records: bool
-    """The first of its records follow."""
+    """Whether the session has records, the first of which follow."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker introduces itself: as a new one, or as one whose stream broke."""
+    """A worker introduces itself, as a new worker or as one whose stream broke."""
 
     worker_id: str
     incarnation: int
-    """Random, not 0; a worker that comes back with its own is the same."""
+    """Random number, not 0. A worker that comes back with the same incarnation is the same worker."""
     client_name: str = ""
     held: Sequence[int] = ()
-    """The ids of all records that it still holds."""
+    """Ids of all records that the worker still holds."""
     sessions: Sequence[ListedSession] = ()
-    """All sessions that it still holds."""
+    """All sessions that the worker still holds."""
     attempts: Sequence[int] = ()
-    """Which attempt each of `held` was; empty: not told."""
+    """Attempt numbers of `held`; empty: not given."""
     group_epoch: int = 0
-    """That of the queue group when the worker was there last; 0: not told."""
+    """Group epoch at the worker's last connection; 0: not given."""
     band: str = ""
-    """Which it serves, outside of sessions; "": all."""
+    """Band that the worker serves outside of sessions; "": all."""
     credit_bytes: int | None = None
-    """How many bytes may be sent outside of sessions; None: not bounded."""
+    """How many bytes may be sent outside of sessions; None: unbounded."""
 
     def check(self) -> None:
-        """Raises InvalidRequestError where a bound is passed."""
+        """Raise InvalidRequestError where a field is out of bounds."""
         check_worker_id(self.worker_id)
         if not self.worker_id:
             raise InvalidRequestError("the worker_id is empty: choose one that is unique in the group, such as a UUID")
@@ -76,19 +77,19 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_worker_id(worker_id: str) -> None:
-    """Raise InvalidRequestError for an id that is too long; an empty one is for those who receive and settle alone."""
+    """Raise InvalidRequestError for an id that is too long. An empty id is for callers that only receive and settle."""
     size_bytes = len(worker_id.encode("utf-8", "surrogatepass"))
     if size_bytes > MAX_WORKER_ID_BYTES:
         raise InvalidRequestError(f"the worker_id has {size_bytes} bytes; at most {MAX_WORKER_ID_BYTES} are taken")
 
 
 def check_credit_bytes(credit_bytes: int | None) -> None:
-    """Raise InvalidRequestError for a credit in bytes that cannot be given."""
+    """Raise InvalidRequestError for a credit in bytes that is out of bounds."""
     if credit_bytes is not None and not 0 <= credit_bytes <= MAX_CREDIT_BYTES:
         raise InvalidRequestError(f"a credit of {credit_bytes} bytes cannot be given: give 0 to {MAX_CREDIT_BYTES:,}")
 
 
 def check_credit(records: int) -> None:
-    """Raise InvalidRequestError for a number of records that cannot be asked for."""
+    """Raise InvalidRequestError for a number of records that is out of bounds."""
     if not 1 <= records <= MAX_CREDIT:
         raise InvalidRequestError(f"{records} records cannot be asked for: give credit for 1 to {MAX_CREDIT:,}")

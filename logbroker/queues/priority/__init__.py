@@ -1,4 +1,4 @@
-"""Urgency: in which order lanes are handed out.
+"""Urgency: the order in which lanes are handed out.
 
 It knows `model`. Begin with `ready_queue`.
 """

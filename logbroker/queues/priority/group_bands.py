@@ -1,4 +1,4 @@
-"""The bands that a queue group knows: those of its topic, else hot, warm and cold."""
+"""The bands of a queue group: those of its topic, or else hot, warm and cold."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from logbroker.record.bands import DEFAULT_BANDS, Band
 
 
 def bands_of(topic: Topic) -> tuple[Band, ...]:
-    """The most urgent first."""
+    """Return the bands of a topic, the most urgent first."""
     return topic.config.priority_bands or DEFAULT_BANDS
 
 
 def band_named(name: str, topic: Topic, settings: QueueGroupSettings) -> Band | None:
-    """The band whose records alone somebody wants; "": None. Raises InvalidRequestError."""
+    """Return the band with this name, or None for "", which means all bands. Raises InvalidRequestError."""
     if not name:
         return None
     if not settings.has_priorities:
@@ -31,8 +31,8 @@ def band_named(name: str, topic: Topic, settings: QueueGroupSettings) -> Band | 
 
 
 def with_weights(settings: QueueGroupSettings, topic: Topic) -> QueueGroupSettings:
-    """Return settings with the weights that bands have where none are given. Raises InvalidRequestError for a weight of
-    a band that there is not."""
+    """Return the settings with the default weights of the bands, if weights are needed and none are set. Raises
+    InvalidRequestError for a weight of an unknown band."""
     bands = bands_of(topic)
     if settings.priority is Priority.WEIGHTED and not settings.weights:
         return msgspec.structs.replace(settings, weights=default_weights(bands))

@@ -1,4 +1,4 @@
-"""Columns of offsets, priorities and timestamps, taken apart by level."""
+"""Splitting columns of offsets, priorities and timestamps by level."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Head = tuple[int, int]
 
 _NO_HEAD: Final = (0, 0)
 _IS_LEVEL: Final = tuple(bytes(value == level for value in range(256)) for level in range(LEVELS))
-"""Translation tables: 1 where a priority is the level."""
+"""Translation tables that map a priority to 1 if it is the level, else to 0."""
 
 
 def counts_of(priorities: bytes | bytearray) -> list[int]:
-    """Return how many records each level has."""
+    """Return the number of records of each level."""
     return [priorities.count(level) for level in range(LEVELS)]
 
 
@@ -36,7 +36,7 @@ def heads_of(
     times: Sequence[int],
     levels: Iterable[int] = range(LEVELS),
 ) -> list[Head]:
-    """Return the least pair of timestamp and offset of each of these levels; anything where it has no record."""
+    """Return the least pair of timestamp and offset for each of these levels; any pair for a level without records."""
     if rises(times):
         firsts = [max(0, priorities.find(level)) for level in levels]
         return [(times[first], offsets[first]) for first in firsts]
@@ -45,6 +45,6 @@ def heads_of(
 
 
 def rises(times: Sequence[int]) -> bool:
-    """Whether no timestamp is less than the one before it."""
+    """Return whether no timestamp is less than the one before it."""
     listed = list(times)
-    return listed == sorted(listed)  # The fastest way, where it is so.
+    return listed == sorted(listed)  # The fastest check if they rise.

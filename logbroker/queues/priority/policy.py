@@ -1,7 +1,7 @@
-"""Which level is served next: strict, by weights of bands, or by age.
+"""Scheduling policies, which choose the level to serve next: strict, by weights of bands, or by age.
 
-A *level* is a priority as it counts in the line. Levels are given as bits of an integer: `active` are those that have
-something ready, `allowed` those that the worker serves; at least one level is both.
+A *level* is the priority that counts in the ready queue. Sets of levels are bits of an integer: `active` are those with
+ready records, `allowed` those that the worker serves. At least one level is in both.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ LEVELS: Final = MAX_PRIORITY + 1
 ALL_LEVELS: Final = (1 << LEVELS) - 1
 
 _STRIDE: Final = 1 << 40
-"""What a band of weight 1 moves on by with each delivery: large, so that what division leaves over does not count."""
+"""Stride of a band of weight 1, per delivery. It is large, so that the remainder of a division does not matter."""
 
 Heaps = Sequence[Sequence[tuple[Any, ...]]]
-"""By level, what is ready; the first of each begins with its timestamp (ms)."""
+"""Ready entries by level. The first entry of each level begins with its timestamp (ms)."""
 
 
 class SchedulingPolicy(Protocol):
@@ -32,16 +32,17 @@ class SchedulingPolicy(Protocol):
 
 
 class StrictPolicy:
-    """The most urgent level."""
+    """Chooses the most urgent level."""
 
     def choose(self, active: int, allowed: int, heaps: Heaps) -> int:
         return (active & allowed).bit_length() - 1
 
 
 class AgeingPolicy:
-    """The level whose oldest has the least timestamp - level * age: with each age that it waits, a record gains one.
+    """Chooses the level whose oldest record has the least timestamp - level * age. A record gains one level with each
+    age that it waits.
 
-    So it is never passed over for what was produced more than 9 ages after it.
+    So records that were produced more than 9 ages after it never pass it.
     """
 
     def __init__(self, age_ms: int) -> None:
@@ -60,14 +61,15 @@ class AgeingPolicy:
 
 
 class StridePolicy:
-    """Shares by band, in strides: a delivery moves its band on by 1 / weight, and the band that is least far is next.
+    """Shares by band, by stride scheduling: a delivery advances its band by 1 / weight, and the band that has advanced
+    least is next.
 
-    A band that comes back to have something ready begins where the others are, so it has saved up nothing; and a pick
-    with a single candidate is not charged. A band of weight 0 is served when no other can be.
+    A band that has ready records again begins where the others are, so it has saved up nothing. A pick with a single
+    candidate is not charged. A band of weight 0 is served when no other can be.
     """
 
     def __init__(self, bands: Sequence[Band], weights: Sequence[int]) -> None:
-        """The most urgent band first."""
+        """Take the bands, the most urgent first, and their weights."""
         self._bands = [
             (index, levels_of(band), _STRIDE // weight)
             for index, (band, weight) in enumerate(zip(bands, weights, strict=True))
@@ -75,7 +77,7 @@ class StridePolicy:
         ]
         self._reached = [0] * len(bands)
         self._now = 0
-        """How far the band was that was served last."""
+        """Position of the band that was served last."""
         self._was_active = 0
 
     def choose(self, active: int, allowed: int, heaps: Heaps) -> int:
@@ -110,13 +112,14 @@ def policy_of(settings: QueueGroupSettings, bands: Sequence[Band]) -> Scheduling
 
 
 def default_weights(bands: Sequence[Band]) -> dict[str, int]:
-    """Weights by name where none are set: 6, 3, 1 for three bands; else each has twice that of the next below it."""
+    """Return the weights by band name to use if none are set: 6, 3, 1 for three bands; otherwise each band has twice
+    the weight of the next less urgent one."""
     weights = (6, 3, 1) if len(bands) == 3 else [1 << rank for rank in reversed(range(len(bands)))]
     return dict(zip((band.name for band in bands), weights, strict=True))
 
 
 def levels_of(band: Band | None) -> int:
-    """The levels of a band; None: all."""
+    """Return the levels of a band; None: all levels."""
     if band is None:
         return ALL_LEVELS
     return (1 << band.highest_priority + 1) - (1 << band.lowest_priority)

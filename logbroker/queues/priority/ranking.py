@@ -1,7 +1,7 @@
-"""What the lanes of a queue group with priorities know beside record ids: ranks, and counts by priority.
+"""Ranks and counts by priority of lanes, in a queue group with priorities.
 
-A lane has the rank of its head, and how many of its records are of which priority, where they are of several; the ranks
-of the records behind the head lie in `Ranks`.
+A lane holds the rank of its head. If its records have several priorities, it also holds a count for each. The ranks of
+the records behind the head are in `Ranks`.
 """
 
 from __future__ import annotations
@@ -18,55 +18,55 @@ from logbroker.queues.priority.runs import Unread
 
 
 class Ranking:
-    """Keeps ranks where lanes are changed. All lanes of such a group are `RankedLane`s."""
+    """Updates ranks and counts whenever lanes change. All lanes of such a group are `RankedLane`s."""
 
     def __init__(self, line: PriorityLine) -> None:
         self.line = line
         self.ranks = Ranks()
         self.waiting = [0] * LEVELS
-        """By priority, records that are admitted, neither done nor in flight."""
+        """Records that are admitted, and neither done nor in flight, by priority."""
         self.delivered = [0] * LEVELS
-        """By priority, since the group has priorities or the broker started."""
+        """Records handed out since the group has priorities or the broker started, by priority."""
 
     def clear(self) -> None:
-        """No lane is left. The line is cleared by itself."""
+        """Forget the ranks, when no lane is left. The ready queue is cleared separately."""
         self.ranks.clear()
         self.waiting = [0] * LEVELS
 
-    # --- coming in and going out -------------------------------------------------------------------------------------
+    # --- adding and taking -------------------------------------------------------------------------------------------
 
     def new_lane(self, key: bytes | None, record_id: int, priority: int, timestamp_ms: int) -> RankedLane:
-        """Return a lane of one record that waits, for `Lanes` to put where it belongs."""
+        """Return a lane of one waiting record, for `LaneIndex` to put where it belongs."""
         self.waiting[priority] += 1
         return RankedLane(key, record_id, READY, priority=priority, timestamp_ms=timestamp_ms)
 
     def admit(self, base: int, offsets: Sequence[int], priorities: bytes, times: Sequence[int]) -> None:
-        """Take in records without ordering key; see `PriorityLine.admit`."""
+        """Admit records without an ordering key; see `PriorityLine.admit`."""
         for priority in set(priorities):
             self.waiting[priority] += priorities.count(priority)
         self.line.admit(base, offsets, priorities, times)
 
     def admit_unread(self, unread: Unread) -> None:
-        """Take in records without ordering key that are not read yet."""
+        """Admit records without an ordering key that are not read yet."""
         self.waiting = list(map(add, self.waiting, unread.counts))
         self.line.admit_unread(unread)
 
     def take(self, credit: int, levels: int) -> list[Lane]:
-        """Take up to `credit` records of some levels out of the line."""
+        """Take up to `credit` records of some levels out of the ready queue."""
         lanes = self.line.take(credit, levels)
         self.hand_out(lanes)
         return lanes
 
-    # --- a lane's records --------------------------------------------------------------------------------------------
+    # --- records of a lane -------------------------------------------------------------------------------------------
 
     def begin(self, lane: Lane, record_id: int, priority: int, timestamp_ms: int) -> None:
-        """A parked lane without records gets its first one."""
+        """Set the first record of a parked lane that has none."""
         lane = ranked(lane)
         lane.head, lane.priority, lane.timestamp_ms, lane.counts = record_id, priority, timestamp_ms, None
         self.waiting[priority] += 1
 
     def join(self, lane: Lane, record_id: int, priority: int, timestamp_ms: int) -> None:
-        """A record is about to be the last one of a lane."""
+        """Count a record that is about to become the last one of a lane."""
         lane = ranked(lane)
         self.ranks.put(record_id, priority, timestamp_ms)
         self.waiting[priority] += 1
@@ -75,7 +75,7 @@ class Ranking:
             self.line.rise(lane)
 
     def _count(self, lane: RankedLane, priority: int) -> None:
-        """One more record of a lane, that does not have it yet."""
+        """Count a record for a lane that does not contain it yet."""
         counts = lane.counts
         if counts is None and priority != lane.priority:
             counts = lane.counts = [0] * LEVELS
@@ -84,21 +84,21 @@ class Ranking:
             counts[priority] += 1
 
     def go_on(self, lane: Lane, left: int) -> None:
-        """The head of a lane, `left`, is gone, and the next record is its head."""
+        """Update a lane whose head `left` is gone. The next record is its head already."""
         lane = ranked(lane)
         if lane.counts is not None:
             lane.counts[lane.priority] -= 1
         lane.priority, lane.timestamp_ms = self.ranks.take(lane.head)
 
     def come_before(self, lane: Lane, record: Lane) -> None:
-        """A record is about to be the head of a lane, and what was its head, the first behind it."""
+        """Update a lane before `record` becomes its head and the present head the first successor."""
         lane, record = ranked(lane), ranked(record)
         self.ranks.put(lane.head, lane.priority, lane.timestamp_ms)
         self._count(lane, record.priority)
         lane.priority, lane.timestamp_ms = record.priority, record.timestamp_ms
 
     def detached(self, lane: Lane) -> RankedLane:
-        """Return the head of a lane as a lane of its own, which is in flight."""
+        """Return the head of a lane as a lane of its own, in flight."""
         lane = ranked(lane)
         head = RankedLane(lane.key, lane.head, IN_FLIGHT, priority=lane.priority, timestamp_ms=lane.timestamp_ms)
         self.hand_out((head,))
@@ -107,23 +107,23 @@ class Ranking:
     # --- counts ------------------------------------------------------------------------------------------------------
 
     def hand_out(self, lanes: Iterable[Lane]) -> None:
-        """Heads of lanes are in flight."""
+        """Count the heads of lanes as handed out."""
         for lane in lanes:
             priority = ranked(lane).priority
             self.waiting[priority] -= 1
             self.delivered[priority] += 1
 
     def take_back(self, lanes: Iterable[Lane]) -> None:
-        """Heads of lanes are in flight no more, and not done."""
+        """Count the heads of lanes as waiting. They are no longer in flight, and not done."""
         for lane in lanes:
             self.waiting[ranked(lane).priority] += 1
 
     def forget(self, lane: Lane) -> None:
-        """The head of a lane is done, and was not in flight."""
+        """Remove the head of a lane from the counts. It is done, and was not in flight."""
         self.waiting[ranked(lane).priority] -= 1
 
     def forget_successor(self, lane: Lane, record_id: int) -> None:
-        """A record behind the head of a lane is done."""
+        """Remove a successor of a lane from the counts. It is done."""
         priority, _ = self.ranks.take(record_id)
         self.waiting[priority] -= 1
         counts = ranked(lane).counts

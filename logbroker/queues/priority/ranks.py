@@ -1,7 +1,7 @@
-"""Priorities and timestamps of records that wait behind others of their lanes, by record id.
+"""Priorities and timestamps of the successors of lanes, by record id.
 
-They lie in pages of 128 offsets: 9 bytes a record, and 2 for what a page takes beside them. A page is gone with the
-last rank that is taken out of it; so a record that waits for long, alone among others that are done, costs 1.5 KiB.
+They are kept in pages of 128 offsets, with 9 bytes for a record and 2 for its share of the page's overhead. A page is
+freed when its last rank is taken. So a record that waits for long among others that are done costs 1.5 KiB.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ranks:
 
     @property
     def pages(self) -> int:
-        """How many pages are kept."""
+        """Number of pages in memory."""
         return len(self._pages)
 
     def put(self, record_id: int, priority: int, timestamp_ms: int) -> None:
@@ -44,7 +44,7 @@ class Ranks:
         page.count += 1
 
     def take(self, record_id: int) -> tuple[int, int]:
-        """Return priority and timestamp of a record, and forget them."""
+        """Return and forget priority and timestamp of a record."""
         page = self._pages[record_id >> PAGE_SHIFT]
         page.count -= 1
         if not page.count:
@@ -54,7 +54,7 @@ class Ranks:
 
     @property
     def containers(self) -> list[Any]:
-        """What holds much, and is no more theirs after `clear`."""
+        """Large containers, to be freed step by step: `clear` replaces them instead of emptying them."""
         return [self._pages]
 
     def clear(self) -> None:

@@ -1,16 +1,17 @@
-"""The line with priorities: what is ready, by level, each level in the order of timestamp and record id.
+"""The ready queue with priorities: records by level, in each level in the order of timestamp and record id.
 
-Ten heaps, one for each level, hold *sources*: a ready lane, or a `RunCursor` or `Unread`, which stands for many records
-without ordering key. Of each source the heap knows only the front: to take a record is to take the least front, and
-to put the next one of its source in its stead. So a delivery costs O(log sources), however many records wait. `Unread`
-are made cursors level by level, when their front is taken; many at once come without being sorted into cursors at all.
+Ten heaps, one for each level, contain *sources*: a ready lane, or a `RunCursor` or `Unread`, which stand for many
+records without an ordering key. A heap contains only the front of each source. Taking a record means to take the least
+front and to replace it by the next one of its source, so a delivery costs O(log sources), however many records wait.
+`Unread` sources become cursors level by level, when their front is taken. A large admission becomes an `Unread` at
+first, instead of being sorted into cursors.
 
-An entry is (timestamp, record id, number, source). Where its source was taken out, or came to another level, the number
-is no more that of the source: the entry is void, and dropped when it comes to the front, or when too many are void.
+An entry is (timestamp, record id, number, source). If its source was taken out or moved to another level, the source
+has another number. The entry is then void, and dropped when it comes to the front, or when too many are void.
 
-A lane stands at the level of its most urgent record, so that a head without urgency does not hold back what comes
-behind it (or, by setting, at that of its head) and there at the timestamp and record id of its head. What comes back
-takes the place that its rank gives it.
+A lane stands at the level of its most urgent record, so that a head without urgency does not hold back the records
+behind it; by setting, it stands at the level of its head. Within the level it stands at the timestamp and record id of
+its head. Records that come back return to the position of their rank.
 """
 
 from __future__ import annotations
@@ -32,54 +33,56 @@ Source = RankedLane | RunCursor | Unread
 Entry = tuple[int, int, int, Source]
 
 UNREAD_RECORDS: Final = 256
-"""Of several levels: what comes with fewer is made cursors at once."""
+"""Least number of records of several levels that become an `Unread`. Fewer become cursors at once."""
 MAX_READS: Final = 128
-"""Of unread records, by one `take`: about 10 ms."""
+"""Maximum number of levels of `Unread` sources that one `take` reads: about 10 ms."""
 _COMPACT_AT: Final = 64
 
 
 class PriorityLine:
-    """What is ready in a queue group with priorities."""
+    """The ready lanes and records of a queue group with priorities."""
 
     def __init__(self, policy: SchedulingPolicy, *, by_head: bool) -> None:
         self.policy = policy
         self.by_head = by_head
-        """How a lane is ranked; to be changed only while the line is empty."""
+        """Whether a lane is ranked by its head, and not by its most urgent record. May change only while the queue is
+        empty."""
         self.records = 0
-        """How many records could be handed out at once."""
+        """Number of records that could be handed out at once."""
         self.overtaken = [0] * LEVELS
-        """By level, how many times a record of a higher one was taken while an older one of it was ready."""
+        """Number of times, by level, that a record of a higher level was taken while an older one of this level was
+        ready."""
         self._heaps: list[list[Entry]] = [[] for _ in range(LEVELS)]
         self._void = [0] * LEVELS
-        """Entries that are void, by level."""
+        """Number of void entries, by level."""
         self._ready = [0] * LEVELS
-        """Records by level."""
+        """Number of ready records, by level."""
         self._active = 0
         """The levels that have records, as bits."""
         self._is_settled = True
-        """The front of each level that has records is not void."""
+        """Whether the front of each level with records is known not to be void."""
         self._reads = 0
-        """Of unread records, by the last `take`."""
+        """Number of reads of `Unread` sources by the last `take`."""
         self._cursors = Cursors(self._enter, self._leave)
         self._number = 0
 
-    # --- what is asked -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     def ready(self, levels: int) -> int:
-        """How many records of some levels could be handed out at once."""
+        """Return the number of records of some levels that could be handed out at once."""
         if levels == ALL_LEVELS:
             return self.records
         return sum(count for level, count in enumerate(self._ready) if levels >> level & 1)
 
     def oldest_ms(self, level: int) -> int | None:
-        """The timestamp of the first record of a level; None: it has none."""
+        """Return the timestamp of the first record of a level; None: it has none."""
         self._settle()
         return self._heaps[level][0][0] if self._ready[level] else None
 
-    # --- coming in ---------------------------------------------------------------------------------------------------
+    # --- adding ------------------------------------------------------------------------------------------------------
 
     def append(self, lane: Lane) -> None:
-        """A lane is ready."""
+        """Add a lane that is ready."""
         lane = ranked(lane)
         level = lane.level = lane.priority if self.by_head else lane.urgency
         self._number = lane.entry = self._number + 1
@@ -87,13 +90,13 @@ class PriorityLine:
         self._count(level, 1)
 
     def rise(self, lane: RankedLane) -> None:
-        """A lane in the line may have become more urgent."""
+        """Move a lane up that is in the queue and may have become more urgent."""
         if not self.by_head and lane.urgency != lane.level:
             self.remove(lane)
             self.append(lane)
 
     def admit(self, base: int, offsets: Sequence[int], priorities: bytes, times: Sequence[int]) -> None:
-        """Take in records without ordering key, of rising offsets; `base` is the record id of offset 0 in the
+        """Admit records without an ordering key, with ascending offsets. `base` is the record id of offset 0 in the
         partition."""
         levels = set(priorities)
         if len(levels) > 1 and len(priorities) >= UNREAD_RECORDS:
@@ -110,24 +113,24 @@ class PriorityLine:
             self._cursors.admit(base, level, chosen, stamps)
 
     def admit_unread(self, unread: Unread) -> None:
-        """Take in records without ordering key that are not read before the first of their level is taken."""
+        """Admit records without an ordering key. The records of a level are read when its first one is taken."""
         self._number = number = unread.entry = self._number + 1
         base, heaps, ready = unread.base, self._heaps, self._ready
         for level, (count, (timestamp_ms, offset)) in enumerate(zip(unread.counts, unread.heads, strict=True)):
             if count:
                 heapq.heappush(heaps[level], (timestamp_ms, base | offset, number, unread))
                 if ready[level]:
-                    # As `_count` does, in half the time: a start has many of them.
+                    # As `_count` does, in half the time, because a start admits many.
                     ready[level] += count
                     self.records += count
                 else:
                     self._count(level, count)
 
-    # --- going out ---------------------------------------------------------------------------------------------------
+    # --- taking ------------------------------------------------------------------------------------------------------
 
     def take(self, credit: int, levels: int = ALL_LEVELS) -> list[Lane]:
-        """Take up to `credit` records of some levels, in the order of the group; they are in flight. Fewer where much
-        would have to be read for more, and none only where there are none, or they cannot be read."""
+        """Take up to `credit` records of some levels, in the order of the group; they are then in flight. Returns fewer
+        if more would need many reads, and none only if there are none or they cannot be read."""
         self._settle()
         choose, heaps = self.policy.choose, self._heaps
         taken: list[Lane] = []
@@ -146,7 +149,8 @@ class PriorityLine:
         return taken
 
     def _take_front(self, level: int) -> RankedLane | None:
-        """Take the first record of a level, whose front is not void; leave all fronts so. None: it cannot be read."""
+        """Take the first record of a level whose front is not void, and leave no front void. None: it cannot be
+        read."""
         heap = self._heaps[level]
         if type(heap[0][3]) is Unread:
             unread = heapq.heappop(heap)[3]
@@ -175,7 +179,8 @@ class PriorityLine:
         return lane
 
     def _reckon(self, level: int, taken: Sequence[Lane], begun: int) -> None:
-        """Records were taken from one level, and none meanwhile from those below it: which of these were overtaken?"""
+        """Count, for each lower level, how many of the records taken from `level` overtook its first record. Nothing
+        was taken from other levels meanwhile."""
         count = len(taken) - begun
         if not count:
             return
@@ -189,7 +194,7 @@ class PriorityLine:
                 self.overtaken[lower] += 1 if count == 1 else len(taken) - bisect_left(taken, front, begun, key=_rank)
 
     def take_these(self, wanted: Sequence[int]) -> list[Lane]:
-        """Take those of the `wanted` records out that are in the line. Goes through all of their partitions."""
+        """Take out the `wanted` records that are in the queue. Scans all of their partitions."""
         heads = set(wanted)
         by_base: dict[int, set[int]] = {}
         for record_id in wanted:
@@ -216,7 +221,7 @@ class PriorityLine:
         return found
 
     def take_out(self, lanes: Sequence[Lane]) -> None:
-        """Take some lanes out, wherever they are."""
+        """Take out some lanes, wherever they are."""
         for lane in lanes:
             self.remove(lane)
             lane.state = IN_FLIGHT
@@ -237,14 +242,14 @@ class PriorityLine:
         ]
 
     def give_back(self, lanes: Sequence[Lane]) -> None:
-        """Lanes come back unworked."""
+        """Put lanes whose heads come back unworked at their rank."""
         for lane in lanes:
             lane.state = READY
             self.append(lane)
 
     def next_key(self) -> bytes | None:
-        """The key of the lane that is next of those that have one. Where records without a key are mixed with them, it
-        looks through the line."""
+        """Return the key of the next lane that has one. If records without a key are mixed with such lanes, this scans
+        the queue."""
         self._settle()
         fronts: list[list[Entry]] = [[] for _ in range(LEVELS)]
         active = 0
@@ -259,7 +264,7 @@ class PriorityLine:
         return source.key
 
     def remove(self, lane: Lane) -> None:
-        """Take a lane out."""
+        """Take out a lane."""
         lane = ranked(lane)
         lane.entry = 0
         self._count(lane.level, -1)
@@ -267,7 +272,7 @@ class PriorityLine:
 
     @property
     def containers(self) -> list[Any]:
-        """What holds much, and is no more this line's after `clear`."""
+        """Large containers, to be freed step by step: `clear` replaces them instead of emptying them."""
         return [*self._heaps, *self._cursors.containers]
 
     def clear(self) -> None:
@@ -277,7 +282,7 @@ class PriorityLine:
         self._active = self.records = 0
         self._cursors.clear()
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------------------
 
     def _count(self, level: int, change: int) -> None:
         self.records += change
@@ -286,7 +291,7 @@ class PriorityLine:
             self._active &= ~(1 << level)
         elif count == change:
             self._active |= 1 << level
-            self._is_settled = False  # What is void stays in a heap of no records.
+            self._is_settled = False  # A heap without records may keep void entries.
 
     def _enter(self, cursor: RunCursor) -> None:
         self._number = cursor.entry = self._number + 1
@@ -297,7 +302,7 @@ class PriorityLine:
         self._void_one(cursor.level)
 
     def _void_one(self, level: int) -> None:
-        """An entry of a level has become void."""
+        """Count an entry of a level that has become void, and remove the void entries if they are too many."""
         self._void[level] += 1
         self._is_settled = False
         heap = self._heaps[level]
@@ -307,7 +312,7 @@ class PriorityLine:
             self._void[level] = 0
 
     def _settle(self) -> None:
-        """See to it that the front of each level that has records is not void."""
+        """Drop void entries from the front of each level that has records."""
         levels = 0 if self._is_settled else self._active
         while levels:
             level = levels.bit_length() - 1
@@ -320,7 +325,8 @@ class PriorityLine:
         self._is_settled = True
 
     def _read(self, unread: Unread, level: int) -> bool:
-        """Make a cursor of what was not read of a level, and is no entry any more. Return False where it cannot be."""
+        """Make a cursor of the records of an `Unread` in one level, whose entry there is already removed. Return False
+        if they cannot be read."""
         found = unread.read(level)
         if found is None:
             self._count(level, -unread.counts[level])
@@ -330,7 +336,7 @@ class PriorityLine:
         return True
 
     def _sources(self) -> Iterator[Source]:
-        """All that are in the line."""
+        """Return all sources in the queue."""
         return (entry[3] for heap in self._heaps for entry in heap if entry[3].entry == entry[2])
 
 
@@ -340,7 +346,7 @@ def _rank(lane: Lane) -> tuple[int, int]:
 
 
 def _first_with_key(heap: Sequence[Entry]) -> Entry | None:
-    """The first lane with a key."""
+    """Return the entry of the first lane with a key."""
     if isinstance(heap[0][3], RankedLane) and heap[0][3].key is not None:
         return heap[0]
     keyed = (

@@ -1,8 +1,10 @@
-"""Records without ordering key in a queue group with priorities: as sorted runs, of which the line has only the heads.
+"""Records without an ordering key in a queue group with priorities, as sorted runs. Only the head of a run is in the
+ready queue.
 
-A *cursor* stands for records of one partition and one priority, sorted by timestamp and offset: 16 bytes each. What is
-older than the last record of one cursor goes to another, so that nothing is ever put in between. *Unread* are records
-of which the first of each priority is known, and the others are not looked at before that one is taken.
+A *cursor* stands for records of one partition and one priority, sorted by timestamp and offset, at 16 bytes each.
+Records older than the last one of a cursor go to another cursor, so that nothing is ever inserted in the middle.
+*Unread* stands for records of which only the first of each priority is known; the others are read when that one is
+taken.
 """
 
 from __future__ import annotations
@@ -17,20 +19,21 @@ import msgspec
 from logbroker.queues.priority.levels import Head, rises
 
 MAX_CURSORS: Final = 32
-"""Of one partition and priority. Where timestamps are all in disorder, the shorter half is joined to one: a record is
-moved a few times then, as in a merge sort."""
+"""Maximum number of cursors of one partition and priority. If timestamps are in complete disorder, the shorter half is
+joined into one cursor, so that a record is moved a few times, as in a merge sort."""
 MAX_JOINED_RECORDS: Final = 16_384
-"""In some 10 ms. Longer cursors stay as they are, and are more than MAX_CURSORS where there must be."""
+"""Maximum number of records that are joined, in about 10 ms. Longer cursors stay as they are, even if there are then
+more than MAX_CURSORS."""
 
 _CONSUMED: Final = 4096
-"""The first records are dropped from memory, where so many, and half of all, are consumed."""
+"""Consumed records are removed from memory when they are this many, and half of all."""
 
 
 _NOTHING: Final = array("q")
 
 
 class RunCursor(msgspec.Struct, gc=False, eq=False):
-    """A run of records, of which the first ones are consumed."""
+    """A run of records whose first ones are consumed."""
 
     base: int
     """The record id of offset 0 of its partition."""
@@ -38,9 +41,9 @@ class RunCursor(msgspec.Struct, gc=False, eq=False):
     offsets: array[int]
     times: array[int]
     at: int = 0
-    """The index of the head; behind the last one, the cursor is at its end."""
+    """Index of the head. At the length of `offsets`, the cursor is at its end."""
     entry: int = 0
-    """The number of its entry in the line; 0: it is not there."""
+    """Number of its entry in the ready queue; 0: it is not there."""
 
     def __len__(self) -> int:
         return len(self.offsets) - self.at
@@ -51,7 +54,7 @@ class RunCursor(msgspec.Struct, gc=False, eq=False):
         return self.times[self.at], self.base | self.offsets[self.at]
 
     def consume(self) -> bool:
-        """Go on behind the head; return whether there is another."""
+        """Move behind the head; return whether there is another record."""
         at = self.at = self.at + 1
         if at >= _CONSUMED and at * 2 >= len(self.offsets):
             del self.offsets[:at], self.times[:at]
@@ -59,7 +62,8 @@ class RunCursor(msgspec.Struct, gc=False, eq=False):
         return self.at < len(self.offsets)
 
     def take(self, wanted: Set[int]) -> list[tuple[int, int]]:
-        """Take the records of these offsets out, wherever they are; return timestamps and offsets. Goes through all."""
+        """Take out the records with these offsets, wherever they are; return timestamps and offsets. Scans the whole
+        run."""
         waiting = self.offsets[self.at :]
         if wanted.isdisjoint(waiting):
             return []
@@ -70,22 +74,23 @@ class RunCursor(msgspec.Struct, gc=False, eq=False):
 
 
 class Unread(msgspec.Struct, gc=False, eq=False):
-    """Consecutive records of one partition that wait; those of a priority are read when the first of them is taken."""
+    """Consecutive waiting records of one partition. Those of a priority are read when the first of them is taken."""
 
     base: int
     first_offset: int
     next_offset: int
     counts: Sequence[int]
-    """How many wait, by priority."""
+    """Number of waiting records, by priority."""
     heads: Sequence[Head]
-    """By priority; anything where none waits."""
+    """First record by priority; any value if none waits."""
     read: Callable[[int], tuple[array[int], array[int]] | None]
-    """Return offsets and timestamps of what waits of a priority; None where that cannot be read. Called once each."""
+    """Return offsets and timestamps of the waiting records of a priority, or None if they cannot be read. Called once
+    for each priority."""
     entry: int = 0
-    """The number of its entries in the line, one for each priority that is not read yet."""
+    """Number of its entries in the ready queue, one for each priority that is not read yet."""
 
     def has_any(self, record_ids: Sequence[int]) -> bool:
-        """Whether one of these record ids, which are sorted, lies in it."""
+        """Return whether it contains one of these record ids, which are sorted."""
         index = bisect_left(record_ids, self.base | self.first_offset)
         return index < len(record_ids) and record_ids[index] < self.base | self.next_offset
 
@@ -94,20 +99,21 @@ class Cursors:
     """All cursors that are not at their end, by partition and level."""
 
     def __init__(self, enter: Callable[[RunCursor], None], leave: Callable[[RunCursor], None]) -> None:
-        """A cursor has come to be, or is replaced by another."""
+        """`enter` is called with each new cursor, `leave` with each cursor that another replaces."""
         self._enter = enter
         self._leave = leave
         self._cursors: dict[int, list[RunCursor]] = {}
-        """By base | level, in the order of their making."""
+        """Cursors by base | level, in the order of their creation."""
 
     def admit(self, base: int, level: int, offsets: array[int], times: array[int]) -> None:
-        """Take in records of rising offsets, that are in no cursor."""
+        """Admit records with ascending offsets that are in no cursor."""
         end = len(times)
         if end > 1 and not rises(times):
             times, offsets = _columns(sorted(zip(times, offsets, strict=True)))
         cursors = self._cursors.setdefault(base | level, [])
         for cursor in cursors:
-            # What comes after its last record. Usually all, and by its time alone; an earlier block is read later.
+            # Records after the last one of the cursor: usually all, by their times alone. Earlier blocks may be read
+            # later.
             last_ms = cursor.times[-1]
             start = bisect_left(times, last_ms, 0, end)
             if start < end and times[start] == last_ms:
@@ -131,7 +137,7 @@ class Cursors:
 
     @property
     def containers(self) -> list[Any]:
-        """What holds much, and is no more theirs after `clear`."""
+        """Large containers, to be freed step by step: `clear` replaces them instead of emptying them."""
         return [self._cursors]
 
     def clear(self) -> None:
@@ -151,7 +157,7 @@ class Cursors:
         for cursor in shorter:
             self._leave(cursor)
             pairs += zip(cursor.times[cursor.at :], cursor.offsets[cursor.at :], strict=True)
-            # Its entry may lie in the line for long, and is void.
+            # Its void entry may stay in the ready queue for long.
             cursor.times = cursor.offsets = _NOTHING
         times, offsets = _columns(sorted(pairs))
         cursors.append(joined := RunCursor(shorter[0].base, shorter[0].level, offsets, times))

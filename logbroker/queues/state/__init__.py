@@ -1,4 +1,4 @@
-"""What survives a restart: the rows of a queue group, each kind kept by one module.
+"""The state of a queue group that survives a restart, as rows. Each module keeps one kind of row.
 
 It knows `model` and no I/O. Begin with `rows`, then `change_set`.
 """

@@ -1,6 +1,6 @@
-"""What the inputs to a queue led to since the shell took the last outputs.
+"""The changes that inputs to a queue made since the shell took the last outputs.
 
-The parts of a queue put in what they change, as it changes. So nobody asks the parts that did not.
+The parts of a queue add their changes as they happen. So nobody has to ask parts that have not changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RowSource(Protocol):
     """A part of a queue that has rows to store."""
 
     def take_rows(self) -> list[StateEvent]:
-        """Return the rows of all that changed since the last call."""
+        """Return the rows of everything that changed since the last call."""
         ...
 
 
@@ -30,22 +30,22 @@ class ChangeSet:
 
     def __init__(self) -> None:
         self.events: list[StateEvent] = []
-        """Rows as they are to be stored."""
+        """Rows to store."""
         self.sources: dict[RowSource, None] = {}
-        """Parts with more rows."""
+        """Parts that have more rows to store."""
         self.notices: list[Notice] = []
         self.lost_sessions: list[tuple[WorkerSession, Loss]] = []
-        """Sessions that ended without their holder's wish."""
+        """Sessions that ended against the will of their holders."""
         self.unsent_letters: dict[int, None] = {}
         """Ids of records whose dead letters are to be sent."""
         self.discarded: list[Any] = []
-        """Containers that nobody refers to any more."""
+        """Containers that are no longer used."""
         self.rescan = False
-        """The index was emptied."""
+        """Whether the index was emptied."""
 
     def take(self) -> Outputs:
-        """Return the changes, all rows as one transaction, and forget them; without the dead letters, which are made of
-        what the rows are made of."""
+        """Return and forget the changes, with all rows for one transaction. The dead letters are left out;
+        `DeadLetters.take` returns them."""
         events, self.events = self.events, []
         if self.sources:
             sources, self.sources = self.sources, {}
@@ -57,12 +57,12 @@ class ChangeSet:
 
 
 class ChangedRows(Generic[K]):
-    """Which rows of one kind are stored, and which are to be stored anew or deleted."""
+    """The rows of one kind: which ones are stored, and which ones have to be stored again or deleted."""
 
     def __init__(
         self, changes: ChangeSet, row_key: Callable[[K], bytes], content: Callable[[K], object | None]
     ) -> None:
-        """`content` returns what the row of something is to hold; None: it has no row (any more)."""
+        """`content` returns the content for the row of an item; None: the item has no row, or no longer."""
         self._changes = changes
         self._row_key = row_key
         self._content = content
@@ -70,17 +70,17 @@ class ChangedRows(Generic[K]):
         self._stored: set[K] = set()
 
     def load(self, item: K) -> None:
-        """There is a row of this."""
+        """Note that the item has a row."""
         self._stored.add(item)
 
     def changed(self, item: K) -> None:
-        """The row of this is to be stored anew, or deleted."""
+        """Note that the row of the item is to be stored again, or deleted."""
         if not self._changed:
             self._changes.sources[self] = None
         self._changed[item] = None
 
     def stored(self) -> set[K]:
-        """All that have a row. Only to be read."""
+        """Return all items that have a row. Read-only."""
         return self._stored
 
     def take_rows(self) -> list[StateEvent]:

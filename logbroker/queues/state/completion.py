@@ -1,12 +1,12 @@
-"""What is done in each partition: a floor, and above it bitmap pages of 32,768 records.
+"""Completion: the records that are done in each partition, as a floor and, above it, bitmap pages of 32,768 records.
 
-All records below a partition's floor are done. Above it a page has one bit per offset. Offsets that hold no record
-(compaction, control batches) are set too, but make no page worth writing: whoever scans the log again finds them again.
+All records below a partition's floor are done. A page above the floor has one bit per offset. Offsets without a record
+(compaction, control batches) are set too, but are no reason to write a page: another scan of the log finds them again.
 
-Durable are the pages that changed, and a floor only when it leaves its page: within the page the bits tell it. So
-acknowledging any number of records of one page costs one row of at most 4 KiB. A page ends about where its last record
-that is done lies, so it is short where partitions have few records. A page that is all done, above a floor that is held
-back, is one byte on disk and one set member here.
+Only changed pages are stored, and a floor only when it leaves its page, because the bits show where it is within the
+page. So acknowledging any number of records of one page costs one row of at most 4 KiB. A page ends about at its last
+done record, so it is short if partitions have few records. A page that is completely done, above a floor that is held
+back, takes one byte on disk and one set member in memory.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ PAGE_BYTES: Final = 4096
 PAGE_RECORDS: Final = PAGE_BYTES * 8
 
 _STEP_BYTES: Final = 64
-"""By which a page grows in memory."""
+"""Number of bytes by which a page grows in memory."""
 _FULL: Final = b"\xff" * PAGE_BYTES
 _FULL_ROW: Final = b"\0"
 _IS_UNDONE: Final = bytes.maketrans(b"01", b"\1\0")
 
 
 class RecordIds:
-    """A set of records, as a bitmap of each page that has some."""
+    """A set of record ids, as a bitmap for each page that has some."""
 
     def __init__(self) -> None:
         self.pages: dict[int, bytearray] = {}
@@ -60,7 +60,7 @@ class RecordIds:
             page[index] |= 1 << (record_id & 7)
 
     def add_page(self, page_id: int, page: bytes | bytearray) -> None:
-        """Add the records of a bitmap, which nobody else changes."""
+        """Add the records of a bitmap, which no other code changes."""
         known = self.pages.get(page_id)
         if known is None:
             self.pages[page_id] = page if isinstance(page, bytearray) else bytearray(page)
@@ -80,14 +80,14 @@ class RecordIds:
 
 
 class DoneRecords:
-    """What is done, by record id. To mark something twice is harmless."""
+    """The records that are done, by record id. Marking a record twice is harmless."""
 
     def __init__(self, changes: ChangeSet) -> None:
         self._changes = changes
         self._pages: dict[int, bytearray] = {}
         self._full: set[int] = set()
         self._floors: dict[int, int] = {}
-        """Record ids, by partition. The bits below a floor in its own page are set."""
+        """Record ids of the floors, by partition. The bits below a floor in its own page are set."""
         self._dirty: set[int] = set()
         self._moved: dict[int, None] = {}
         """Partitions whose floor is to be written."""
@@ -97,7 +97,7 @@ class DoneRecords:
         """Pages that have a row."""
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
-        """Take over what is stored; what lies at or above the end of its partition's log is not done.
+        """Load the stored rows. Records at or above the end of their partition's log are not done.
 
         Raises CorruptLogError.
         """
@@ -141,7 +141,7 @@ class DoneRecords:
             self._dirty.add(page_id)
 
     def open(self, partition: int, start_offset: int) -> None:
-        """Begin to keep a partition: all below `start_offset` counts as done. Durable with the next rows."""
+        """Begin to keep a partition. Everything below `start_offset` counts as done. Stored with the next rows."""
         self._changes.sources[self] = None
         floor = record_id_of(partition, start_offset)
         self._floors[partition] = floor
@@ -149,15 +149,15 @@ class DoneRecords:
         self._moved[partition] = None
 
     def rewind(self, targets: Mapping[int, int], kept: Mapping[int, RecordIds]) -> dict[int, bytes | bytearray]:
-        """In some partitions, all below an offset counts as done, but for those of `kept` that are not, and nothing
-        from there on. Return the bitmaps, by page, of what was done in them above their floors, absent ones included.
-        Raises KeyError for a partition not open."""
+        """Count everything below an offset as done and nothing from there on, in some partitions. Records in `kept`
+        that are not done stay so. Return the bitmaps, by page, of the records done above the old floors, absent offsets
+        included. Raises KeyError for a partition that is not open."""
         for partition in targets:
             if partition not in self._floors:
                 raise KeyError(partition)
         self._changes.sources[self] = None
         undone = {partition: self._undone_of(kept[partition]) for partition in targets if partition in kept}
-        # In one pass: the partitions, and their pages, may be many.
+        # In one pass, because there may be many partitions and pages.
         were: dict[int, bytes | bytearray] = {}
         for page_id in [page_id for page_id in (*self._pages, *self._full) if page_id >> PAGES_SHIFT in targets]:
             were[page_id] = self._pages.pop(page_id, _FULL)
@@ -168,7 +168,7 @@ class DoneRecords:
         return were
 
     def _rewind(self, partition: int, end: int, undone: Mapping[int, int]) -> None:
-        """All below a record is done but for these, in a partition without pages."""
+        """Count everything below `end` as done except these records, in a partition without pages."""
         floor = end
         if undone:
             first = min(undone)
@@ -184,11 +184,11 @@ class DoneRecords:
         self._moved[partition] = None
 
     def count_undone(self, record_ids: RecordIds) -> int:
-        """How many of some records are not done."""
+        """Return how many of the records are not done."""
         return sum(bits.bit_count() for bits in self._undone_of(record_ids).values())
 
     def _undone_of(self, record_ids: RecordIds) -> dict[int, int]:
-        """The bits of those that are not done, by page; only of pages that have some."""
+        """Return the bits of the records that are not done, by page. Pages without such records are left out."""
         undone: dict[int, int] = {}
         for page_id, wanted in record_ids.pages.items():
             floor = self._floors.get(page_id >> PAGES_SHIFT, 0)
@@ -215,12 +215,13 @@ class DoneRecords:
         return self._floors.keys()
 
     def floor(self, partition: int) -> int:
-        """The first offset that is not done, as far as it is scanned; ahead of the rows that are not taken yet."""
+        """Return the first offset that is not done, as far as it is scanned. May be ahead of the rows that are not
+        taken yet."""
         self._advance(partition)
         return self._floors[partition] & OFFSET_MASK
 
     def count_above_floor(self, partition: int) -> int:
-        """How many records of a partition are done beyond its floor, absent ones included."""
+        """Return how many records of a partition are done above its floor, absent offsets included."""
         floor = record_id_of(partition, self.floor(partition))
         in_pages = sum(
             int.from_bytes(page, "little").bit_count()
@@ -232,14 +233,15 @@ class DoneRecords:
         return in_pages + full * PAGE_RECORDS - below
 
     def any_in(self, start: int, end: int) -> bool:
-        """Whether the pages of a range hold anything: False where certainly none of it is done."""
+        """Return whether the pages of a range contain anything. False means that certainly no record of the range is
+        done."""
         pages, full = self._pages, self._full
         return start < self._floors.get(partition_of(start), start) or any(
             page_id in pages or page_id in full for page_id in range(start >> PAGE_SHIFT, (end - 1 >> PAGE_SHIFT) + 1)
         )
 
     def count_not_done(self, start: int, end: int) -> int:
-        """How many record ids of a range are not done."""
+        """Return how many record ids of a range are not done."""
         record_id = max(start, self._floors.get(partition_of(start), start))
         count = 0
         while record_id < end:
@@ -255,7 +257,7 @@ class DoneRecords:
     def undone(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the ranges within `start` to `end` that are not done."""
         begun = -1
-        # The scan may be below the floor, where the record that held the floor back is done since the scan began.
+        # The scan may be below the floor, if the record that held the floor back became done after the scan began.
         record_id = max(start, self._floors.get(partition_of(start), start))
         while record_id < end:
             page_id = record_id >> PAGE_SHIFT
@@ -273,7 +275,7 @@ class DoneRecords:
                 continue
             bits = int.from_bytes(page, "little") >> (record_id & PAGE_RECORDS - 1)
             while record_id < stop:
-                # The length of the run of equal bits that comes next.
+                # Length of the next run of equal bits.
                 run = _trailing_ones(bits) if bits & 1 else _trailing_zeros(bits)
                 if bits & 1:
                     if begun >= 0:
@@ -287,7 +289,7 @@ class DoneRecords:
             yield begun, end
 
     def undone_mask(self, start: int, end: int) -> bytes:
-        """Return a byte for each record of a range: 1 where it is not done."""
+        """Return a byte for each record of a range: 1 if it is not done."""
         mask = bytearray()
         floor = min(end, max(start, self._floors.get(partition_of(start), start)))
         record_id = floor
@@ -299,7 +301,7 @@ class DoneRecords:
                 mask += (b"\0" if page_id in self._full else b"\1") * (stop - record_id)
             else:
                 octets = page[record_id >> 3 & 4095 : (stop - 1 >> 3 & 4095) + 1]
-                # As text, in which the bits are turned into bytes at once.
+                # The fast way: format the bits as text.
                 width = (stop - 1 | 7) + 1 - (record_id & ~7)
                 bits = f"{int.from_bytes(octets, 'little'):0{width}b}"[::-1].encode()
                 mask += bits[record_id & 7 : (record_id & 7) + stop - record_id].translate(_IS_UNDONE)
@@ -307,7 +309,8 @@ class DoneRecords:
         return bytes(floor - start) + mask
 
     def skip_full(self, record_id: int) -> int:
-        """The first record id from this one on that lies neither below the floor nor in a page that is all done."""
+        """Return the first record id, from this one on, that is neither below the floor nor in a page that is
+        completely done."""
         record_id = max(record_id, self._floors.get(partition_of(record_id), record_id))
         while record_id >> PAGE_SHIFT in self._full:
             record_id = (record_id >> PAGE_SHIFT) + 1 << PAGE_SHIFT
@@ -326,7 +329,7 @@ class DoneRecords:
                 if found is not None:
                     page = found
                 elif page_id in self._full:
-                    page = bytearray(_FULL)  # It stays one: a page beside it would tell of less.
+                    page = bytearray(_FULL)  # A scratch page: the page stays full.
                 else:
                     page = self._new_page(page_id)
                 dirty.add(page_id)
@@ -342,13 +345,13 @@ class DoneRecords:
         self._dirty.update(self._set_range(start, end))
 
     def skip_range(self, start: int, end: int) -> None:
-        """Mark offsets that hold no record."""
+        """Mark offsets that have no record."""
         self._changes.sources[self] = None
         self._set_range(start, end)
         self._stale[partition_of(start)] = None
 
     def take_rows(self) -> list[StateEvent]:
-        """Return the rows of all that changed since the last call; floors are moved by it."""
+        """Return the rows of everything that changed since the last call. Moves the floors."""
         for page_id in self._dirty:
             self._stale[page_id >> PAGES_SHIFT] = None
         for partition in self._stale:
@@ -356,7 +359,7 @@ class DoneRecords:
         self._stale.clear()
         events: list[StateEvent] = []
         for page_id in sorted(self._dirty):
-            # Absent where the floor has passed it, or went back before it.
+            # Absent if the floor has passed the page, or went back to before it.
             page = self._pages.get(page_id, bytearray())
             if page == _FULL:
                 del self._pages[page_id]
@@ -396,7 +399,7 @@ class DoneRecords:
             if page_id not in self._full:
                 touched.append(page_id)
                 if stop - start == PAGE_RECORDS:
-                    # A log that was compacted may have gaps of billions.
+                    # A compacted log may have gaps of billions of offsets.
                     self._pages.pop(page_id, None)
                     self._full.add(page_id)
                     start = stop
@@ -417,7 +420,7 @@ class DoneRecords:
         return touched
 
     def _advance(self, partition: int) -> None:
-        """Move a floor to the first record that is not done, and forget the pages that it leaves behind."""
+        """Move a floor to the first record that is not done, and forget the pages below it."""
         record_id = begun = self._floors[partition]
         while True:
             page_id = record_id >> PAGE_SHIFT
@@ -443,7 +446,7 @@ class DoneRecords:
 
 
 def _lengthen(page: bytearray, index: int) -> None:
-    """Let a page have a byte of an index, and some more, so that this is done seldom."""
+    """Lengthen a page to include a byte index, with some room, so that this happens rarely."""
     page += bytes(max(0, (index // _STEP_BYTES + 1) * _STEP_BYTES - len(page)))
 
 

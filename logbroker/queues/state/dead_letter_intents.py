@@ -1,16 +1,17 @@
 """Records on their way to the dead-letter topic: intent, append, done.
 
-An intent is a row that names the record, the partition of the dead-letter topic and the sequence under which the
-group's own producer id appends it there. Only when the append is synced, the record is done and the intent gone, in one
-transaction. After a crash between the two the intents that are left are given out again, with the same sequences, and
-the dead-letter topic's memory of its producers drops the copies. It remembers the last five batches, so no more than
-five intents per partition are outstanding; further records wait for theirs, as heads of their lanes.
+An intent is a row that names the record, the partition of the dead-letter topic, and the sequence under which the
+group's own producer id appends the record there. When the append is synced, one transaction marks the record as done
+and deletes the intent. After a crash between the two, the remaining intents are carried out again with the same
+sequences, and the deduplication of producers in the dead-letter topic drops the copies. The topic remembers the last
+five batches, so at most five intents per partition are outstanding. Further records wait for an intent, as heads of
+their lanes.
 
-A letter that the topic refuses is *set apart*: its intent then names the producer under which it was sent, and all
-later letters of its partition go on under another one, so that their sequences have no gap. It is outstanding no more,
-and is sent again under the producer and sequence that it has: should it be in the topic after all, it is dropped as the
-repeat that it is. No producer appends anything after a letter that was set apart but what was sent together with it,
-so the topic's memory of it does not pass.
+A letter that the topic refuses is *set apart*: its intent then also names the producer under which it was sent, and all
+later letters of its partition continue under another producer, so that their sequences have no gap. The letter is no
+longer outstanding. It is sent again under its own producer and sequence: if it is in the topic after all, the topic
+drops the repeat. After a letter that was set apart, its producer appends nothing except what was sent together with it,
+so the topic does not forget the letter's sequence.
 
     row     key                              value
     intent  b"d" partition (4) offset (8)    msgpack array: partition of the dead-letter topic, sequence; and, where it
@@ -42,20 +43,21 @@ from logbroker.queues.state.rows import (
 )
 
 MAX_OUTSTANDING: Final = 5
-"""Per partition of the dead-letter topic: so many batches of a producer a partition remembers."""
+"""Maximum for each partition of the dead-letter topic: the number of batches of a producer that a partition
+remembers."""
 
 WHOLE_TOPIC: Final = -1
-"""In place of a partition of the dead-letter topic."""
+"""Stands for all partitions of the dead-letter topic."""
 
 Route = Callable[[bytes | None], int]
-"""The partition of the dead-letter topic for an ordering key."""
+"""Returns the partition of the dead-letter topic for an ordering key."""
 
 
 class _Intent(msgspec.Struct, array_like=True, gc=False):
     partition: int
     sequence: int
     producer: LetterProducer | None = None
-    """It is set apart."""
+    """The producer of a letter that is set apart."""
 
 
 class _Waiting(NamedTuple):
@@ -63,34 +65,34 @@ class _Waiting(NamedTuple):
 
     lane: Lane
     partition: int
-    """Of the dead-letter topic."""
+    """Partition of the dead-letter topic."""
 
 
 class DeadLetters:
-    """All intents of a queue group, and the lanes that wait for one."""
+    """All intents of a queue group, and the lanes that wait for them."""
 
     def __init__(self, route: Route, changes: ChangeSet) -> None:
         self._route = route
         self._intents: dict[int, _Intent] = {}
-        """By record id, in the order of their making."""
+        """Intents by record id, in the order of their creation."""
         self._lanes: dict[int, _Waiting] = {}
         """Lanes whose heads are on their way, by record id, with or without an intent yet."""
         self._waiting: dict[int, deque[int]] = {}
-        """Ids of records that wait for an intent, by partition; void where no such lane waits any more."""
+        """Ids of records that wait for an intent, by partition. Void if the lane no longer waits."""
         self._outstanding: dict[int, int] = {}
         self._sequences: dict[int, int] = {}
         self._unsent = changes.unsent_letters
         self._unsettled: set[int] = set()
-        """Intents whose letters may be in the topic already."""
+        """Records with an intent whose letters may be in the topic already."""
         self._refusals: dict[int, str] = {}
-        """Why a letter is refused, by record id."""
+        """Reasons why letters are refused, by record id."""
         self._troubles: dict[int, str] = {}
-        """Why a partition of the dead-letter topic takes no letters, or the `WHOLE_TOPIC`."""
+        """Reasons why no letters are accepted, by partition of the dead-letter topic or `WHOLE_TOPIC`."""
         self._rows = ChangedRows(changes, partial(record_row_key, INTENT_ROW), self._row_of)
         self._sequence_rows = ChangedRows(changes, partial(partition_key, SEQUENCE_ROW), self._sequences.get)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
-        """Take over what is stored; all intents are to be carried out again. Raises CorruptLogError."""
+        """Load the stored intents, all of which are to be carried out again. Raises CorruptLogError."""
         intents: list[tuple[int, int, int, _Intent]] = []
         for key, value in rows.items():
             if key.startswith(INTENT_ROW):
@@ -113,7 +115,7 @@ class DeadLetters:
     # --- lanes -------------------------------------------------------------------------------------------------------
 
     def request(self, lane: Lane) -> None:
-        """The head of a lane is to go; the lane is held until `done`."""
+        """Hold a lane until its head is in the dead-letter topic, or withdrawn."""
         record_id = lane.head
         lane.state = DEAD_LETTERING
         intent = self._intents.get(record_id)
@@ -126,21 +128,21 @@ class DeadLetters:
         self._issue(partition)
 
     def find(self, record_id: int) -> Lane | None:
-        """The lane that waits for its head to go, by that head."""
+        """Return the lane with this head, if the head is on its way."""
         waiting = self._lanes.get(record_id)
         return None if waiting is None else waiting.lane
 
     def lanes(self) -> list[Lane]:
-        """The lanes that wait for their heads to go."""
+        """Return the lanes whose heads are on their way."""
         return [waiting.lane for waiting in self._lanes.values()]
 
     def forget_lanes(self) -> None:
-        """The lanes are made anew: those whose head has no intent will ask again."""
+        """Forget the lanes, which are made anew. Those whose head has no intent will call `request` again."""
         self._lanes.clear()
         self._waiting.clear()
 
     def __len__(self) -> int:
-        """How many lanes wait for their heads to be there."""
+        """Return the number of lanes whose heads are on their way."""
         return len(self._lanes)
 
     # --- intents -----------------------------------------------------------------------------------------------------
@@ -149,32 +151,32 @@ class DeadLetters:
         return record_id in self._intents
 
     def intents(self) -> Iterator[int]:
-        """The records that have an intent."""
+        """Return the records that have an intent."""
         return iter(self._intents)
 
     def holds(self, letter: DeadLetter) -> bool:
-        """Whether a letter is still to be carried out: nobody withdrew it meanwhile."""
+        """Return whether a letter is still to be carried out, and was not withdrawn meanwhile."""
         intent = self._intents.get(letter.record_id)
         return intent is not None and (intent.partition, intent.sequence) == (letter.partition, letter.sequence)
 
     def done(self, record_id: int) -> Lane | None:
-        """An append is synced: return the lane that waited for it, if it is admitted. Raises KeyError."""
+        """Note that an append is synced; return the lane that waited for it, if it is admitted. Raises KeyError."""
         self._forget(record_id)
         waiting = self._lanes.pop(record_id, None)
         return None if waiting is None else waiting.lane
 
     def may_return(self, record_id: int) -> bool:
-        """Whether a record that is on its way is certainly not in the dead-letter topic, nor under way there."""
+        """Return whether a record on its way is certainly neither in the dead-letter topic nor being sent there."""
         return record_id not in self._unsettled
 
     def withdraw(self, record_id: int) -> None:
-        """A record is not to go after all; the lane that waited for it is its own again."""
+        """Withdraw a record. The lane that waited for it is no longer held here."""
         self._lanes.pop(record_id, None)
         if record_id in self._intents:
             self._forget(record_id)
 
     def refused(self) -> list[int]:
-        """The records whose letters are refused and certainly not in the dead-letter topic."""
+        """Return the records whose letters are refused and certainly not in the dead-letter topic."""
         return [record_id for record_id in self._refusals if record_id not in self._unsettled]
 
     def _forget(self, record_id: int) -> None:
@@ -201,23 +203,23 @@ class DeadLetters:
             self._rows.changed(record_id)
             self._sequence_rows.changed(partition)
 
-    # --- what becomes of letters -------------------------------------------------------------------------------------
+    # --- outcomes of letters -----------------------------------------------------------------------------------------
 
     def sending(self, letters: Iterable[DeadLetter]) -> None:
-        """These letters are under way: nobody can tell whether they are in the topic until something is known again."""
+        """Note that letters are being sent. Until the outcome is known, they may be in the topic or not."""
         self._unsettled.update(letter.record_id for letter in letters)
 
     def not_there(self, letter: DeadLetter) -> None:
-        """The topic has told that it does not have a letter."""
+        """Note that the topic certainly does not have a letter."""
         if self.holds(letter):
             self._unsettled.discard(letter.record_id)
 
     def topic_is_gone(self) -> None:
-        """There is no dead-letter topic, and no letter in it."""
+        """Note that there is no dead-letter topic, and so no letter in it."""
         self._unsettled.clear()
 
     def set_apart(self, letter: DeadLetter, producer: LetterProducer) -> None:
-        """A letter has this producer from now on, whatever becomes of others; no other has to wait for it."""
+        """Set a letter apart: it keeps this producer from now on, and no other letter has to wait for it."""
         if not self.holds(letter):
             return
         intent = self._intents[letter.record_id]
@@ -229,16 +231,17 @@ class DeadLetters:
             self._issue(intent.partition)
 
     def refuse(self, letter: DeadLetter, why: str) -> None:
-        """The topic does not take this letter, for now."""
+        """Note that the topic refuses this letter for now."""
         if self.holds(letter):
             self._refusals[letter.record_id] = why
 
     def take_up(self, letter: DeadLetter) -> None:
-        """A letter that was refused is tried again."""
+        """Forget the refusal of a letter that is tried again."""
         self._refusals.pop(letter.record_id, None)
 
     def trouble(self, partition: int, why: str) -> None:
-        """A partition of the dead-letter topic, or the `WHOLE_TOPIC`, takes nothing, for now; "": it does again."""
+        """Note that a partition of the dead-letter topic, or `WHOLE_TOPIC`, accepts nothing for now; "": it does
+        again."""
         if why:
             self._troubles[partition] = why
         else:
@@ -246,17 +249,17 @@ class DeadLetters:
 
     @property
     def troubles(self) -> Mapping[int, str]:
-        """Why partitions of the dead-letter topic, or the `WHOLE_TOPIC`, take no letters; () where they do."""
+        """Reasons why no letters are accepted, by partition of the dead-letter topic or `WHOLE_TOPIC`. Empty: none."""
         return self._troubles
 
     @property
     def refusals(self) -> Mapping[int, str]:
-        """Why single letters are refused, by the ids of their records."""
+        """Reasons why single letters are refused, by the ids of their records."""
         return self._refusals
 
     def refusal(self, record_id: int) -> str:
-        """Why a record that is on its way does not arrive; "": nothing is known to hinder it. What hinders all letters
-        comes first: before that is mended, nothing else helps."""
+        """Return why a record on its way does not arrive; "": no obstacle is known. Obstacles for all letters come
+        first, because nothing else helps before they are removed."""
         waiting = self._lanes.get(record_id)
         if self._troubles and (waiting is not None or record_id in self._refusals) and WHOLE_TOPIC in self._troubles:
             return self._troubles[WHOLE_TOPIC]
@@ -267,7 +270,7 @@ class DeadLetters:
     # --- outputs -----------------------------------------------------------------------------------------------------
 
     def take(self, failures: Failures) -> list[DeadLetter]:
-        """Return the intents to carry out, in the order of their sequences, as soon as their rows are synced."""
+        """Return the intents to carry out, in the order of their sequences. Their rows must be synced first."""
         letters: list[DeadLetter] = []
         for record_id in self._unsent:
             intent = self._intents[record_id]

@@ -1,10 +1,10 @@
-"""Attempts that failed: their count, reasons and times, and how long to wait before the next.
+"""Failed attempts: their count, reasons and times, and the wait before the next attempt.
 
     row      key    b"a" partition offset
              value  msgpack array, the fields of `Failure` in their order
 
-Times are of the wall clock, as the row outlives the monotonic one. After a start a record waits for what is left:
-min(the delay as it was set, due - now), so that a clock that stepped makes nobody wait longer than was decided.
+Times are wall clock times, because the row outlives the monotonic clock. After a start a record waits for the
+remainder: min(the delay as it was set, due - now). So a clock that stepped never lengthens a wait.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from logbroker.queues.state.change_set import ChangedRows, ChangeSet
 from logbroker.queues.state.rows import FAILURE_ROW, decode, record_id_in, record_row_key
 
 MAX_REASONS: Final = 8
-"""The last ones are kept."""
+"""Number of reasons that are kept, the last ones."""
 
 RETRYING: Final = 0
 BLOCKED: Final = 1
 PARKED: Final = 2
-"""A lane with an ordering key has a row of its own, too."""
+"""If the lane has an ordering key, the lane has a row of its own, too."""
 EXHAUSTED: Final = 3
-"""On its way to the dead-letter topic."""
+"""The record is on its way to the dead-letter topic."""
 
 
 class Failure(msgspec.Struct, array_like=True, gc=False):
-    """What is known of a record that failed."""
+    """The failed attempts at one record."""
 
     count: int
-    """Attempts that failed."""
+    """Number of failed attempts."""
     first_ms: int
     last_ms: int
     due_ms: int
@@ -46,16 +46,16 @@ class Failure(msgspec.Struct, array_like=True, gc=False):
     reasons: tuple[str, ...]
 
     def wait_seconds(self, wall_ms: int) -> float:
-        """How long the record still waits, after a start."""
+        """Return how long the record still waits after a start."""
         return max(0, min(self.delay_ms, self.due_ms - wall_ms)) / 1000
 
 
 def backoff_seconds(settings: QueueGroupSettings, failures: int, random: Callable[[], float]) -> float:
-    """How long to wait after this many failures; `random` draws from [0, 1).
+    """Return the wait after this many failures; `random` draws from [0, 1).
 
-    initial * factor ** (failures - 1), at most the cap; of it, the jitter's share is drawn evenly.
+    It is initial * factor ** (failures - 1), at most the cap. The share given by the jitter is drawn uniformly.
     """
-    # Not above 2^64: a factor of 100 overflows a float after 154 failures.
+    # At most 2^64, because a factor of 100 overflows a float after 154 failures.
     growth = min(settings.backoff_factor ** min(failures - 1, 64), 2.0**64)
     backoff = min(settings.backoff_cap_seconds, settings.backoff_initial_seconds * growth)
     return backoff * (1 - settings.backoff_jitter * random())
@@ -66,11 +66,11 @@ class Failures:
 
     def __init__(self, changes: ChangeSet) -> None:
         self.by_record_id: dict[int, Failure] = {}
-        """Only to be read by others."""
+        """Failures by record id. Read-only for other classes."""
         self._rows = ChangedRows(changes, partial(record_row_key, FAILURE_ROW), self.by_record_id.get)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
-        """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
+        """Load the stored failures, except of records that the log no longer has. Raises CorruptLogError."""
         for key, value in rows.items():
             if not key.startswith(FAILURE_ROW):
                 continue
@@ -85,7 +85,7 @@ class Failures:
                 self._rows.changed(record_id)
 
     def add(self, record_id: int, reason: str, wall_ms: int) -> Failure:
-        """An attempt failed. Its due time is set by `delay`, or its state by `set_state`."""
+        """Record a failed attempt. The caller then sets the due time by `delay`, or the state by `set_state`."""
         known = self.by_record_id.get(record_id)
         reason = reason[:MAX_REASON_CHARACTERS]
         if known is None:
@@ -99,7 +99,7 @@ class Failures:
         return known
 
     def delay(self, record_id: int, seconds: float, wall_ms: int) -> None:
-        """A record that failed waits for so long."""
+        """Let a failed record wait for this long."""
         failure = self.by_record_id[record_id]
         failure.state = RETRYING
         failure.delay_ms = int(seconds * 1000)
@@ -114,12 +114,12 @@ class Failures:
         return self.by_record_id.get(record_id)
 
     def count(self, record_id: int) -> int:
-        """How many attempts at a record failed."""
+        """Return the number of failed attempts at a record."""
         failure = self.by_record_id.get(record_id)
         return 0 if failure is None else failure.count
 
     def forget(self, record_id: int) -> None:
-        """The record is done, or its attempts begin anew."""
+        """Forget the failures of a record that is done, or whose attempts begin anew."""
         if self.by_record_id.pop(record_id, None) is not None:
             self._rows.changed(record_id)
 

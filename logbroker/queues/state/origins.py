@@ -1,10 +1,10 @@
-"""First origins of records that a redrive brought back: should they fail again, their letters tell of these.
+"""First origins of records that a redrive sent back. If such a record fails again, its dead letter names them.
 
     row      key    b"b" partition (4) offset (8)
              value  msgpack array, the fields of `dead_letter.FirstOrigin`
 
-A row lasts until its record is done. It is kept here and not in a header of the record, since anybody may write to the
-topic, and records go back to it as they were.
+A row lasts until its record is done. The origin is kept here and not in a header of the record, because anybody may
+write to the topic, and records go back to it unchanged.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from logbroker.record.dead_letter import FirstOrigin
 
 
 class Origins:
-    """Those of one queue group."""
+    """The origins of one queue group."""
 
     def __init__(self, changes: ChangeSet) -> None:
         self.by_record_id: dict[int, FirstOrigin] = {}
-        """Only to be read by others."""
-        """By the present ids of their records."""
+        """Origins by the present ids of their records."""
+        """Read-only for other classes."""
         self._rows = ChangedRows(changes, partial(record_row_key, ORIGIN_ROW), self.by_record_id.get)
 
     def __len__(self) -> int:
         return len(self.by_record_id)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
-        """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
+        """Load the stored origins, except of records that the log no longer has. Raises CorruptLogError."""
         for row, value in rows.items():
             if row.startswith(ORIGIN_ROW):
                 record_id = record_id_in(row)
@@ -52,7 +52,7 @@ class Origins:
         return list(self.by_record_id)
 
     def forget_all(self, record_ids: Iterable[int]) -> None:
-        """Records are done."""
+        """Forget the origins of records that are done."""
         if self.by_record_id:
             for record_id in record_ids:
                 if self.by_record_id.pop(record_id, None) is not None:

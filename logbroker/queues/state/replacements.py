@@ -1,9 +1,9 @@
-"""Records that an operator gave in the place of others, for one queue group.
+"""Records with which an operator replaced others, for one queue group.
 
     row      key    b"r" partition (4) offset (8)
              value  msgpack array: timestamp in ms (-1: none), key, value, headers as arrays of name and value
 
-A replacement lasts until its record is done. All of them are in memory, so their number and size are bounded.
+A replacement lasts until its record is done. All replacements are in memory, so their number and size are bounded.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from logbroker.record.codec import LogRecord
 
 MAX_REPLACEMENT_BYTES: Final = 1_048_576
 MAX_REPLACEMENTS_BYTES: Final = 67_108_864
-"""Of all replacements of a queue group."""
+"""Bound for all replacements of a queue group together."""
 _OWN_BYTES: Final = 256
-"""Reckoned for each, besides what it holds."""
+"""Size that is counted for each replacement in addition to its content."""
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True):
@@ -39,12 +39,12 @@ class Replacements:
 
     def __init__(self, changes: ChangeSet) -> None:
         self.records: dict[int, LogRecord] = {}
-        """By the ids of the records that they stand for; only to be read. Their offsets are those of the log."""
+        """Replacements by the ids of the records that they replace, with the offsets of those. Read-only."""
         self._bytes = 0
         self._rows = ChangedRows(changes, partial(record_row_key, REPLACEMENT_ROW), self._row_of)
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
-        """Take over what is stored, but for records that the log has not any more. Raises CorruptLogError."""
+        """Load the stored replacements, except of records that the log no longer has. Raises CorruptLogError."""
         for row, value in rows.items():
             if row.startswith(REPLACEMENT_ROW):
                 record_id = record_id_in(row)
@@ -62,7 +62,7 @@ class Replacements:
         return self.records.get(record_id)
 
     def check(self, record: LogRecord) -> None:
-        """Raises RecordTooLargeError over 1 MiB, or OverloadedError where the queue group keeps too many."""
+        """Raise RecordTooLargeError over 1 MiB, or OverloadedError if the queue group has too many replacements."""
         size = _size(record)
         if size > MAX_REPLACEMENT_BYTES + _OWN_BYTES:
             raise RecordTooLargeError(
@@ -76,13 +76,13 @@ class Replacements:
             )
 
     def put(self, record_id: int, record: LogRecord) -> None:
-        """Keep a replacement that was checked."""
+        """Store a replacement that `check` accepted."""
         self._drop(record_id)
         self._put(record_id, record)
         self._rows.changed(record_id)
 
     def forget_all(self, record_ids: Iterable[int]) -> None:
-        """Records are done."""
+        """Forget the replacements of records that are done."""
         if self.records:
             for record_id in record_ids:
                 self._drop(record_id)

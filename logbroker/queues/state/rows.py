@@ -1,32 +1,33 @@
-"""The rows that keep a queue group, in the scope `"group:" + group id` of the StateStore.
+"""The rows that store a queue group, in the scope `"group:" + group id` of the StateStore.
 
-All integers in keys are big-endian; values are msgpack arrays but for the pages.
+All integers in keys are big-endian. Values are msgpack arrays, except for pages.
 
     row       key                                    value
     header    b"g"                                   version, "queue", topic id, group epoch
     settings  b"s"                                   a map of all settings by name
     floor     b"f" partition (4)                     offset: all records below are done
-    page      b"p" partition (4) number (5)          a bitmap of what is done: bit `offset & 7` of byte
+    page      b"p" partition (4) number (5)          a bitmap of done records: bit `offset & 7` of byte
                                                      `offset >> 3 & 4095`, of the offsets with `offset >> 15 == number`;
                                                      without trailing zero bytes, and b"\\0" where all of it is done
-    failure   b"a" partition (4) offset (8)          attempts that failed, their times and reasons: see `failures`
+    failure   b"a" partition (4) offset (8)          failed attempts, their times and reasons: see `failures`
     parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason, record id of the head
     intent    b"d" partition (4) offset (8)          partition of the dead-letter topic, sequence in it, ...:
                                                      see `dead_letter_intents`
     sequence  b"q" partition (4)                     the next sequence in this partition of the dead-letter topic
-    producer  b"i" partition (4)                     who appends to it: see `messages.LetterProducer`
-    copies    b"t", b"c" ...                         the internal topic, and what is copied there: see `copies`
-    replaced  b"r" partition (4) offset (8)          what stands for a record: see `replacements`
-    origin    b"b" partition (4) offset (8)          where a redriven record came from first: see `origins`
+    producer  b"i" partition (4)                     the producer that appends to it: see `messages.LetterProducer`
+    copies    b"t", b"c" ...                         the internal topic, and the copies there: see `copies`
+    replaced  b"r" partition (4) offset (8)          the replacement of a record: see `replacements`
+    origin    b"b" partition (4) offset (8)          the first origin of a redriven record: see `origins`
     session   b"z" BLAKE2b of the key (16)           lane key, fencing token; only while the session is open
     state     b"y" BLAKE2b of the key (16)           lane key, the state that sessions of this key leave to the next
-    progress  b"e" partition (4)                     what is sent back of it: see `redrive`
-    round     b"w"                                   what is being sent back: see `redrive`
-    room      b"l"                                   what the broker made the dead-letter topic take: see `size_limits`
+    progress  b"e" partition (4)                     progress of the redrive of this partition: see `redrive`
+    round     b"w"                                   the round of letters that is being sent back: see `redrive`
+    room      b"l"                                   size limit that the broker set on the dead-letter topic:
+                                                     see `size_limits`
     handed    b"h"                                   group epoch, and a map: per partition the end of what may have been
                                                      handed out; by a clean stop; void under a header of another epoch
 
-The header begins as that of a consumer group does, so that who opens a scope sees the type of the group.
+The header begins like that of a consumer group, so that a reader of a scope sees the type of the group.
 """
 
 from __future__ import annotations
@@ -76,30 +77,30 @@ encode: Final[Callable[[object], bytes]] = msgspec.msgpack.Encoder().encode
 
 
 class HeaderRow(msgspec.Struct, frozen=True, array_like=True):
-    """The queue group itself."""
+    """The row of the queue group itself."""
 
     version: int
     type: str
     topic_id: bytes
     group_epoch: int
-    """Above all numbers that were given out before; the first receipt. Up to `MAX_COUNTED_EPOCH` it is of a broker that
-    counted epochs from 1, and had them as the upper 19 bits of receipts."""
+    """A number above all receipts and tokens given out before; the first receipt. Up to `MAX_COUNTED_EPOCH` it comes
+    from a broker that counted epochs from 1, and used them as the upper 19 bits of receipts."""
 
 
 def record_row_key(kind: bytes, record_id: int) -> bytes:
-    """The key of a row about one record."""
+    """Return the key of a row about one record."""
     return kind + (record_id >> PARTITION_SHIFT).to_bytes(4, "big") + (record_id & OFFSET_MASK).to_bytes(8, "big")
 
 
 def record_id_in(key: bytes) -> int:
-    """The record that a row is about. Raises CorruptLogError."""
+    """Return the record that a row is about. Raises CorruptLogError."""
     if len(key) != 1 + _RECORD_ID_BYTES:
         raise CorruptLogError(f"the queue row under key {key.hex()} names no record")
     return int.from_bytes(key[1:5], "big") << PARTITION_SHIFT | int.from_bytes(key[5:], "big")
 
 
 def partition_key(kind: bytes, partition: int) -> bytes:
-    """The key of a row about one partition."""
+    """Return the key of a row about one partition."""
     return kind + partition.to_bytes(4, "big")
 
 
@@ -116,7 +117,7 @@ def page_in(key: bytes) -> int:
 
 
 def hashed_key(kind: bytes, lane_key: bytes) -> bytes:
-    """The key of a row about one lane: its ordering key may be longer than a row's key."""
+    """Return the key of a row about one lane. It has a hash, because an ordering key may be longer than a row's key."""
     return kind + hashlib.blake2b(lane_key, digest_size=_HASH_BYTES).digest()
 
 
@@ -129,7 +130,7 @@ def delete(key: bytes) -> StateEvent:
 
 
 def decode(key: bytes, value: bytes, kind: type[T]) -> T:
-    """Read a row's value. Raises CorruptLogError."""
+    """Decode a row's value. Raises CorruptLogError."""
     try:
         return msgspec.msgpack.decode(value, type=kind)
     except msgspec.MsgspecError as error:
@@ -137,7 +138,7 @@ def decode(key: bytes, value: bytes, kind: type[T]) -> T:
 
 
 def decode_header(value: bytes) -> HeaderRow:
-    """Raises CorruptLogError."""
+    """Decode the header row. Raises CorruptLogError."""
     header = decode(HEADER_ROW, value, HeaderRow)
     if header.version != VERSION:
         raise CorruptLogError(

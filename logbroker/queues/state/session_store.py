@@ -1,9 +1,9 @@
-"""The states of sessions: what a holder leaves to the next one of the same key.
+"""States of sessions, which a holder leaves to the next holder of the same key.
 
     row      key    b"y" BLAKE2b of the key (16)
              value  msgpack array: key, state
 
-A state is empty or has a row; it outlives sessions, starts and a rewind. All of them are in memory, so their number and
+A state is empty or has a row. It outlives sessions, starts and a rewind. All states are in memory, so their number and
 size are bounded.
 """
 
@@ -20,7 +20,7 @@ from logbroker.queues.state.rows import STATE_ROW, decode, hashed_key
 MAX_STATE_BYTES: Final = 262_144
 MAX_STATES: Final = 100_000
 MAX_STATES_BYTES: Final = 268_435_456
-"""Of all states of a queue group."""
+"""Bound for all states of a queue group together."""
 
 
 class SessionStates:
@@ -32,7 +32,7 @@ class SessionStates:
         self._rows = ChangedRows(changes, partial(hashed_key, STATE_ROW), self._row_of)
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
-        """Take over what is stored. Raises CorruptLogError."""
+        """Load the stored states. Raises CorruptLogError."""
         for row, value in rows.items():
             if row.startswith(STATE_ROW):
                 key, state = decode(row, value, tuple[bytes, bytes])
@@ -41,11 +41,11 @@ class SessionStates:
                 self._rows.load(key)
 
     def get(self, key: bytes) -> bytes:
-        """The state of a key; empty: none was written, or it was deleted."""
+        """Return the state of a key; empty: none was written, or it was deleted."""
         return self._states.get(key, b"")
 
     def check(self, key: bytes, state: bytes) -> None:
-        """Raises StateTooLargeError, or OverloadedError where the queue group keeps too many."""
+        """Raise StateTooLargeError, or OverloadedError if the queue group has too many states."""
         if len(state) > MAX_STATE_BYTES:
             raise StateTooLargeError(
                 f"the state has {len(state):,} bytes, over {MAX_STATE_BYTES:,}: keep a reference to where the rest is"
@@ -59,7 +59,7 @@ class SessionStates:
             )
 
     def write(self, key: bytes, state: bytes) -> None:
-        """Keep a state that was checked; empty deletes it."""
+        """Store a state that `check` accepted; empty deletes it."""
         self._bytes += len(state) - len(self._states.pop(key, b""))
         if state:
             self._states[key] = state
