@@ -243,9 +243,10 @@ class InFlight(Generic[D]):
                 return 0
             if batch.until < now:
                 _log.warning(
-                    "%d deliveries of topic %s are given back: they may have lain unread for %.1f s, and their lease"
-                    " is %.1f s; did something block the event loop, or freeze the process?",
-                    *(len(batch), self.outbox.topic, now - self.outbox.heard_at, self._leases.lease_seconds),
+                    "%d deliveries of topic %s are given back: they may have come %.1f s late, when their lease was over."
+                    " Something blocked the event loop or froze the process, or the link is too slow for what the worker"
+                    " asks for ahead: then lower prefetch or prefetch_bytes",
+                    *(len(batch), self.outbox.topic, now - self.outbox.heard_at),
                 )
             self.buffer.put(batch)
             return len(batch)
