@@ -243,9 +243,9 @@ class InFlight(Generic[D]):
                 return 0
             if batch.until < now:
                 _log.warning(
-                    "%d deliveries of topic %s are given back: they may have come %.1f s late, when their lease was over."
-                    " Something blocked the event loop or froze the process, or the link is too slow for what the worker"
-                    " asks for ahead: then lower prefetch or prefetch_bytes",
+                    "%d deliveries of topic %s are given back: they may have come %.1f s late, after their lease."
+                    " Something blocked the event loop or froze the process, or the link is too slow for what the"
+                    " worker asks for ahead: then lower prefetch or prefetch_bytes",
                     *(len(batch), self.outbox.topic, now - self.outbox.heard_at),
                 )
             self.buffer.put(batch)
