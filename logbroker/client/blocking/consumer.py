@@ -506,7 +506,7 @@ def _steps(calls: Calls) -> Generator[tuple[Callback, list[TopicPartition]], Non
 
 
 class _Steps:
-    """What `GroupReader.turn` and `goodbye` do, in the shared loop."""
+    """The steps of `GroupReader.turn` and `goodbye`, run in the shared loop."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls

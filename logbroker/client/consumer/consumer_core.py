@@ -1,4 +1,4 @@
-"""What the asynchronous and the synchronous consumer share: everything but the loops over records."""
+"""The common part of the asynchronous and the synchronous consumer: everything but the loops over records."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ DEFAULT_BUFFER_BYTES: Final = 8 * 1024 * 1024
 DEFAULT_POLL_BYTES: Final = 16 * 1024 * 1024
 DEFAULT_POLL_RECORDS: Final = 500
 DEFAULT_LIST_RECORDS: Final = 100_000
-"""Of one list of `batches`: a batch of a few compressed bytes may hold millions of records."""
+"""Most records in one list of `batches`. A batch of a few compressed bytes may hold millions of records."""
 _UNLIMITED: Final = OwnershipDeadline()
 
 
 class Step(enum.Enum):
-    """What `open_next` did, or needs."""
+    """Result of `open_next`: a batch is open, or why none is."""
 
     OPENED = enum.auto()
     NEEDS_CHUNK = enum.auto()
@@ -57,7 +57,7 @@ class Step(enum.Enum):
 
 
 class Room:
-    """What a list of records may still take. The first record goes in whatever its size."""
+    """The room that is left in a list of records. The first record goes in whatever its size."""
 
     __slots__ = ("bytes", "records")
 
@@ -145,7 +145,8 @@ class ConsumerCore(Droppable):
 
     @property
     def fetcher(self) -> Fetcher:
-        """What reads ahead; raises InvalidRequestError where nothing is assigned, ForkedProcessError after a fork."""
+        """The fetcher, which reads ahead. Raises InvalidRequestError where nothing is assigned, ForkedProcessError
+        after a fork."""
         self._lifetime.check()
         if self._fetcher is None:
             raise InvalidRequestError("nothing is assigned; call assign(topic) or, in a group, subscribe(topic) first")

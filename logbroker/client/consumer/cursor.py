@@ -106,16 +106,16 @@ class Cursor:
         self.last: Record | None = None
         """The last one delivered of the open batch: whoever delivers sets it."""
         self.assigned: Assigned | None = None
-        """To whom the open batch, or else the chunk, belongs."""
+        """The partition to which the open batch belongs, or else the chunk."""
         self.open_bytes = 0
         """The most that the records of the open batch take: more than any bound before the first of them is decoded."""
         self._source: Iterator[Record] = self.records
-        """What the records of the open batch come from, but for one that was put back."""
+        """The iterator that decodes the records of the open batch. A record that was put back does not come from it."""
         self._unfinished: dict[Assigned, int] = {}
         """The first offset handed out since the program asked last, where `last` does not tell."""
         self._header: BatchHeader | None = None
         self._version = 0
-        """Of the partition, when the open batch was opened."""
+        """The partition's version when the open batch was opened."""
         self._chunk: Chunk | None = None
         self._batches: Iterator[tuple[BatchHeader, bytes]] = iter(())
         self._max_expanded_bytes = max_expanded_bytes

@@ -65,12 +65,12 @@ class Assigned(msgspec.Struct, eq=False):
     fetched: int
     """The next offset to be received."""
     leader_epoch: int = -1
-    """Of what was received last; -1: nothing yet."""
+    """Leader epoch of the last batch received; -1: nothing was received yet."""
     version: int = 0
     continued: int = -1
     """The version in which a batch that was received begins right at the position, as all before it was received."""
     correlation_id: int = 0
-    """Of the request that positioned it in the current stream; 0: none did."""
+    """Id of the request that positioned the partition in the current stream; 0: no request did."""
     paused: bool = False
     held: bool = False
     """Not wanted until the consumer goes on reading without end."""
@@ -83,13 +83,13 @@ class Assigned(msgspec.Struct, eq=False):
     failed: bool = False
     """An error ended it; a move starts it again."""
     error: LogbrokerError | None = None
-    """That error; None: nobody is to hear of it."""
+    """The error that ended it; None: there is none to report."""
     told: int = 0
-    """How often the program has heard of it."""
+    """How many times this error was raised to the program."""
     may_mend: bool = False
     """The broker may serve it again after a restart."""
     generation: int = 0
-    """Of its topic; nothing is read from behind its end. 0: all is read."""
+    """Generation of the topic that is read; nothing behind its end is. 0: all generations are read."""
     has_read: bool = False
     """Records of it were opened, at least."""
     generation_end: int | None = None

@@ -150,7 +150,7 @@ class WholeTopics:
         self._topics: dict[str, WholeTopic] = {}
         self._of: dict[Assigned, WholeTopic] = {}
         self._found: Mapping[str, TopicInfo | LogbrokerError] = {}
-        """What the broker said of topics, not yet taken over."""
+        """The broker's last answers about topics, not applied yet."""
         self._looking: Background | None = None
         self._closed = False
         fetcher.boundary = self._look

@@ -23,7 +23,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     """The next to be read."""
     leader_epoch: int
-    """Of the last record read; -1: not known."""
+    """Leader epoch of the last record read; -1: not known."""
     metadata: str
     commit_time_ms: int
 

@@ -65,11 +65,11 @@ class _Places(msgspec.Struct):
     """Where to begin in new partitions."""
 
     starts: dict[TopicPartition, ListedOffset | LogbrokerError]
-    """Of those in which nothing was committed."""
+    """Start offsets of partitions without a committed offset."""
     ends: dict[TopicPartition, ListedOffset | LogbrokerError]
-    """For a bounded loop."""
+    """End offsets, for a bounded loop."""
     committed: dict[TopicPartition, int]
-    """What was committed of it by now."""
+    """Committed offsets at this moment."""
 
 
 class GroupReader:
@@ -100,10 +100,10 @@ class GroupReader:
         self._fetcher = fetcher
         self._assigned = assigned
         self._committed: dict[TopicPartition, int] = {}
-        """As far as this member knows, of what it reads; -1: nothing."""
+        """Committed offsets of the partitions that this member reads, as far as it knows; -1: nothing is committed."""
         self._unsure: dict[TopicPartition, int] = {}
-        """What was committed, as far as this member knew, when its present stream began, until the broker has said what
-        it has: an older store may have been restored beneath it."""
+        """Offsets that were committed when the present stream began, as far as this member knew. They are kept until
+        the broker has reported its own: its store may have been restored from an older backup."""
         self._looking = asyncio.Lock()
         self._lost_uncommitted = False
         """Records that the program was given went uncommitted when all was lost, and nothing is held again yet."""
@@ -125,11 +125,11 @@ class GroupReader:
         self._committer = Background("commits at intervals", connection, self._commit_on_and_on)
         self._commit_now = asyncio.Event()
         self._refused: set[TopicPartition] = set()
-        """What was to be committed of them last was refused."""
+        """Partitions whose last commit was refused."""
         self._generations: dict[TopicId, int] = {}
-        """Of topics, which one the broker says is to be read."""
+        """For each topic, the generation that is to be read, as the broker said last."""
         self._told: dict[TopicPartition, tuple[int, ReadingState]] = {}
-        """What the broker was told on this stream: where it stands, and what it does there."""
+        """For each partition, the position and the reading state that were reported to the broker on this stream."""
         fetcher.boundary = self._at_boundary
 
     async def subscribe(

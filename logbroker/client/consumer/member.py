@@ -54,7 +54,8 @@ _TOO_LATE: Final = (
 
 
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member says of itself when it joins. Seconds; empty text: the broker's choice, or none."""
+    """The options that a member sends when it joins. Times are in seconds; an empty text leaves the choice to the
+    broker, or stands for none."""
 
     group_id: str
     instance_id: str
@@ -67,16 +68,16 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What the program has done since somebody looked last."""
+    """The program's activity since the last look."""
 
     polls: bool
-    """It has asked for records."""
+    """Whether the program asked for records."""
     delivers: bool
-    """It was given some."""
+    """Whether the program was given records."""
 
 
 class Reader(Protocol):
-    """What reads the partitions that the member holds."""
+    """The part that reads the partitions which the member holds."""
 
     def joined(self) -> None:
         """The broker let the member in, on a new stream."""
@@ -138,12 +139,12 @@ class GroupMember:
         self._correlation_id = 0
         self._commits: dict[int, asyncio.Future[groups_pb2.CommitAnswer]] = {}
         self._changes: dict[int, asyncio.Future[groups_pb2.SubscriptionAnswer]] = {}
-        """Of the subscription."""
+        """Changes of the subscription that wait for an answer, by correlation id."""
         self._attempt = 0
         """Streams since the last one on which the broker let the member in."""
         self._was_let_in = False
         self._last_error: LogbrokerError | None = None
-        """What ended the last stream."""
+        """The error that ended the last stream."""
         self._grace_seconds = 0.0
         """The broker's."""
         self._late_answers = 0

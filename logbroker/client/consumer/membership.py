@@ -98,17 +98,17 @@ class Membership:
         self.state = MembershipState.OUT
         self.ownership = OwnershipDeadline(NOT_NOW)
         self.session_timeout_seconds = session_timeout_seconds
-        """As asked for, then as the broker took it."""
+        """The session timeout that was asked for, and once the broker has answered, the one that it granted."""
         self.epoch = 0
-        """Of the assignment taken last; 0: none since everything was lost."""
+        """Epoch of the assignment taken last; 0: none was taken since everything was lost."""
         self.owned: Mapping[TopicPartition, GrantedPartitions] = {}
-        """What that assignment named."""
+        """The partitions of that assignment."""
         self.outstanding: AssignedPartitions | None = None
-        """Pushed, and not yet taken."""
+        """The assignment that the broker pushed and that is not taken yet."""
         self.placed = False
-        """The program knows where to begin in all that it holds."""
+        """Whether the program knows where to begin in all partitions that it holds."""
         self.lost = False
-        """What the program held is no longer its own, which it has not been told yet."""
+        """Whether the program has lost its partitions without having been told yet."""
         self.error: LogbrokerError | None = None
         """Why the broker does not let it in; the program must be told before the member tries again."""
         self.sure_until = NOT_NOW

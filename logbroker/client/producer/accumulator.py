@@ -50,7 +50,7 @@ class Accumulator(Generic[Handle]):
         self.lock = ThreadLock()
         self.routes: dict[str, TopicRoute] = {}
         self.buffered_bytes = 0
-        """Of records, before compression."""
+        """Bytes of the buffered records, before compression."""
         self.unfinished: dict[Batch, None] = {}
         self.closed_batches = 0
         self.check_loop: Callable[[], None] | None = None

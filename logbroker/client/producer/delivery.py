@@ -1,4 +1,4 @@
-"""What `send` returns: a handle on one record that becomes an offset."""
+"""The handle that `send` returns: it stands for one record and becomes its offset."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class Batch:
 
     def __init__(self, *, number: int, topic: str, partition: int, by_hand: bool, builder: BatchBuilder) -> None:
         self.number = number
-        """Counts a producer's batches: a lower number goes first."""
+        """Position among the producer's batches: a lower number is sent first."""
         self.part: tuple[int, ...] = ()
-        """Of a part of a batch that was split, and keeps its number: the index there of the first record, once for each
-        split."""
+        """Position of a part of a split batch, which keeps the batch's number: for each split, the index of the part's
+        first record in the batch that was split."""
         self.topic = topic
         self.partition = partition
         self.by_hand = by_hand
@@ -87,11 +87,11 @@ class Batch:
         self.check_loop: Callable[[], None] = _check_nothing
         """Raises where the event loop of an asynchronous producer does not run, and a wait would be for ever."""
         self.appending = False
-        """A record is being appended; or what a signal handler raised has ended that: it may be in the builder, though
-        it is not counted, and no other one may follow it."""
+        """Whether a record is being appended, or such an append was cut short by an exception from a signal handler. In
+        that case the record may be in the builder without being counted, and no other record may follow it."""
         self.count = 0
         self.ordering_keys: dict[int, bytes] = {}
-        """By index, of the records that are routed by another key than their own."""
+        """The ordering key of each record that is routed by another key than its own, by index."""
         self.record_bytes = 0
         """Before compression."""
         self.ready_at = 0.0
@@ -117,7 +117,7 @@ class Batch:
         self.moved: list[tuple[Batch, Any]] | None = None
         """Where each record went when the topic grew or the batch was split: its batch, and what `append` returned."""
         self.waiters: dict[Callable[[], None], int] = {}
-        """Who is to be told when it is done, and of which record; NO_RECORD: of none."""
+        """Callbacks to run when the batch is done, each with the index of its record, or NO_RECORD."""
 
     def look_what_was_appended(self) -> None:
         """An error came out of `append`: the codec has added nothing for its own, but it may be a signal handler's."""
@@ -178,11 +178,11 @@ class Batch:
 
 
 class _Handle(msgspec.Struct, gc=False, eq=False):
-    """One record of a batch. No future of its own: one is made when somebody waits."""
+    """One record of a batch. It has no future of its own: one is made when a caller waits."""
 
     batch: Batch
     place: Any
-    """What the builder's `append` returned: the index in the batch, and the time."""
+    """The result of the builder's `append`: the index in the batch, and the time."""
 
     @property
     def topic(self) -> str:

@@ -58,7 +58,7 @@ class ProducerIdentity(msgspec.Struct, frozen=True):
 
 
 ANONYMOUS: Final = ProducerIdentity(NO_PRODUCER_ID, -1)
-"""Of a producer that is not idempotent; its batches carry no sequence numbers."""
+"""Identity of a producer that is not idempotent. Its batches carry no sequence numbers."""
 
 
 class PartitionQueue:

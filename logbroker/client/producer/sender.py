@@ -38,11 +38,11 @@ from logbroker.v1 import log_pb2
 _log = logging.getLogger(__name__)
 
 _MAX_REQUEST_BYTES: Final = 1024 * 1024
-"""A request is closed when it holds as much; a single batch may be larger."""
+"""A request is closed at this size. A single batch may be larger."""
 _ITEM_FIELDS_BYTES: Final = 64
-"""What an item has at most beside its batch."""
+"""Most bytes of an item beside its batch."""
 _REQUEST_FIELDS_BYTES: Final = 64 + _ITEM_FIELDS_BYTES
-"""What a request of one item has at most beside its batch."""
+"""Most bytes of a request of one item beside its batch."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
 
 _CANCELLED: Final = (
@@ -76,12 +76,12 @@ class Sender:
         self._max_requests_in_flight = max_requests_in_flight
         self._identity: ProducerIdentity | None = None if idempotent else ANONYMOUS
         self._used_in_dropped: ProducerIdentity | None = None
-        """The newest identity under which batches may have gone to a topic that was forgotten since: it may come back,
-        with its records, where an operator puts its files back."""
+        """The newest identity that batches for a topic may have used which was forgotten since. The topic may come back
+        with its records, if an operator puts its files back."""
         self._in_flight: dict[int, _Sent] = {}
         self._correlation_id = 0
         self._max_request_bytes = DEFAULT_MAX_REQUEST_BYTES
-        """What the broker reads at most."""
+        """The largest request that the broker accepts."""
         self._attempt = 0
         self._last_failure: LogbrokerError | None = None
         """Why nothing gets to the broker at the moment."""

@@ -81,7 +81,7 @@ class TopicRoute:
         self._bands = {band: BandRoute(band) for band in bands}
         self._ways = [self._bands[band_of(bands, priority)] for priority in range(MAX_PRIORITY + 1)]
         self.way = self._ways[DEFAULT_PRIORITY]
-        """Of records that tell no priority."""
+        """The route of records without a priority."""
         self.refreshed()
 
     def refreshed(self) -> None:

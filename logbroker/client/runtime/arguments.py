@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 SHORTEST_SECONDS: Final = 0.001
 LONGEST_SECONDS: Final = 2_000_000
-"""What fits the API's milliseconds."""
+"""The longest time that fits the API's milliseconds."""
 MAX_INT: Final = (1 << 63) - 1
 _NO_TEXT: Final = "is no text that UTF-8 can say"
 _BEYOND_FIELD: Final = re.compile(r"Value out of range: (-?[0-9]+)")
-"""What protobuf says, which has no class of its own for it."""
+"""Protobuf's message for this error, which has no exception class of its own."""
 
 _MAX_LOOKED_AT: Final = 1000
 """Elements of a list; what lies behind is as the first ones."""

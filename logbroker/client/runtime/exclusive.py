@@ -1,4 +1,5 @@
-"""What only one caller may do at a time: who comes beside another is told so, instead of sharing its records."""
+"""Exclusive use of a consumer by one caller at a time. A second caller gets an error instead of a share of the
+records."""
 
 from __future__ import annotations
 

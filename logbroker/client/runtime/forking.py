@@ -1,15 +1,16 @@
-"""What a fork does to clients: it copies the process, but of its threads only the one that forked.
+"""Clients after a fork. A fork copies the process, but only one of its threads: the one that forked.
 
-gRPC's threads are not in the child, and where its asyncio part was running, nothing makes it run there again: a call
-would wait for ever. So in the child
-- a client that was in use before the fork is not usable, and raises ForkedProcessError at once, whatever is called;
-- a new client raises it as well where, at the fork, any client of the process was in use: create clients after the
-  fork, or start the child by spawn or exec;
-- where none was in use (never used, or all closed), clients work, those too that were made before. What the last ones
-  leave behind in gRPC ends a moment after their `close`; a fork waits for that.
-The parent notices nothing: the child neither writes to its connections nor closes them, and does not flush its records.
+gRPC's threads do not exist in the child. Where gRPC's asyncio part was running, nothing can start it again in the
+child, and a call would wait for ever. Therefore, in the child:
+- A client that was in use before the fork cannot be used: each call raises ForkedProcessError at once.
+- A new client raises it, too, if any client of the process was in use at the fork. Create clients after the fork, or
+  start the child by spawn or exec.
+- If no client was in use (never used, or all closed), clients work, including those made before the fork. gRPC's
+  threads end a moment after the last `close`; a fork waits for that.
 
-This module comes first of those of the client, as it decides how gRPC is loaded.
+The parent is not affected: the child neither writes to its connections nor closes them, and does not flush its records.
+
+This module is imported before the other modules of the client, because it decides how gRPC is loaded.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ grpc: Final = _load_grpc()
 
 
 class Forked(Protocol):
-    """What does not work in the child as it is."""
+    """An object that does not work in the child as it is."""
 
     def forked(self) -> None:
-        """Called in the child of a fork, before anything else: make locks anew, and give up what only the parent has.
+        """Make new locks and give up what only the parent has. Called in the child of a fork, before anything else.
 
         It must not wait, and not touch an event loop, a channel or a file of the parent.
         """
@@ -70,7 +71,8 @@ class Forked(Protocol):
 
 
 class ForkedLock:
-    """Stands where a lock was that guards what the parent works on: whoever takes it in the child hears why not."""
+    """Replaces, in the child, a lock that guards something which the parent works on. Taking it raises the error that
+    says why."""
 
     def __enter__(self) -> None:
         raise error()
@@ -83,21 +85,21 @@ _watched: weakref.WeakSet[Any] = weakref.WeakSet()
 _channels: weakref.WeakSet[Any] = weakref.WeakSet()
 """Those of gRPC that clients of this process have open."""
 _was_running = False
-"""gRPC ran at the last fork."""
+"""The gRPC channels that clients of this process have open."""
 _is_held = False
-"""Its asyncio part is kept from ending until that fork is over."""
+"""Whether gRPC ran at the last fork."""
 _closed_at = -math.inf
-"""When a client closed its channel last."""
+"""Whether gRPC's asyncio part is kept from ending until that fork is over."""
 _closed_by = 0
-"""The thread that did."""
+"""When a client last closed its channel."""
 _others: set[int] = set()
-"""Threads of gRPC that outlived the wait for their end: somebody else uses them."""
+"""The thread that closed it."""
 _lock = threading.RLock()
-"""Held through a fork, as several threads may fork at once, and what is noted above is of one fork."""
+"""gRPC threads that outlived the wait for their end, because other code uses gRPC."""
 _is_lost = False
-"""This process is the child of one in which gRPC's asyncio part ran, and so it can never run here."""
+"""Whether this process is the child of one in which gRPC's asyncio part ran. If so, that part can never run here."""
 _left_alone: Final[list[Any]] = []
-"""What the parent still uses, and must not be closed here by the end of its last reference."""
+"""Objects that the parent still uses. Keeping a reference prevents them from being closed in this child."""
 _keep_for_ever: Callable[[Any], object] = _left_alone.append
 
 
@@ -208,7 +210,7 @@ def _comm(task: Path) -> str:
 
 
 class _NoLoop:
-    """What gRPC is given to watch its sockets where it asks for an event loop in a thread that may have none."""
+    """The event loop that gRPC is given to watch its sockets, in a thread that may have none."""
 
     def add_reader(self, *arguments: object) -> None:
         """Watch nothing: the loops of those who use gRPC do."""

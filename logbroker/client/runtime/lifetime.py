@@ -51,7 +51,7 @@ class Lifetime:
         self.broker = broker
         self.seconds = seconds
         self.finish: Callable[[], Coroutine[Any, Any, None]] | None = None
-        """What is to be done before the parts are closed, within `seconds`; they are closed after that."""
+        """Work to finish, within `seconds`, before the parts are closed. They are closed after that in any case."""
         self.take_lost: Callable[[], tuple[int, LogbrokerError | None]] | None = None
         """Return how many records were sent and not confirmed of which nobody was told, and the first error of them;
         count them as told."""

@@ -105,7 +105,7 @@ _shared: SharedLoop | None = None
 
 
 class _Fork:
-    """What a fork does to the shared loop."""
+    """Replaces the shared loop in the child of a fork."""
 
     def forked(self) -> None:
         """The thread is the parent's, and so are the descriptors of its loop: the first call here starts another."""

@@ -11,7 +11,7 @@ from logbroker.v1 import common_pb2
 
 
 class Item(Protocol):
-    """What an answer says of one name."""
+    """The part of an answer that concerns one name."""
 
     @property
     def status(self) -> common_pb2.Status: ...

@@ -42,9 +42,10 @@ MEMBER_KEEPALIVE_SECONDS: Final = 11.5
 members are idle. The answers to heartbeats watch one of the two more closely; its records come on within 15 s."""
 _PATIENCE_FACTOR: Final = 4
 _MAX_KEEPALIVE_TIMEOUT_SECONDS: Final = 48.0
-"""On a slow link the question waits behind what is being sent: whoever is cut off by it asks for more patience."""
+"""On a slow link, keepalive pings wait behind the data that is being sent. A client that is cut off by this multiplies
+its timeout by the factor, up to this maximum."""
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
-"""Of one stream: 40 MB/s over a way of 100 ms."""
+"""Flow-control window of one stream: 40 MB/s over a round trip of 100 ms."""
 _FIRST_BACKOFF_SECONDS: Final = 0.05
 _LAST_BACKOFF_SECONDS: Final = 1.0
 
@@ -133,10 +134,10 @@ class Connection:
         self._keepalive_timeout_seconds = KEEPALIVE_TIMEOUT_SECONDS
         self._channel: grpc.aio.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        """In which the channel was opened."""
+        """The event loop in which the channel was opened."""
         self._closed = False
         self._closings: set[asyncio.Task[None]] = set()
-        """Of channels that were given up."""
+        """Tasks that close abandoned channels."""
         self._lifetime = lifetime
         self._is_forked = False
         forking.watch(self)

@@ -1,4 +1,4 @@
-"""What a client needs to know of a topic."""
+"""The facts about a topic that a client needs."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ _SPECS: Final = {"earliest": log_pb2.OFFSET_SPEC_EARLIEST, "latest": log_pb2.OFF
 
 
 class ListedOffset(msgspec.Struct, frozen=True):
-    """What was found in one partition."""
+    """The offset that was found in one partition."""
 
     offset: int
-    """-1 where no record is as young as the time asked for."""
+    """-1 where no record is at or after the time asked for."""
     timestamp_ms: int
-    """Of that record; -1 for earliest, latest and none."""
+    """Timestamp of that record; -1 for earliest, latest and none."""
     leader_epoch: int
 
 

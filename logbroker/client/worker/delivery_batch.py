@@ -80,11 +80,12 @@ class DeliveryBatch(Generic[L]):
         self.lost: LogbrokerError | None = None
         """Why some are lost, the last time."""
         self.until = 0.0
-        """Monotonic seconds: when the lease ends, unless it is extended."""
+        """When the lease ends unless it is extended, in monotonic seconds."""
         self.extend_until = 0.0
-        """How long it is extended."""
+        """When extensions stop, in monotonic seconds."""
         self.until_by_hand: dict[int, float] = {}
-        """By index, instead of `until`: where the program asked for another lease."""
+        """When the lease of each delivery ends for which the program asked for another lease, by index. Replaces
+        `until`."""
 
     def __len__(self) -> int:
         return self._count

@@ -58,12 +58,12 @@ class HeldSession(Settlements, Generic[D]):
         self.batches: dict[DeliveryBatch[Settlements], None] = {}
         self.lock_seconds = 0.0
         self.until = 0.0
-        """Monotonic seconds: when the lock ends, unless it is renewed."""
+        """When the session's lock ends unless it is renewed, in monotonic seconds."""
         self._first_until = 0.0
-        """Monotonic seconds: until when its first record is waited for, whatever the program's patience. 0: none is on
-        the way, or it was handed out."""
+        """Until when to wait for the session's first record, whatever the program's timeout, in monotonic seconds. 0:
+        no first record is on the way, or it was handed out."""
         self.renewal_id = 0
-        """Of the renewal that has no answer; 0: none."""
+        """Id of the renewal that awaits its answer; 0: none does."""
         self.renewal_at = 0.0
         self.lost: LogbrokerError | None = None
         self._failed: LogbrokerError | None = None
@@ -76,7 +76,7 @@ class HeldSession(Settlements, Generic[D]):
         """Receipt and record id of the first of them."""
         self._returned_by: SettlementBatch | None = None
         self._given_back: tuple[Settled, SettlementBatch] | None = None
-        """What was nacked or released, where that has not had its effect on what follows."""
+        """The delivery that was nacked or released, with its settlement, until its successors have been taken back."""
 
     def expect_records(self, now: float) -> None:
         """The broker says that it sends some."""

@@ -19,15 +19,15 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the session is 
 
 
 class HeldSessions(Generic[D]):
-    """By token and key. `opened`, `answered` and `lost` take the lock of the outbox; the others are called under it,
-    or from the event loop, where sessions come and go."""
+    """The sessions of a worker, by token and key. `opened`, `answered` and `lost` take the lock of the outbox. The
+    other methods are called under that lock, or from the event loop, where sessions come and go."""
 
     def __init__(self, outbox: SettlementOutbox, make: Callable[..., D], prefetch_bytes: int) -> None:
         self._outbox = outbox
         self._make = make
         self._prefetch_bytes = prefetch_bytes
         self.held: dict[tuple[int, bytes], HeldSession[D]] = {}
-        """By token and key. Only to be read by others."""
+        """The sessions by token and key. Read-only for other classes."""
 
     def __iter__(self) -> Iterator[HeldSession[D]]:
         return iter(self.held.values())

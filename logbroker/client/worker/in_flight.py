@@ -40,7 +40,7 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the record come
 
 
 class InFlight(Generic[D]):
-    """What one incarnation of a worker holds, over all its streams."""
+    """The deliveries and sessions of one incarnation of a worker, over all its streams."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class InFlight(Generic[D]):
         self.lock = self.outbox.lock
         self.prefetch_bytes = prefetch_bytes
         self.buffer = PrefetchBuffer(make, prefetch_bytes)
-        """What was received outside of sessions and waits for the program."""
+        """Deliveries received outside of sessions, which wait for the program."""
         self.sessions = HeldSessions(self.outbox, make, prefetch_bytes)
         self.group_epoch = 0
         """The queue group's, as of the last stream."""

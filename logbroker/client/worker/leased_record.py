@@ -54,7 +54,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     index: int = 0
     settlement: SettlementBatch | None = None
     word: Word = ACK
-    """What was said of it, once it has a settlement."""
+    """The program's word on this record, valid once it has a settlement."""
 
     @property
     def topic(self) -> str:

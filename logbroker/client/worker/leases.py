@@ -14,9 +14,9 @@ from logbroker.errors import LogbrokerError
 from logbroker.v1 import queues_pb2
 
 RENEW_SHARE: Final = 0.6
-"""A lease, or the lock of a session, is prolonged when less than this share of it is left."""
+"""A lease or session lock is extended when less than this share of it is left."""
 _MAX_RECEIPTS: Final = 50_000
-"""Of one message; the rest goes with the next one."""
+"""Most receipts in one message. The rest goes with the next message."""
 
 
 _Asked = dict[tuple[DeliveryBatch[Any], int], float | None]
@@ -36,12 +36,12 @@ class Leases:
 
     def __init__(self, max_extension_seconds: float) -> None:
         self.lease_seconds = math.inf
-        """The group's."""
+        """The lease of the group, in seconds."""
         self._max_extension_seconds = max_extension_seconds
         self.asked: _Asked = {}
-        """What the program asked for, and is not sent. Only to be read by others."""
+        """Extensions that the program asked for and that are not sent yet. Read-only for other classes."""
         self.sent: dict[int, _Sent] = {}
-        """By correlation id, until answered. Only to be read by others."""
+        """Extensions that await their answer, by correlation id. Read-only for other classes."""
 
     def begin(self, batch: DeliveryBatch[Any], lease_seconds: float, since: float, now: float) -> None:
         """A batch was received, or was confirmed under new receipts. The broker began its lease after `since`."""
@@ -132,7 +132,7 @@ class Leases:
         return max((now - sent.at for sent in self.sent.values()), default=0.0)
 
     def broken(self) -> None:
-        """What has no answer gets none; what the program asked for is asked for again."""
+        """Give up the extensions without an answer, and ask again for those that the program asked for."""
         later, self.asked = self.asked, {}
         for sent in self.sent.values():
             self.asked |= sent.asked

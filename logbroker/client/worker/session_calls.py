@@ -1,4 +1,4 @@
-"""What a worker asks about its sessions, over its stream: open, renew, close; and what the broker answers."""
+"""The requests of a worker about its sessions, over its stream (open, renew, close), and the broker's answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ D = TypeVar("D", bound=LeasedRecord)
 
 
 class SessionCalls(Generic[D]):
-    """Of one worker. Belongs to its event loop."""
+    """The session requests of one worker. Belongs to its event loop."""
 
     def __init__(
         self,
@@ -29,8 +29,8 @@ class SessionCalls(Generic[D]):
         timeout_seconds: float,
         prefetch_bytes: int,
     ) -> None:
-        """`send` takes a field of WorkerRequest by its name; an answer may take `timeout_seconds` beside what is asked
-        to be waited for. `prefetch_bytes`: how much of a session may come ahead."""
+        """`send` takes a field of WorkerRequest by its name. An answer may take `timeout_seconds` in addition to the
+        wait that was requested. `prefetch_bytes` bounds how much of a session is sent ahead."""
         self._prefetch_bytes = prefetch_bytes
         self._sessions = sessions
         self._send = send

@@ -1,7 +1,7 @@
-"""What a worker says of its deliveries, from the program's word to the broker's answer. No I/O, no clock.
+"""The settlements of a worker, from the program's word on a delivery to the broker's answer. No I/O, no clock.
 
-What is said while a settlement has no answer is gathered into the next one, so that the more there is to say, the fewer
-messages it takes. A delivery knows the settlement that names it; its outcome is found there.
+Words that come while a settlement has no answer are gathered into the next one, so the more words there are, the fewer
+messages each of them takes. A delivery refers to the settlement that names it, and finds its outcome there.
 
 The lock of the outbox guards all that a worker holds: a synchronous worker's threads settle while the event loop
 receives.
@@ -26,9 +26,9 @@ from logbroker.v1 import queues_pb2
 _log = logging.getLogger(__name__)
 
 _SEND_AT_ONCE: Final = 1000
-"""So many deliveries are sent even if a settlement before them has no answer."""
+"""This many deliveries are sent even if an earlier settlement has no answer yet."""
 _MAX_DELIVERIES: Final = 5000
-"""Of one settlement; each may be a range of its own."""
+"""Most deliveries in one settlement. Each may need a range of its own."""
 _MAX_UNANSWERED: Final = 8
 _MAX_UNTOLD: Final = 10
 """They keep their records."""
@@ -47,11 +47,11 @@ ACK: Final = None
 RELEASE: Final = "release"
 
 Word = NackWord | str | None
-"""What is said of a delivery: ACK, RELEASE or a Nack."""
+"""The program's word on a delivery: ACK, RELEASE or a Nack."""
 
 
 class Settled(Protocol):
-    """What is settled: a delivery, with a record or without."""
+    """A delivery that is settled, with a record or without."""
 
     batch: DeliveryBatch[Settlements]
     index: int
@@ -68,7 +68,7 @@ class SettlementBatch:
         self.deliveries: list[Settled] = []
         """Each knows the word that was said of it."""
         self.state: bytes | None = None
-        """Of the session; it moves with the acks."""
+        """The new state of the session. It is stored with the acks."""
         self.uncertain = False
         """It was sent, and there was no answer to that: the broker may have carried it out."""
         self.answered = False

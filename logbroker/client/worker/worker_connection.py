@@ -42,7 +42,7 @@ _SHORTEST_SILENCE_SECONDS: Final = 0.2
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says of itself."""
+    """The options that a worker sends in its Hello."""
 
     group_id: str
     worker_id: str
@@ -64,7 +64,7 @@ class WorkerConnection(Generic[D]):
         self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
         self._prefetch = 0
         self._credit = 0
-        """What the broker may still send outside of sessions, on this stream."""
+        """Bytes that the broker may still send outside of sessions, on this stream."""
         self._hello_at = 0.0
         """Monotonic seconds: when the Hello of this stream was sent."""
         self._connected = asyncio.Event()

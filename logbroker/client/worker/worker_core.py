@@ -1,4 +1,4 @@
-"""What the asynchronous and the synchronous worker share: everything but waiting, and calling the program."""
+"""The common part of the asynchronous and the synchronous worker: everything but waiting and calling the program."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ DEFAULT_MAX_EXTENSION_SECONDS: Final = 3600.0
 MAX_PREFETCH: Final = 1_000_000
 MAX_PREFETCH_BYTES: Final = 1 << 40
 _AT_ONCE: Final = 256
-"""So many are taken under the lock, for which the event loop waits."""
+"""Most deliveries taken under the lock at once. The event loop waits for that lock."""
 _ASK_SECONDS: Final = 5.0
-"""A session is asked for so long at a time."""
+"""How long one request for a session waits."""
 _LOOK_SECONDS: Final = 1.0
-"""Who goes from session to session looks so often whether the worker is to stop."""
+"""How often a loop over sessions checks whether the worker is to stop."""
 _AWAY_SECONDS: Final = 0.1
 """Between two questions for a session while the broker is away."""
 _REFUSED_SECONDS: Final = 1.0
