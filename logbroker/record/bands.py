@@ -36,7 +36,7 @@ class Band(msgspec.Struct, frozen=True):
 
 
 DEFAULT_BANDS: Final = (Band("hot", 7, 9), Band("warm", 4, 6), Band("cold", 0, 3))
-"""Of a queue group on a topic without bands; the most urgent first."""
+"""The bands of a queue group on a topic without bands, the most urgent first."""
 
 
 def parse_bands(text: str) -> tuple[Band, ...]:

@@ -143,7 +143,7 @@ def encode_batch(
 
 
 _FITTING: Final = (Codec.ZSTD, Codec.GZIP)
-"""By what the records may have come that are too large without; the other codecs pack less."""
+"""Codecs for records that are too large uncompressed. The other codecs compress less."""
 
 
 def encode_to_fit(records: Sequence[NewRecord], max_bytes: int) -> bytes:
@@ -265,7 +265,7 @@ def decode_records(
 
 @functools.cache
 def decoding_errors() -> tuple[type[Exception], ...]:
-    """What the compiled codec raises for damaged bytes."""
+    """Return the exceptions that the compiled codec raises for damaged bytes."""
     from aiokafka.errors import CorruptRecordException  # Late for the reason that compiled_codec gives.
 
     # A length near 2^63 overflows in the compiled codec and comes back as one of the last two.

@@ -29,7 +29,7 @@ _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _FIRST_GUESS_BYTES: Final = 64 * 1024
 _STEP_BYTES: Final = 256 * 1024
 _NO_ROOM: Final = "failed to write whole buffer"
-"""What cramjam says where the output does not fit, and only then (pinned by a test)."""
+"""cramjam's message where the output does not fit, and only then (pinned by a test)."""
 
 
 class Codec(enum.IntEnum):

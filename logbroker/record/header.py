@@ -24,7 +24,7 @@ HEADER_BYTES: Final = HEADER.size
 """61."""
 
 LENGTH_OVERHEAD_BYTES: Final = 12
-"""What `length` does not count: the base offset and itself."""
+"""Bytes that `length` does not count: the base offset and `length` itself."""
 CRC_START: Final = 21
 """The first byte that the CRC covers (attributes)."""
 MAGIC: Final = 2

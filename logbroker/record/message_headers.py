@@ -18,7 +18,7 @@ PRIORITY: Final = "logbroker-priority"
 MIN_PRIORITY: Final = 0
 MAX_PRIORITY: Final = 9
 DEFAULT_PRIORITY: Final = 4
-"""Of a record without a priority, or with one that is none."""
+"""The priority of a record without a priority, or with an invalid one."""
 
 COPY_OF: Final = "logbroker-copy-of"
 """In the copies that a queue group keeps of what retention took: the record's offset in its topic, ASCII decimal."""
@@ -30,7 +30,7 @@ _PRIORITIES: Final[dict[bytes | None, int]] = {
     b"%d" % priority: priority for priority in range(MIN_PRIORITY, MAX_PRIORITY + 1)
 }
 _STATED: Final[tuple[tuple[tuple[str, bytes | None], ...], ...]] = tuple(((PRIORITY, text),) for text in _PRIORITIES)
-"""By priority, the headers that tell it and nothing else."""
+"""The headers that state a priority and nothing else, by priority."""
 
 _MAX_DIGITS: Final = 15
 """Until the year 33658; more is no time."""

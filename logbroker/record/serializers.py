@@ -16,7 +16,7 @@ from logbroker.texts import words_of
 T = TypeVar("T")
 
 Serializer = Literal["str", "json", "msgpack"] | Callable[[Any], bytes]
-"""By a name, or a function of the program's own. None, Kafka's null, stays None."""
+"""A serializer's name, or a function of the program. None, Kafka's null, stays None."""
 
 
 def _encode_text(text: str) -> bytes:
@@ -60,8 +60,8 @@ def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | N
 
 
 class Decoding:
-    """What records offer beside their bytes: their size, headers by name, objects made of the value. One that does not
-    decode is told with its place."""
+    """Access to a record beside its bytes: its size, headers by name, and objects made of the value. The error for a
+    value that does not decode names the place of the record."""
 
     __slots__ = ()
 
@@ -97,7 +97,7 @@ class Decoding:
 
     @property
     def size_bytes(self) -> int:
-        """What key, value and headers take, decoded."""
+        """The size of the key, the value and the headers, decoded."""
         size = len(self.key or b"") + len(self.value or b"")
         for name, value in self.headers:
             size += len(name) + len(value or b"")

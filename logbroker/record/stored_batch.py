@@ -38,10 +38,10 @@ from logbroker.record.header import (
 from logbroker.record.windows import MAX_HEADERS, WINDOW_BYTES, windows
 
 MAX_RECORDS: Final = 1_000_000
-"""More in one batch are not read: a bomb of empty records would take hundreds of MB as objects."""
+"""The most records that are read of one batch: a bomb of empty records would take hundreds of MB as objects."""
 
 KEPT_EXPANDED_BYTES: Final = 8 * 1024 * 1024
-"""Of a compressed batch, beside its own bytes, when nobody is at work on it."""
+"""The most expanded bytes that an idle compressed batch keeps beside its own bytes."""
 
 _COUNT: Final = struct.Struct(">i")
 _JOINED: Final = HEADER.pack(0, 0, 0, MAGIC, 0, 0, 0, 0, 0, NO_PRODUCER_ID, -1, -1, 0)[: -_COUNT.size]
@@ -68,7 +68,7 @@ class StoredBatch:
 
     @property
     def size_bytes(self) -> int:
-        """What is kept in memory, about."""
+        """The bytes kept in memory, approximately."""
         size_bytes = len(self.raw)
         if self._plain is not None and self._plain is not self.raw:
             size_bytes += getsizeof(self._plain)
