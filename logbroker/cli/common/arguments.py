@@ -64,7 +64,7 @@ class TextType(click.types.StringParamType):
 
 
 class BytesType(click.types.StringParamType):
-    """What may be any bytes, such as a key or a command of the shell; those that are not UTF-8 are lone surrogates."""
+    """An argument of any bytes, such as a key or a shell command. Bytes that are not UTF-8 are lone surrogates."""
 
 
 class PathType(click.Path):
@@ -118,7 +118,7 @@ class Real(click.FloatRange):
 
 OFFSET: Final = Whole(0, MAX_INT64)
 COUNT: Final = Whole(1, MAX_INT64)
-"""Of records."""
+"""A number of records."""
 PARTITION: Final = Whole()
 
 

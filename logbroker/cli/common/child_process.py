@@ -36,13 +36,13 @@ from logbroker.cli.common.standard_output import PATIENCE_SECONDS, has_room
 _SHELL: Final = "/bin/sh"
 _READ_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 4096
-"""Of standard error that are kept."""
+"""The last bytes of standard error that are kept."""
 _LINE_BYTES: Final = 8192
 """A line that is longer is passed on in pieces."""
 _PIECE_BYTES: Final = 4096
-"""At most, of one write: a pipe takes so much at once, as soon as its reader has taken as much."""
+"""The most bytes of one write. A pipe takes this many at once as soon as its reader has taken as many."""
 _BEHIND_BYTES: Final = 1024 * 1024
-"""Of standard error that wait for our reader; above it commands have to wait, too."""
+"""The most bytes of standard error that wait for our reader. Above that, commands have to wait, too."""
 _LAST_READ_BYTES: Final = 1024 * 1024
 """At most, of what stands in the pipe when the process ends: it holds no more."""
 _LOOK_SECONDS: Final = 0.25
@@ -197,9 +197,9 @@ class _Running:
         self._stop_fd = stop_fd
         self._tail = b""
         self._line = b""
-        """That has begun, and is passed on when it ends."""
+        """The line that has begun. It is passed on when it ends."""
         self._behind = b""
-        """What our own reader has no room for."""
+        """Bytes for which our own reader has no room."""
         self._selector = selectors.DefaultSelector()
         for fd, event in (
             (process.stdin.fileno(), selectors.EVENT_WRITE),
@@ -343,9 +343,9 @@ class ErrorWriter:
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
-        """That wait; with those that are being written."""
+        """Number of bytes that wait, including those that are being written."""
         self._dropped_bytes = 0
-        """Of which nobody was told yet."""
+        """Number of dropped bytes that nobody was told of yet."""
         self._moved_at = 0.0
         """When something was written last, or came while nothing waited."""
         self._closed = False

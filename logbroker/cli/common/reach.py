@@ -16,7 +16,7 @@ from logbroker.address import Address, parse_address
 from logbroker.errors import BrokerUnavailableError, quoted
 
 ANSWER_SECONDS: Final = 5.0
-"""What one attempt to look up the name takes at most, to connect, and to get an answer."""
+"""The time that one attempt has to look up the name, to connect, and to get an answer, for each of the three."""
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LAST_PAUSE_SECONDS: Final = 0.5
 _FRAME_HEADER_BYTES: Final = 9

@@ -29,11 +29,11 @@ if sys.platform != "win32":
 T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 2.0
-"""How long the reader of a pipe may take nothing before that counts as if it had."""
+"""How long the reader of a pipe may take nothing before it counts as standing still."""
 _FIRST_PAUSE_SECONDS: Final = 0.00005
 _LAST_PAUSE_SECONDS: Final = 0.01
 _LAST_WAIT_SECONDS: Final = 0.5
-"""What a reader gets, from a stop on, to make room for what is left in buffers; the rest is dropped."""
+"""How long a reader has, after a stop, to make room for what is left in buffers. The rest is dropped."""
 _PIECES: Final = 16
 """A piece is at most a sixteenth of what was written before it."""
 
