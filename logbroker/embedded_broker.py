@@ -53,9 +53,9 @@ class EmbeddedBroker:
         self._remove_own_dir = weakref.finalize(self, _remove, self._own_dir, self._pid)
         # Absolute, as the program may change its working directory between two starts.
         self.data_dir: Final = Path(self._own_dir, "data") if data_dir is None else Path(data_dir).absolute()
-        """Lasts after the broker where it was given; else removed with it."""
+        """The data directory. It outlasts the broker if the caller gave it; otherwise it is removed with the broker."""
         self.log_path: Final = Path(self._own_dir, "broker.log")
-        """What the broker writes to its standard error."""
+        """The file with the broker's standard error."""
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
         """Set for the watch of the process that runs, or ran last, before it is ended from here."""

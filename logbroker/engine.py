@@ -93,7 +93,7 @@ class RoutingFence:
 
     def __init__(self) -> None:
         self._closed: dict[TopicId, tuple[int, int]] = {}
-        """By topic: the newest generation that was refused, and how many refusals are not answered."""
+        """The newest generation that was refused, and the number of refusals that are not answered yet, by topic."""
 
     def told(self) -> frozenset[TopicId]:
         """Return the topics of which the sender was told all refusals: a request that comes now may open for them."""
@@ -123,14 +123,14 @@ class RoutingFence:
 
 
 class DiskUse(enum.Enum):
-    """What a request does to the room on the disk, which decides when it is refused. All else that is stored makes
-    room, or follows from what was decided before (deletions, retention, recovery points, the end of leases and
-    members): it is never refused, and has what these leave."""
+    """The effect of a request on the free disk space, which decides when the request is refused. Nothing else that is
+    stored is ever refused, and it may use what these leave: it frees space, or follows from earlier decisions
+    (deletions, retention, recovery points, the end of leases and members)."""
 
     TAKES_ROOM = "takes room"
-    """Makes what stays: groups, topics, partitions, producers."""
+    """Creates lasting objects: groups, topics, partitions, producers."""
     USES_RESERVE = "uses the reserve"
-    """Works off what is there, or lets an operator: commits, settlements, sessions, decisions about lanes."""
+    """Works off what exists, or is an operator's decision: commits, settlements, sessions, decisions about lanes."""
 
 
 class Append(msgspec.Struct, gc=False):
@@ -140,16 +140,17 @@ class Append(msgspec.Struct, gc=False):
     partition: int
     batch: Buffer
     generation: int = 0
-    """By which the records were routed; 0: not checked."""
+    """The generation by which the records were routed; 0: not checked."""
     fence: RoutingFence | None = None
-    """Of those that must not overtake each other, where the topic grows; None: may overtake."""
+    """The fence of the appends that must not overtake each other when the topic grows; None: this one may overtake."""
     known_generation: int = 0
-    """By which its request opens the fence; 0: it came before the sender was told of every refusal."""
+    """The generation by which the request opens the fence; 0: the request came before the sender was told of every
+    refusal."""
     room_bytes: int = -1
-    """Of several that belong together the first asks for the room of all, and the others, with 0, are refused where the
-    one before was. -1: it stands for itself."""
+    """The disk space that the append asks for. Of several appends that belong together, the first asks for the space of
+    all; the others carry 0 and are refused if the one before was. -1: the append asks for its own space."""
     use: DiskUse = DiskUse.TAKES_ROOM
-    """What it does to the room on the disk: copies that let retention go on use the reserve."""
+    """The effect on the free disk space. Copies that let retention go on use the reserve."""
 
 
 class Appended(msgspec.Struct, gc=False):
@@ -172,7 +173,7 @@ class Read(msgspec.Struct, gc=False):
     offset: int
     max_bytes: int
     last_leader_epoch: int = -1
-    """Of the last record the caller read; -1: not checked."""
+    """Leader epoch of the last record that the caller read; -1: not checked."""
     check_crc: bool = False
     """Whether nothing is read from the first batch on whose CRC is wrong. Who decodes batches checks them anyway, so
     this is for a look at one that has proved to be damaged: see `damage_at`."""
@@ -253,7 +254,7 @@ class Numbers(Protocol):
 
 
 class ReadableLog(Protocol):
-    """What a reader needs of the logs of topics."""
+    """The operations on topics and their logs that a reader needs."""
 
     def topic_by_id(self, topic_id: TopicId) -> Topic:
         """The topic of this id; raises UnknownTopicError."""
@@ -277,14 +278,14 @@ class ReadableLog(Protocol):
 
 
 class TopicPlan:
-    """What a request that is only validated would make of the topics: each of its items is judged as if those before it
+    """The topics as a request that is only validated would leave them. Each item is judged as if the items before it
     had been carried out."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
-        """Of new topics."""
+        """Names of new topics."""
         self.partitions = 0
-        """Beside those that there are."""
+        """Number of partitions in addition to those that exist."""
 
 
 class LogEngine(ReadableLog, Protocol):

@@ -19,11 +19,12 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 
 TURN_STEPS: Final = 1_000
-"""A step is what one small thing takes: a microsecond or two. So a turn takes one or two milliseconds."""
+"""The steps in one turn. A step is the time of one small operation, a microsecond or two, so a turn takes one or two
+milliseconds."""
 FIRST_STEPS: Final = 300
-"""Of the first turn, for which nobody waits in line: about what a call takes however small it is."""
+"""The steps in the first turn, before which nobody waits in line: about the time of a call, however small."""
 MOMENT_STEPS: Final = 4 * TURN_STEPS
-"""What work may take that is to be of one moment."""
+"""The most steps that work does without a break, so that what it reports is of one moment."""
 FREED_PER_STEP: Final = 4
 """Objects that are let go in the time of a step."""
 

@@ -1,4 +1,4 @@
-"""Who may read what this program makes: its own user, whatever the umask is.
+"""Access to the files that this program makes: its own user only, whatever the umask is.
 
 A umask takes permissions away and never adds any, so a narrower one narrows these, too.
 """
