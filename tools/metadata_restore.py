@@ -58,21 +58,21 @@ _WORK_NAME: Final = f"{META_NAME}.restoring"
 _LOCK_NAME: Final = "lock.mdb"
 _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d*)", re.DOTALL)
 _KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""The configs of a topic of which only the files are left: what its own were nobody knows."""
+"""The configs of a topic of which only the files are left: nobody knows what its own ones were."""
 
 
 class RestorePlan(msgspec.Struct, kw_only=True):
-    """What restoring a backup means for a data directory."""
+    """The changes that restoring a backup makes to a data directory."""
 
     backup: Backup
     values: dict[str, int]
-    """How many the backup has, by table."""
+    """The number of values in the backup, by table."""
     unscanned_bytes: int = 0
-    """Above the backup's recovery points: the next start reads and writes them again."""
+    """Bytes above the backup's recovery points. The next start reads and writes them again."""
     notes: list[str] = []
-    """What is not as it was when the backup was made."""
+    """The differences between the data directory and its state at the time of the backup."""
     writes: list[Write] = []
-    """What is changed in the backup's store."""
+    """The changes to the backup's store."""
 
 
 @contextmanager
@@ -122,7 +122,8 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
 
 
 def _forgotten(reader: MetadataReader) -> list[Write]:
-    """What queue groups must not go on with: sequences, sessions and deliveries of after the backup are not known."""
+    """Return writes that delete what queue groups must not continue from. Sequences, sessions and deliveries from after
+    the backup are not known."""
     rows = dict(reader.scan(STATE))
     prefix = state_key(GROUPS_SCOPE, b"")
     listed = {key.removeprefix(prefix): value for key, value in rows.items() if key.startswith(prefix)}
@@ -179,7 +180,7 @@ class _Comparison:
         self._producer_keys = producer_keys
         self._now_ms = now_ms
         self._found: dict[str, dict[int, TopicId | None]] = {}
-        """By topic and number, what partition.metadata says."""
+        """The topic id that each partition.metadata states, by topic and partition number."""
         for name in partition_directories(data_dir):
             if match := _PARTITION_NAME.fullmatch(name):
                 self._found.setdefault(match[1], {})[int(match[2])] = self._owner(name)
@@ -296,7 +297,7 @@ class _Comparison:
                 self._plan.unscanned_bytes += sum(sizes.values())
 
     def _end_offset(self, topic: Topic, number: int) -> int:
-        """What would come next in a partition, by the headers of its last segment."""
+        """Return the next offset of a partition, by the headers of its last segment."""
         segments = segments_in(self._directory(topic, number)) if self._sizes(topic, number) else []
         if not segments:
             return 0

@@ -34,7 +34,7 @@ class Crew:
         self._context.set_forkserver_preload([worker_process.__name__])
         self._workers: list[tuple[Any, Connection[None, Any]]] = []
         self._holds: list[Holds | None] = []
-        """Of each, what it told last; None: nothing yet."""
+        """The last report of each worker; None: nothing yet."""
         self._joined: dict[int, float] = {}
         self._changed = asyncio.Event()
         self._failure: str | None = None

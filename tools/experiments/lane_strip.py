@@ -33,7 +33,7 @@ class StripPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StripMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of one strip. Times in ms count from the moment at which its records were sent, all at once."""
+    """The result of one strip. Times are in ms from the moment at which its records were sent, all at once."""
 
     name: str
     ordering: str
@@ -46,7 +46,7 @@ class StripMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Records finished after a later one of their key."""
     violated_keys: int
     idle_share: float
-    """Of the workers' time."""
+    """The idle share of the workers' time."""
     mean_busy_workers: float
     work_ms_mean: float
     """As it was: a sleep lasts a little longer than asked."""

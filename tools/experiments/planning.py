@@ -24,33 +24,33 @@ _NEAR: Final = 1.1
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be worked off, and by whom."""
+    """The load to plan for, and the consumers that share it."""
 
     mode: str
     rate: float
     """Records/s."""
     shares: list[float]
-    """Of the keys, the hottest first."""
+    """The share of each key, the hottest first."""
     consumers: int | None
     """None: as many as are needed."""
     target: float
-    """How much of what it can do the busiest consumer, or key, may have to do; 0 to 1."""
+    """The share of its capacity that the busiest consumer, or key, may have to use; 0 to 1."""
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """What a partition count would give."""
+    """The result of one partition count."""
 
     partitions: int
     consumers: int
     records_per_second: float
-    """That it keeps up with."""
+    """The rate that it keeps up with."""
     utilisation: float
-    """The share of the time of all consumers in which they are at work; above 1 they do not keep up."""
+    """The share of all consumers' time in which they are at work. Above 1, they do not keep up."""
     busiest_utilisation: float
-    """What is asked of the busiest consumer, of what it can do (its pauses between records included); in a queue group
-    of the workers, or of the hottest key if more is asked of that."""
+    """The share of its capacity that the busiest consumer has to use, its pauses between records included. In a queue
+    group: that of the workers or, if higher, that of the hottest key."""
     wait_ms: float | None
-    """The mean, before the busiest begins with a record; None: it does not keep up."""
+    """The mean wait before the busiest consumer begins with a record; None: it does not keep up."""
 
 
 class CapacityPlan(msgspec.Struct, frozen=True, kw_only=True):

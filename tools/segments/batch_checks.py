@@ -1,4 +1,4 @@
-"""What is wrong with a batch, told from its header and the place where it stands. No I/O."""
+"""Checks of a batch, from its header and its place in the log. No I/O."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
     position: int
     end: int
-    """Of the damaged bytes; equal to `position` where batches are missing, but no bytes are damaged."""
+    """End of the damaged bytes; equal to `position` where batches are missing, but no bytes are damaged."""
     offset: int
-    """What should have come at `position`."""
+    """The offset that should have come at `position`."""
     reason: str
     followed: bool = False
     """Whether a good batch comes after it."""

@@ -15,9 +15,9 @@ class FoundRecord(msgspec.Struct, kw_only=True, gc=False):
     """A record and where it lies."""
 
     path: str
-    """Of the log file."""
+    """Path of the log file."""
     position: int
-    """Of the batch's first byte."""
+    """Position of the batch's first byte."""
     offset: int
     timestamp: int
     """Milliseconds since 1970; -1: none."""

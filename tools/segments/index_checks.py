@@ -1,4 +1,4 @@
-"""What is wrong with the entries of an index, told beside the batches of its log as they come. No I/O."""
+"""Checks of index entries, made while the batches of the log are read. No I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class IndexFault(msgspec.Struct, frozen=True):
     """A wrong entry."""
 
     position: int
-    """Of the entry, in the index file."""
+    """Position of the entry in the index file."""
     reason: str
 
 

@@ -110,20 +110,20 @@ def rebuild_index(segment: SegmentFile, progress: Progress) -> tuple[int, int]:
 
 
 class RepairPlan(msgspec.Struct, kw_only=True):
-    """What a repair would do."""
+    """The plan of a repair."""
 
     path: str
     reason: str
     position: int
-    """Where the log is cut."""
+    """The position at which the log is cut."""
     offset: int
-    """What comes next after the cut."""
+    """The next offset after the cut."""
     removed_bytes: int
     good_batches: int
-    """Behind the first bad one; they go too."""
+    """Number of good batches behind the first bad one. They are cut off, too."""
     good_records: int
     side_path: str
-    """Where the removed bytes are kept."""
+    """The file in which the removed bytes are kept."""
     set_aside: list[tuple[str, str]]
     """Later segments, and the names they get."""
     epochs: list[EpochStart] | None

@@ -1,4 +1,4 @@
-"""What is wrong with the small files of a partition, and with what the metadata store says of it. No I/O."""
+"""Checks of a partition's small files, and of the metadata store's entries for it. No I/O."""
 
 from __future__ import annotations
 

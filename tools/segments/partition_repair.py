@@ -95,12 +95,12 @@ class Piece(msgspec.Struct):
 
 
 class Kept(msgspec.Struct, kw_only=True):
-    """What is good of one segment."""
+    """The good part of one segment."""
 
     segment: SegmentFile
     size_bytes: int
     goes_on: bool
-    """Whether it begins at an offset at which it may, behind the segment before it."""
+    """Whether the segment begins at an offset that may follow the segment before it."""
     pieces: list[Piece] = []
     first_crc: int = -1
     max_timestamp_ms: int = -1
@@ -118,41 +118,41 @@ class Kept(msgspec.Struct, kw_only=True):
 
 
 class Survey(msgspec.Struct, kw_only=True):
-    """What a partition's directory holds."""
+    """The contents of a partition's directory."""
 
     partition: PartitionFiles
     known: Knowledge
     problems: list[Problem] = []
-    """In the order of the log; what is beside it comes first."""
+    """The problems in the order of the log. Those beside the log come first."""
     kept: list[Kept] = []
     strays: list[str] = []
-    """Log files, or what has the name of one, that are no part of the log."""
+    """Log files, or files and directories named like one, that are no part of the log."""
     epochs: list[EpochStart] = []
     highest_epoch: int = 0
     end_offset: int = 0
-    """Behind the last good batch."""
+    """The offset behind the last good batch."""
     reached_offset: int = 0
-    """Up to which the log has reached, as far as anything tells."""
+    """The offset up to which the log is known to have reached."""
     headers: list[BatchHeader] = []
-    """Of the good batches above the recovery point that a producer has numbered."""
+    """Headers of the good batches above the recovery point that a producer has numbered."""
     is_foreign: bool = False
     """The files are another partition's: nothing here can be repaired."""
     rewrite_metadata: bool = False
 
 
 class PartitionPlan(msgspec.Struct, kw_only=True):
-    """What a repair would do."""
+    """The plan of a repair."""
 
     survey: Survey
     kept: list[Kept]
     set_aside: list[tuple[str, str]]
-    """Files, and the names they get."""
+    """Files to be renamed, and their new names."""
     end_offset: int
     """Where the log will end."""
     begin_segment: bool
     """Whether an empty segment is made there."""
     lost: list[tuple[int, int]]
-    """The offsets, from and to, that cannot be read any more."""
+    """The offsets, from and to, that can no longer be read."""
     epochs: list[EpochStart] | None
     checkpoint: PartitionCheckpoint | None
 
@@ -183,9 +183,9 @@ class _Surveyor:
         """The offset that comes next; None: any may."""
         self._leader_epoch = -1
         self._rules = Continuity()
-        """Where offsets may be missing."""
+        """The rules for where offsets may be missing."""
         self._epoch_rules = Continuity()
-        """Which leader epochs batches must have."""
+        """The rules for the leader epochs of batches."""
         self._doubtful: tuple[int, BatchHeader] | None = None
         """A batch whose offset jumps: what follows it shows whether that is a gap, or a flipped bit."""
 
@@ -488,7 +488,7 @@ def plan_repair(found: Survey, *, accept_gaps: bool) -> PartitionPlan | None:
 
 
 def _before_the_first_problem(found: Survey) -> tuple[list[Kept], int]:
-    """What is kept of a log that is cut at the first place where it does not go on, and where it ends."""
+    """Return the part of the log before the first place where it does not go on, and the end offset of that part."""
     checkpoint = found.known.checkpoint
     kept: list[Kept] = []
     end_offset = checkpoint.log_start_offset if checkpoint is not None else 0

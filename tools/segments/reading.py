@@ -22,13 +22,13 @@ from logbroker.tools.segments.log_file import HEADERS_WINDOW_BYTES, SCAN_WINDOW_
 from logbroker.tools.segments.scan import LogScan
 
 Progress = Callable[[int], None]
-"""Is told how many more bytes were read."""
+"""A function that is told how many more bytes were read."""
 
 UNREADABLE: Final = (BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompressionError, UnsupportedFormatError)
-"""What decoding a batch may raise."""
+"""The exceptions of decoding a batch."""
 
 _MAX_DECODED_BYTES: Final = 1 << 26
-"""Of one batch; larger ones are told, but not decoded."""
+"""The most decoded bytes of one batch. Larger batches are reported, but not decoded."""
 _PROGRESS_BYTES: Final = 1 << 22
 
 

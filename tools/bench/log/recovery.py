@@ -1,4 +1,4 @@
-"""What an unclean stop costs at the next start: a data directory that grows, killed again and again."""
+"""The cost of an unclean stop at the next start: a data directory that grows, killed again and again."""
 
 from __future__ import annotations
 
