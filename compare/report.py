@@ -1,4 +1,4 @@
-"""What a comparison found, as lines of a table and as Markdown for the docs."""
+"""The results of a comparison, as lines of a table and as Markdown for the docs."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Tally:
 
     @property
     def handed(self) -> mmap.mmap:
-        """By the number of a record: whether it was handed to any worker."""
+        """The map with one byte for each record, by its number: whether it was handed to any worker."""
         return self._map
 
     def add(self, records: int) -> None:

@@ -36,12 +36,12 @@ _JVM: Final = [
 
 
 def lacking_jars() -> str | None:
-    """What to say where the jars are not there."""
+    """Return a note where the jars are missing."""
     return None if list(JARS.glob("kafka_2.13-*.jar")) else f"Kafka's jars in {JARS}"
 
 
 def version() -> str:
-    """Of the jars."""
+    """Return the version of the jars."""
     [jar] = JARS.glob("kafka_2.13-*.jar")
     found = re.search(r"kafka_2\.13-(.+)\.jar", jar.name)
     return found[1] if found else jar.name
