@@ -28,7 +28,8 @@ def _check_nothing() -> None:
 
 
 class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
-    """Where a record lies. `timestamp_ms` is the log's: the producer's clock, or the broker's under LogAppendTime."""
+    """The place of a record in the log. `timestamp_ms` is the time by the producer's clock, or by the broker's under
+    LogAppendTime."""
 
     topic: str
     partition: int
@@ -200,11 +201,12 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
         return self.batch
 
     def add_done_callback(self, function: Callable[[Self], object]) -> None:
-        """Call `function` with this delivery once the broker has answered or the record has failed; now, if so.
+        """Call `function` with this delivery once the broker has answered or the record has failed; at once, if that
+        has happened.
 
-        It is called in the event loop of the producer, that of a synchronous one in the background: it must not block,
-        nor be async, and what it raises is logged. `result()` in it returns at once; it may `send`, where the buffer
-        has room.
+        The function is called in the event loop of the producer (of a synchronous producer: in the background), so it
+        must not block or be async. Its errors are logged. `result()` returns at once in it, and it may call `send` if
+        the buffer has room.
         """
         if not callable(function):
             raise TypeError(f"add_done_callback(): function must be a function, not {quoted(function)}")
@@ -257,7 +259,8 @@ class _Once:
 
 
 class Delivery(_Handle):
-    """`await delivery` waits until the record is as durable as asked for; it can be awaited many times.
+    """The handle of the asynchronous producer. `await delivery` waits until the record has the requested durability,
+    and may be repeated.
 
     Raises the error with which the broker refused the record, or RequestTimeoutError.
     """
@@ -279,8 +282,8 @@ class Delivery(_Handle):
         return self._outcome(batch)
 
     def result(self) -> RecordMetadata:
-        """Return the outcome of a delivery that is done; raises asyncio.InvalidStateError before: `await delivery`, or
-        `await asyncio.wait_for(delivery, seconds)`, waits."""
+        """Return the outcome of a delivery that is done. Raises asyncio.InvalidStateError before that; to wait, use
+        `await delivery` or `await asyncio.wait_for(delivery, seconds)`."""
         batch = self._settle()
         if not batch.done:
             raise asyncio.InvalidStateError("the broker has not answered yet; await the delivery")
@@ -291,7 +294,7 @@ class SyncDelivery(_Handle):
     """The handle of the synchronous producer."""
 
     def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> RecordMetadata:
-        """Wait until the record is as durable as asked for. `timeout` is another name of `timeout_seconds`, that of
+        """Wait until the record has the requested durability. `timeout` is another name of `timeout_seconds`, as in
         other libraries' futures.
 
         Raises the error with which the broker refused the record; RequestTimeoutError also where the time is over.
