@@ -79,7 +79,7 @@ class GenerationDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the broker tells of a group."""
+    """All that the broker reports of a group."""
 
     info: GroupInfo
     assignor: str
@@ -92,7 +92,7 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a group is behind in one partition."""
+    """The position and the lag of a group in one partition."""
 
     partition: TopicPartition
     owner: str
@@ -157,14 +157,14 @@ async def describe_groups(connection: Connection, ids: Sequence[str]) -> list[Gr
 
 
 async def delete_groups(connection: Connection, ids: Sequence[str]) -> list[LogbrokerError | None]:
-    """Delete groups and their offsets; each has its error or None."""
+    """Delete groups and their offsets. Each result is the group's error or None."""
     request = groups_pb2.DeleteGroupsRequest(group_ids=ids)
     response = await connection.unary("DeleteGroups", request, retry=False)
     return [error_of_item(status) for status in response.results]
 
 
 async def group_lag(connection: Connection, group: GroupDescription) -> list[PartitionLag]:
-    """Return where a group is in every partition that a member holds or that has a committed offset, sorted."""
+    """Return the position of a group in every partition that a member holds or that has a committed offset, sorted."""
     owners = {partition: member.id for member in group.members for partition in member.owned}
     committed = await fetch_offsets(connection, group.info.id, None)
     partitions = sorted(owners.keys() | committed.keys())

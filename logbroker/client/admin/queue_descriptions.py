@@ -190,6 +190,9 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
+"""The order of lanes in a list. `hottest` puts those with the most records first, `oldest` those with the oldest head.
+`held` lists only lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. `waiting`
+lists only those that wait for a retry, for a time or for the dead-letter topic, the next due first."""
 Decision = Literal["resume", "skip", "drop"]
 
 
@@ -203,10 +206,6 @@ class DecidedAll(msgspec.Struct, frozen=True, kw_only=True):
     """Lanes for which it was refused."""
     why_refused: LogbrokerError | None
     """The first of these refusals."""
-
-
-"""Those with the most records first; those with the oldest head first; only blocked and parked ones, and those
-whose head the dead-letter topic refuses, the longest held first."""
 
 
 class Redriven(msgspec.Struct, frozen=True, kw_only=True):

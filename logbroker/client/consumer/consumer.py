@@ -1,4 +1,4 @@
-"""Consumer: the records of partitions, from wherever one likes or as a member of a group."""
+"""Consumer: reads the records of partitions, from any position or as a member of a group."""
 
 from __future__ import annotations
 

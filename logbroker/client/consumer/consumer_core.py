@@ -78,7 +78,7 @@ class Room:
 
 
 def concurrent_use(error: ValueError) -> Exception:
-    """Return what to raise where the decoder of the open batch cannot go on: another thread is just in it."""
+    """Return the error for a decoder that cannot go on because another thread is in it."""
     return ConcurrentUseError(BESIDE) if "already executing" in str(error) else error
 
 
@@ -117,8 +117,8 @@ class ConsumerCore(Droppable):
         )
         self.connection = connect()
         self._for_records = connect()
-        """For the fetch stream alone: on a slow link, megabytes of records lie between the broker and this end, and no
-        answer to a heartbeat, or to anything else, is to wait behind them."""
+        """The connection of the fetch stream alone. On a slow link, megabytes of records wait between the broker and
+        this end, and no answer to a heartbeat or another call is to wait behind them."""
         self.cursor = Cursor(max_expanded_bytes)
         self.closed = False
         self.has_ended = False
@@ -169,7 +169,8 @@ class ConsumerCore(Droppable):
 
     @property
     def must_turn(self) -> bool:
-        """Whether the group has to be followed before records are waited for: there are some, or it has changed."""
+        """Whether the consumer must follow the group before it waits for records: there are records, or the group has
+        changed."""
         ownership = self.ownership
         if ownership.lasts():
             return False
@@ -423,7 +424,8 @@ class ConsumerCore(Droppable):
     # --- the way through the chunks ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Read without end, also what a bounded loop left out. Raises BrokerUnavailableError where it is closed."""
+        """Read without an end again, including partitions that a bounded loop left out. Raises BrokerUnavailableError
+        if the consumer is closed."""
         if self.closed:
             raise BrokerUnavailableError(CLOSED)
         self._lifetime.check()
@@ -571,7 +573,7 @@ class ConsumerCore(Droppable):
 
 
 def _fill(records: list[Record], cursor: Cursor, room: Room) -> None:
-    """Deliver record by record, as each may be larger than what is left, until it is known that all others fit."""
+    """Deliver record by record, as each may be larger than the room that is left, until all others are known to fit."""
     left, before = room.bytes, len(records)
     try:
         for record in itertools.islice(cursor.records, room.records):

@@ -54,7 +54,7 @@ def new_accumulator(
     delivery_timeout_seconds: float,
     wake: Callable[[], None],
 ) -> Accumulator[Handle]:
-    """Return what either producer keeps its records in; raises InvalidRequestError for settings without sense."""
+    """Return the accumulator of either kind of producer. Raises InvalidRequestError for settings without sense."""
     check_bounds(1, MAX_INT, batch_bytes=batch_bytes, max_buffered_bytes=max_buffered_bytes)
     check_bounds(0, LONGEST_SECONDS * 1000, linger_ms=linger_ms)
     check_seconds(delivery_timeout_seconds=delivery_timeout_seconds)
@@ -70,7 +70,7 @@ def new_accumulator(
 
 
 def sender_options(*, durability: Durability | None, idempotent: bool, max_requests_in_flight: int) -> dict[str, Any]:
-    """Return the settings that are the sender's, checked."""
+    """Return the checked settings of the sender."""
     check_bounds(1, MAX_INT, max_requests_in_flight=max_requests_in_flight)
     return {
         "durability": _DURABILITIES[durability],
@@ -80,13 +80,13 @@ def sender_options(*, durability: Durability | None, idempotent: bool, max_reque
 
 
 def producer_lifetime(broker: str, last_flush_seconds: float) -> Lifetime:
-    """Return the lifetime of either producer; raises InvalidRequestError."""
+    """Return the lifetime of either kind of producer. Raises InvalidRequestError."""
     check_seconds(shortest=0, last_flush_seconds=last_flush_seconds)
     return Lifetime("Producer", broker, seconds=last_flush_seconds)
 
 
 def follow(lifetime: Lifetime, sender: Sender, accumulator: Accumulator[Any]) -> None:
-    """Have what was sent counted as lost or delivered at the end."""
+    """Have the sent records counted as lost or delivered at the end."""
 
     async def finish() -> None:
         sender.shut()
@@ -98,7 +98,7 @@ def follow(lifetime: Lifetime, sender: Sender, accumulator: Accumulator[Any]) ->
 
 
 async def end_producer(sender: Sender, connection: Connection, lifetime: Lifetime) -> None:
-    """Fail what is not delivered, and give back everything; all of it, however often this is cancelled."""
+    """Fail undelivered records and release all resources, however often this is cancelled."""
     try:
         await sender.close()
     finally:

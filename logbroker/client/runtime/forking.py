@@ -32,11 +32,11 @@ from logbroker.errors import ForkedProcessError
 
 _SETTING: Final = "GRPC_ENABLE_FORK_SUPPORT"
 _POLLER: Final = "(_poll_wrapper)"
-"""How the name of the thread ends that gRPC's asyncio part has while it runs, whoever uses it."""
+"""The end of the name of the thread that gRPC's asyncio part has while it runs, whoever uses it."""
 _NATIVE: Final = ("event_engine", "grpc_")
-"""How the names of its other threads begin."""
+"""The beginnings of the names of gRPC's other threads."""
 _ENDING_SECONDS: Final = 10.0
-"""After the last close gRPC may need as long to end its threads, on a machine that is busy."""
+"""How long gRPC may take to end its threads after the last close, on a busy machine."""
 _FIRST_LOOK_SECONDS: Final = 0.002
 _LAST_LOOK_SECONDS: Final = 0.1
 
@@ -83,19 +83,19 @@ class ForkedLock:
 
 _watched: weakref.WeakSet[Any] = weakref.WeakSet()
 _channels: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Those of gRPC that clients of this process have open."""
-_was_running = False
 """The gRPC channels that clients of this process have open."""
-_is_held = False
+_was_running = False
 """Whether gRPC ran at the last fork."""
-_closed_at = -math.inf
+_is_held = False
 """Whether gRPC's asyncio part is kept from ending until that fork is over."""
-_closed_by = 0
+_closed_at = -math.inf
 """When a client last closed its channel."""
-_others: set[int] = set()
+_closed_by = 0
 """The thread that closed it."""
-_lock = threading.RLock()
+_others: set[int] = set()
 """gRPC threads that outlived the wait for their end, because other code uses gRPC."""
+_lock = threading.RLock()
+"""The lock that is held throughout a fork: several threads may fork at once, and the notes above concern one fork."""
 _is_lost = False
 """Whether this process is the child of one in which gRPC's asyncio part ran. If so, that part can never run here."""
 _left_alone: Final[list[Any]] = []
@@ -114,14 +114,14 @@ def opened(channel: Any) -> None:
 
 
 def closed(channel: Any) -> None:
-    """Note that it has closed it."""
+    """Note that a client has closed a channel."""
     global _closed_at, _closed_by
     _channels.discard(channel)
     _closed_at, _closed_by = monotonic(), threading.get_ident()
 
 
 def leave_alone(thing: Any) -> None:
-    """Keep what belongs to the parent for as long as this child lives, its last moments included."""
+    """Keep an object of the parent alive for as long as this child lives, including its last moments."""
     _keep_for_ever(thing)
 
 
@@ -137,7 +137,7 @@ def check() -> None:
 
 
 def error() -> ForkedProcessError:
-    """Return what is raised where a client cannot work in this process."""
+    """Return the error for a process in which no client can work."""
     return ForkedProcessError(
         "this process was forked while its parent used logbroker clients (or gRPC for asyncio), and gRPC does not work"
         " in such a child: create clients only in the children (gunicorn: in post_fork, or without --preload), close"
@@ -170,7 +170,7 @@ def _before() -> None:
 
 
 def _has_ended() -> bool:
-    """Whether gRPC runs in no thread any more; waits for the end of what closed clients have left behind.
+    """Whether no thread runs gRPC any more. Waits for the end of the threads that closed clients have left behind.
 
     Its asyncio part runs until nothing refers to the last channel: a call that was cancelled does so until the event
     loop has heard of it, and calls lie in cycles. After that, threads end that no Python code knows of. Where somebody
@@ -224,7 +224,7 @@ _no_loop: Final[Any] = _NoLoop()
 
 
 def _hold() -> None:
-    """Count as one more user of gRPC's asyncio part, which wants an event loop for it, that runs in this thread."""
+    """Count as one more user of gRPC's asyncio part, which requires an event loop that runs in this thread."""
     running = asyncio._get_running_loop()
     asyncio._set_running_loop(_no_loop)
     try:
@@ -234,7 +234,7 @@ def _hold() -> None:
 
 
 def _leaked(ctypes: Any) -> Callable[[Any], object]:
-    """Return what adds a reference that even the end of the interpreter does not take away."""
+    """Return a function that adds a reference which even the end of the interpreter does not remove."""
     return lambda thing: ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
