@@ -1,4 +1,4 @@
-"""Values and keys as Python objects: what a producer makes bytes of, and what a program makes of the bytes."""
+"""Serialization of a producer's objects into bytes, and of bytes into a program's objects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMED: Final[dict[str, Callable[[Any], bytes]]] = {
 
 
 def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | None] | None:
-    """Return what makes bytes, or None where bytes are given; raises InvalidRequestError."""
+    """Return the function that makes bytes, or None for plain bytes. Raises InvalidRequestError."""
     if given is None:
         return None
     found = _NAMED.get(given) if isinstance(given, str) else given
@@ -136,7 +136,7 @@ class Decoding:
         return self.decode(lambda value: msgspec.msgpack.decode(value, type=kind))
 
     def decode(self, function: Callable[[bytes], T]) -> T:
-        """Return what a function makes of the value. Whatever it raises is told as DeserializationError, with the
+        """Return the result of a function of the value. Its errors are raised as DeserializationError, with the
         record's topic, partition and offset; the record stays as it is, and reading goes on behind it."""
         if self.value is None:
             raise DeserializationError(f"{self._place()} has no value (None)").of(

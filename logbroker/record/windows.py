@@ -1,4 +1,4 @@
-"""A batch that expands far is decoded in windows: no bytes of a client may become any number of objects at once.
+"""Decoding of large batches in windows: no bytes of a client may become any number of objects at once.
 
 A header of a record takes two bytes of a batch and a hundred in memory, and the compiled codec makes all headers of a
 record before it looks whether they lie within it: 300 bytes, compressed, would be 250 MB. In a window they cannot be
