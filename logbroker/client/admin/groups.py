@@ -51,7 +51,7 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     owned: tuple[TopicPartition, ...]
     """The partitions that the member holds."""
     target: tuple[TopicPartition, ...]
-    """The partitions that the member is assigned, and holds once every member has taken its assignment."""
+    """The partitions that the member is to hold, once their present owners have given them up."""
 
 
 class AwaitedPartition(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Records in the hands of a worker, one or several, and what the worker may say of them."""
+"""The records that a worker holds, singly or several together, and the ways to settle them."""
 
 from __future__ import annotations
 

@@ -76,12 +76,12 @@ class PrefetchBuffer(Generic[D]):
         return missing
 
     def _look_at_room(self) -> None:
-        """Batches may be gone of which nothing was left to be taken."""
+        """Drop batches of which nothing is left to be taken."""
         missing = self._max_bytes - self._unread_bytes - self._granted_bytes
         self.grant_due = missing > 0 and missing * _GRANT_SHARE >= self._max_bytes
 
     def tell(self, count: int) -> None:
-        """Let so many look, those who have waited longest first."""
+        """Wake this many waiters, those that have waited longest first."""
         for _ in range(min(count, len(self.waiters))):
             self.waiters.popleft()()
 
@@ -103,7 +103,7 @@ class PrefetchBuffer(Generic[D]):
         return not (self._batches or self._batch is not None or self._kept)
 
     def take(self, now: float, *, keeps: bool = False) -> D | None:
-        """Return the next delivery that is still the worker's; None: there is none at the moment.
+        """Return the next delivery that is still the worker's, or None if there is none at the moment.
 
         `keeps`: it is `on_the_way` then.
         """
@@ -124,7 +124,8 @@ class PrefetchBuffer(Generic[D]):
         return None
 
     def take_back(self) -> None:
-        """Let what is on its way be taken once more, first of all: who took it was interrupted before it was there."""
+        """Let deliveries on their way be taken once more, first of all: the caller was interrupted before it had
+        them."""
         if not self.on_the_way:
             return
         again = deque(self.on_the_way)
@@ -138,7 +139,7 @@ class PrefetchBuffer(Generic[D]):
         self._kept, self.on_the_way = again, []
 
     def _next(self, keeps: bool) -> D | None:
-        """Return the next record, whatever became of its delivery; None: there is none."""
+        """Return the next record, whatever the state of its delivery, or None if there is none."""
         if self._kept:
             delivery = self._kept[0]
             if keeps:
@@ -187,7 +188,7 @@ class PrefetchBuffer(Generic[D]):
         self._look_at_room()
 
     def _refuse(self, batch: DeliveryBatch[Settlements], error: LogbrokerError) -> None:
-        """Nack what cannot be decoded of a batch."""
+        """Nack the rest of a batch that cannot be decoded."""
         _log.error(
             "deliveries of %s from %s on cannot be decoded: %s", batch.topic, batch.record_id(self._index), error
         )
@@ -211,7 +212,8 @@ class PrefetchBuffer(Generic[D]):
         return self._make(batch, batch.record_id(index)[1], -1, None, None, (), index)
 
     def take_unread(self) -> Iterator[tuple[DeliveryBatch[Settlements], int]]:
-        """Yield what waits, without its record, and leave nothing; nothing at all where nothing may be handed out."""
+        """Yield the waiting deliveries without their records, and leave none. Yield nothing if nothing may be handed
+        out."""
         if not self.open:
             return
         kept, self._kept = self._kept, deque()
