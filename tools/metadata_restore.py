@@ -77,7 +77,7 @@ class RestorePlan(msgspec.Struct, kw_only=True):
 
 @contextmanager
 def extracted(backup: Backup, data_dir: Path) -> Iterator[Path]:
-    """The store of a backup in a directory within the data directory, which goes at the end.
+    """Extract the store of a backup into a directory within the data directory, which is removed at the end.
 
     Keeps brokers out meanwhile. Raises DataDirError where one runs, or there is no data directory, and OSError.
     """

@@ -18,9 +18,10 @@ _MAX_CONSUMERS: Final = 4096
 _PLACEMENTS: Final = 15
 """Sets of key names over which the median is taken: which keys share a partition is chance."""
 _PLACED_KEYS: Final = 30_000
-"""In all placements together, about."""
+"""The approximate number of keys in all placements together."""
 _NEAR: Final = 1.1
-"""Where no partition count keeps to the target: times the least that the busiest consumer can have to do."""
+"""The factor that is allowed above the lowest utilisation of the busiest consumer, if no partition count meets the
+target."""
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +33,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     shares: list[float]
     """The share of each key, the hottest first."""
     consumers: int | None
-    """None: as many as are needed."""
+    """Number of consumers; None: as many as are needed."""
     target: float
     """The share of its capacity that the busiest consumer, or key, may have to use; 0 to 1."""
 
@@ -54,16 +55,16 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapacityPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A choice, and what else there was."""
+    """The chosen option, and all options."""
 
     chosen: Option
     fits: bool
-    """It keeps to the target."""
+    """Whether the choice meets the target."""
     options: list[Option]
 
 
 def plan(demand: Demand, service: Service, candidates: Sequence[int] = CANDIDATES) -> CapacityPlan:
-    """Return the smallest partition count that keeps to the target or, where none does, the smallest after which more
+    """Return the smallest partition count that meets the target or, if none does, the smallest after which more
     partitions gain next to nothing."""
     if demand.mode == QUEUE:
         chosen = _queue_option(demand, service)
@@ -92,7 +93,7 @@ def _with_fewest_consumers(
 
 
 def _placed(shares: Sequence[float], candidates: Sequence[int]) -> dict[int, list[list[float]]]:
-    """Return by partition count which share of the records each partition gets, in some placements of the keys."""
+    """Return the share of the records that each partition gets, by partition count, in some placements of the keys."""
     placements = max(3, min(_PLACEMENTS, _PLACED_KEYS // len(shares)))
     found: dict[int, list[list[float]]] = {partitions: [] for partitions in candidates}
     for number in range(placements):
@@ -123,7 +124,7 @@ def _group_option(
 
 
 def _queue_option(demand: Demand, service: Service) -> Option:
-    """Partitions do not part the work of a queue group: one is enough for it."""
+    """Return the option for a queue group. Partitions do not divide its work, so one is enough."""
     needed = max(1, math.ceil(demand.rate * service.per_worker / demand.target - 1e-9))
     workers = demand.consumers or min(_MAX_CONSUMERS, needed)
     hottest = demand.shares[0]

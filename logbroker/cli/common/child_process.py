@@ -38,21 +38,21 @@ _READ_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 4096
 """The last bytes of standard error that are kept."""
 _LINE_BYTES: Final = 8192
-"""A line that is longer is passed on in pieces."""
+"""A longer line is passed on in pieces."""
 _PIECE_BYTES: Final = 4096
 """The most bytes of one write. A pipe takes this many at once as soon as its reader has taken as many."""
 _BEHIND_BYTES: Final = 1024 * 1024
 """The most bytes of standard error that wait for our reader. Above that, commands have to wait, too."""
 _LAST_READ_BYTES: Final = 1024 * 1024
-"""At most, of what stands in the pipe when the process ends: it holds no more."""
+"""The most bytes that are read of the pipe when the process ends. It holds no more."""
 _LOOK_SECONDS: Final = 0.25
-"""Between two looks whether a command's work is still wanted."""
+"""The time between two looks whether a command's work is still wanted."""
 _POLL_SECONDS: Final = 0.02
-"""Between two looks whether a process has ended, where the system does not tell (it does on Linux)."""
+"""The time between two looks whether a process has ended, if the system does not report it (Linux does)."""
 _DEATH_SECONDS: Final = 5.0
-"""A process that was killed for so long, and has not ended, hangs in the system: it is not waited for."""
+"""A process that was killed this long ago and has not ended hangs in the system, and is not waited for."""
 _MAX_BACKGROUND: Final = 64
-"""Commands whose background processes are still read; of more, what they write to standard error fails."""
+"""Commands whose background processes are still read. Of further commands, writes of these to standard error fail."""
 _KILL_ROUNDS: Final = 5
 
 _GUARD: Final = """
@@ -334,7 +334,7 @@ class _Running:
 
 
 class ErrorWriter:
-    """Writes to standard error in a thread of its own, so that nobody else waits for whoever reads there.
+    """Writes to standard error in a thread of its own, so that nobody else waits for its reader.
 
     A reader stands still when it has room for nothing for a while, though something waits for it.
     """
@@ -347,15 +347,16 @@ class ErrorWriter:
         self._dropped_bytes = 0
         """Number of dropped bytes that nobody was told of yet."""
         self._moved_at = 0.0
-        """When something was written last, or came while nothing waited."""
+        """The time when something was last written, or came while nothing waited."""
         self._closed = False
         self.is_stopping = False
-        """Commands that run are waited for, and no reader that stands still holds them up. Signal handlers set it."""
+        """Whether running commands are waited for, so that no stalled reader may hold them up. Signal handlers set
+        it."""
         self._thread = threading.Thread(target=self._work, name="logbroker-stderr", daemon=True)
         self._thread.start()
 
     def offer(self, data: bytes) -> bool:
-        """Take data, where there is room."""
+        """Take data if there is room. Return whether there was."""
         with self._changed:
             if self._bytes <= _BEHIND_BYTES:
                 self._put(data)
@@ -373,7 +374,7 @@ class ErrorWriter:
             self._put(data)
 
     def write_last(self, data: bytes, until: Callable[[], bool] = lambda: False) -> None:
-        """Take data when there is room; drop it where the reader stands still, or `until` says that it is enough."""
+        """Take data when there is room. Drop it if the reader stands still, or `until` returns True."""
         with self._changed:
             while self._bytes > _BEHIND_BYTES and not self._closed:
                 if self._stands_still() or until():
@@ -383,11 +384,11 @@ class ErrorWriter:
             self._put(data)
 
     def tell(self, text: str) -> None:
-        """Take a line of our own, as `write_last` does."""
+        """Take a line of this program, as `write_last` does."""
         self.write_last(encoded_line(text))
 
     def close(self) -> None:
-        """Write what waits, as long as the reader does not stand still."""
+        """Write the waiting data, as long as the reader does not stand still."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

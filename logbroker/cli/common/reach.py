@@ -87,7 +87,7 @@ def _addresses_of(address: Address) -> list[Any] | str:
 
 
 def _ask(connection: socket.socket) -> str | None:
-    """Say what listens there, or None: something that speaks HTTP/2."""
+    """Return what listens there, or None for a server that speaks HTTP/2."""
     answer = b""
     deadline = monotonic() + ANSWER_SECONDS
     try:

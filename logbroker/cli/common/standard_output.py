@@ -35,7 +35,7 @@ _LAST_PAUSE_SECONDS: Final = 0.01
 _LAST_WAIT_SECONDS: Final = 0.5
 """How long a reader has, after a stop, to make room for what is left in buffers. The rest is dropped."""
 _PIECES: Final = 16
-"""A piece is at most a sixteenth of what was written before it."""
+"""A piece is at most a sixteenth of the output before it."""
 
 
 CLOSED: Final = "standard output is closed: let it go into a file, a pipe or /dev/null"
