@@ -13,5 +13,5 @@ DIRECTORY_MODE: Final = 0o700
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file, and make it for this user alone where it is not there: `open(path, "wb", opener=private_opener)`."""
+    """Open a file, creating it for this user alone if it does not exist: `open(path, "wb", opener=private_opener)`."""
     return os.open(path, flags, FILE_MODE)
