@@ -65,7 +65,7 @@ while read -r sign pid; do
 done
 for pid in $running; do kill -s KILL -- "-$pid" 2>/dev/null; done
 """
-"""Reads who runs and who has ended; at the end of its input, kills the groups of those that run."""
+"""Reads which commands run and which have ended. At the end of its input, it kills the groups of those that run."""
 
 _BEGINNING: Final = f'read -r LOGBROKER_GO || exit 1; exec {_SHELL} -c "$0"'
 """The command waits for a line, which a shell reads byte by byte, until the guard knows of it; where this process is
@@ -80,7 +80,7 @@ class CommandOutcome(NamedTuple):
     status: int
     """The exit code; below 0, the signal."""
     killed_by: Killer | None
-    """Why it was killed here; None: it ended by itself."""
+    """Why this process killed the command; None: it ended by itself."""
     last_line: str
     """The last line of its standard error that is not empty."""
 
@@ -103,7 +103,8 @@ class CommandRunner:
         return f"the command took more than {self._timeout_seconds:g} s"
 
     def kill_all(self) -> None:
-        """Kill all that run, and all that are started from now on. Takes no lock: a signal handler may call it."""
+        """Kill all running commands, and all that are started from now on. Takes no lock: a signal handler may call
+        it."""
         with suppress(BlockingIOError):
             os.write(self._stop_write, b"x")  # Never read: whoever waits for it sees it.
 
@@ -183,7 +184,7 @@ class CommandRunner:
 
 
 class _Running:
-    """One command that runs: its pipes, and why it was killed. Belongs to one thread."""
+    """A running command: its pipes, and why it was killed. Belongs to one thread."""
 
     def __init__(self, process: subprocess.Popen[bytes], value: bytes, errors: ErrorWriter, stop_fd: int) -> None:
         assert process.stdin is not None
@@ -210,7 +211,7 @@ class _Running:
         self._selector.register(stop_fd, selectors.EVENT_READ)
 
     def close(self) -> None:
-        """Let go of its pipes."""
+        """Close its pipes."""
         self._selector.close()
         for stream in (self._process.stdin, self._process.stderr):
             if stream is not None:
@@ -290,7 +291,7 @@ class _Running:
             self._close_stdin()
 
     def _read(self) -> None:
-        """Read what there is; nothing, as long as our own reader has no room."""
+        """Read the available output. Read nothing as long as our own reader has no room."""
         if self._behind:
             if not self._errors.offer(self._behind):
                 return
@@ -313,7 +314,7 @@ class _Running:
             self._selector.unregister(self.stderr)
 
     def _take(self, data: bytes) -> bytes:
-        """Keep the end; return what is to be passed on now, whole lines."""
+        """Keep the end of the output. Return the whole lines that are to be passed on now."""
         self._tail = (self._tail + data)[-_TAIL_BYTES:]
         data = self._line + data
         end = len(data) if len(data) - (data.rfind(b"\n") + 1) > _LINE_BYTES else data.rfind(b"\n") + 1
@@ -356,7 +357,8 @@ class ErrorWriter:
         self._thread.start()
 
     def offer(self, data: bytes) -> bool:
-        """Take data if there is room. Return whether there was."""
+        """Take data if there is room, or drop it if a stop waits and the reader stands still. Return False if the
+        caller must keep it."""
         with self._changed:
             if self._bytes <= _BEHIND_BYTES:
                 self._put(data)
@@ -459,7 +461,7 @@ def _write_some(fd: int, data: bytes, start: int) -> int:
 
 
 class _Guard:
-    """Kills what runs when this process ends without a word. Where it cannot be had, nothing else is different."""
+    """Kills the running commands when this process is killed. Without it, nothing else changes."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -531,7 +533,7 @@ def _session_of(pid: int) -> int:
 
 @contextmanager
 def _exit_fd(pid: int) -> Iterator[int | None]:
-    """Yield a descriptor that is readable once a process has ended; None: the system has none."""
+    """Yield a descriptor that is readable once a process has ended, or None if the system has none."""
     try:
         fd = os.pidfd_open(pid)
     except (AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""Whether a broker answers at an address: asked before a command begins, so that it need not wait to find out.
+"""The check whether a broker answers at an address, made before a command begins, so that it need not wait to find out.
 
 The clients ride out a broker that is away for a while, and so does a command that runs. One that is given the wrong
 address, or whose broker does not run, is to hear that at once; `--wait` says that a broker is about to start.
@@ -28,7 +28,7 @@ _SHOWN_BYTES: Final = 40
 
 
 def reach(broker: str, wait_seconds: float = 0) -> None:
-    """Return when a gRPC server answers at `broker`; try again for so long where it does not.
+    """Return when a gRPC server answers at `broker`. If none does, try again for this long.
 
     Raises BrokerUnavailableError that says what is there instead.
     """
@@ -45,7 +45,7 @@ def reach(broker: str, wait_seconds: float = 0) -> None:
 
 
 def _attempt(address: Address) -> str | None:
-    """Say why no broker answers, or None: one does."""
+    """Return why no broker answers, or None if one does."""
     trouble = "its name has no address"
     found = _addresses_of(address)
     if isinstance(found, str):
@@ -70,7 +70,7 @@ def _attempt(address: Address) -> str | None:
 
 
 def _addresses_of(address: Address) -> list[Any] | str:
-    """Look the name up, or say why that fails. In a thread, as nothing else bounds how long that takes."""
+    """Look the name up, or return why that fails. It runs in a thread, since nothing else bounds its time."""
     found: list[list[Any] | str] = []
 
     def look_up() -> None:

@@ -167,7 +167,7 @@ def age_text(age_ms: int) -> str:
 
 
 class Counter(Protocol):
-    """Is told how far the work has come."""
+    """A function that is told the progress of the work."""
 
     def __call__(self, done: int) -> None: ...
 
