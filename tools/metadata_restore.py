@@ -257,8 +257,8 @@ class _Comparison:
         )
 
     def _take_epochs(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> None:
-        """Know the leader epochs that began below the recovery point since the backup, where it was raised or a repair
-        has cut the log there: of others than those the start says that the file is damaged."""
+        """Store the leader epochs that began below the recovery point since the backup, where the recovery point was
+        raised or a repair has cut the log. For any other epochs, the start reports the file as damaged."""
         path = self._directory(topic, number) / EPOCHS_NAME
         with suppress(CorruptLogError, OSError):
             epochs = decode_epochs(str(path), read_regular(path))
@@ -266,7 +266,7 @@ class _Comparison:
                 checkpoint.epochs += epochs_unknown_below(checkpoint, epochs)
 
     def _adopt(self, name: str, partitions: dict[int, TopicId | None]) -> None:
-        """Make a topic anew of which the backup knows nothing."""
+        """Recreate a topic that the backup does not know."""
         owners = set(partitions.values())
         (owner,) = owners if len(owners) == 1 else (None,)
         if owner is None:
@@ -282,7 +282,7 @@ class _Comparison:
         self._begin_anew(topic, sorted(partitions))
 
     def _begin_anew(self, topic: Topic, numbers: list[int]) -> None:
-        """Store, for partitions of which the backup knows nothing, that all of their log is to be scanned."""
+        """Store that the whole log is to be scanned, for partitions that the backup does not know."""
         bound_bytes = BrokerConfig().max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES
         for number in numbers:
             if sizes := self._sizes(topic, number):

@@ -17,7 +17,7 @@ RECENT: Final = 512
 _WINDOW_SECONDS: Final = 0.5
 """The shortest time over which the live throughput and the busy workers are counted."""
 _WINDOW_WORKS: Final = 4.0
-"""The delay, in times of the work on a record, before finishes are put in order: later reports may still come."""
+"""The same window in times of the work on a record, since work is known of only once it is finished."""
 _SETTLED_SECONDS: Final = 0.3
 """The time after which all workers have surely reported what they finished; six times as long as they wait."""
 

@@ -12,7 +12,7 @@ from logbroker.tools.segments.reading import UNREADABLE, Progress, SegmentBatch,
 
 
 class FoundRecord(msgspec.Struct, kw_only=True, gc=False):
-    """A record and where it lies."""
+    """A record and its place."""
 
     path: str
     """Path of the log file."""
@@ -69,7 +69,7 @@ def _at_or_after(path: str, reading: SegmentReading, timestamp_ms: int) -> Itera
 
 
 def _records(batch: SegmentBatch, holding: bytes = b"") -> Iterator[LogRecord]:
-    """The records of a batch, or none where none has these bytes or they cannot be decoded."""
+    """Return the records of a batch, or none if none has these bytes or they cannot be decoded."""
     if batch.header.is_control:
         return
     try:

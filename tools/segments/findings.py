@@ -20,13 +20,13 @@ class Severity(enum.Enum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to tell of a file or directory."""
+    """A finding about a file or directory."""
 
     severity: Severity
     path: str
     position: int | None = None
     end: int | None = None
-    """Behind the last byte concerned."""
+    """The position behind the last byte concerned."""
     message: str
 
 

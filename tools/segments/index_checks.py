@@ -11,7 +11,7 @@ import msgspec
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 
 MAX_FAULTS: Final = 20
-"""Told per index: it is built anew anyway."""
+"""The most findings reported for an index, which is rebuilt anyway."""
 
 _NOWHERE: Final = 2**63 - 1
 
@@ -31,7 +31,8 @@ class _IndexCheck:
         """`strict`: as this broker writes it; else as Kafka may have."""
         self.faults: list[IndexFault] = []
         self.loose = 0
-        """Entries that lead to the right place, but say less than they could: old versions of Kafka write such."""
+        """Number of entries that lead to the right place, but say less than they could, as old versions of Kafka write
+        them."""
         self.entries = 0
         whole = len(content) - len(content) % entry.size
         if whole < len(content):

@@ -45,7 +45,7 @@ class Metadata:
         self.path = data_dir / META_NAME
         self._reader = MetadataReader.open(self.path)
         self.topics: dict[str, tuple[TopicId, TopicRow]] = {}
-        """The live ones, by name."""
+        """The live topics, by name."""
         try:
             for key, value in self._reader.scan("topics"):
                 try:
@@ -103,7 +103,7 @@ class Knowledge(msgspec.Struct, kw_only=True):
 
 
 def open_metadata(data_dir: Path) -> tuple[Metadata | None, str]:
-    """Open the metadata store of a data directory, if there is one that can be read; else say why not."""
+    """Open the metadata store of a data directory, or return why it cannot be read."""
     if not has_store(data_dir):
         return None, "there is no metadata store"
     try:

@@ -70,17 +70,17 @@ _COPY_BYTES: Final = 1 << 20
 
 
 class Problem(msgspec.Struct, kw_only=True):
-    """Something that keeps a partition from being opened, or read to its end."""
+    """A problem that keeps a partition from being opened, or read to its end."""
 
     path: str
     message: str
     position: int | None = None
     end: int | None = None
-    """Behind the bytes that are wrong."""
+    """The position behind the wrong bytes."""
     missing: tuple[int, int] | None = None
     """The offsets that cannot be read: the first of them, and the one behind the last."""
     is_in_log: bool = True
-    """Whether the log does not go on there; else it goes on without what is named."""
+    """Whether the log does not go on there. If not, it goes on without the named bytes or offsets."""
 
 
 class Piece(msgspec.Struct):
@@ -136,7 +136,7 @@ class Survey(msgspec.Struct, kw_only=True):
     headers: list[BatchHeader] = []
     """Headers of the good batches above the recovery point that a producer has numbered."""
     is_foreign: bool = False
-    """The files are another partition's: nothing here can be repaired."""
+    """Whether the files are another partition's, so that nothing here can be repaired."""
     rewrite_metadata: bool = False
 
 
@@ -187,7 +187,7 @@ class _Surveyor:
         self._epoch_rules = Continuity()
         """The rules for the leader epochs of batches."""
         self._doubtful: tuple[int, BatchHeader] | None = None
-        """A batch whose offset jumps: what follows it shows whether that is a gap, or a flipped bit."""
+        """A batch whose offset jumps. The batch after it shows whether that is a gap or a flipped bit."""
 
     def run(self) -> Survey:
         found, checkpoint = self._survey, self._checkpoint
@@ -435,7 +435,7 @@ class _Surveyor:
 
 
 def _is_sound(log: LogFile, first: BatchHeader) -> bool:
-    """Whether the first batch is one that somebody wrote, and not what damage has left of one."""
+    """Whether the first batch was written by a broker, and is not what damage has left of one."""
     return header_fault(first, log.size_bytes) is None and log.batch_crc(0, first.size_bytes) == first.crc
 
 
@@ -447,7 +447,8 @@ def _damage(path: str, start: int, end: int, faults: list[Fault], missing: tuple
 
 
 def plan_repair(found: Survey, *, accept_gaps: bool) -> PartitionPlan | None:
-    """Say what a repair would do; None: there is nothing to be repaired. Raises CorruptLogError where none can help."""
+    """Return what a repair would do, or None if there is nothing to repair. Raises CorruptLogError if no repair can
+    help."""
     if not found.problems:
         return None
     if found.is_foreign:
@@ -533,7 +534,7 @@ def _checkpoint(
     *,
     begin_segment: bool,
 ) -> PartitionCheckpoint | None:
-    """The row of a partition that is as planned; None: it has none."""
+    """Return the metadata row of a partition after the planned repair, or None if it has none."""
     before = found.known.checkpoint
     if before is None:
         return None
@@ -619,7 +620,7 @@ def repair(plan: PartitionPlan) -> None:
 
 
 def _write_pieces(kept: Kept) -> None:
-    """Write what is kept of a segment to a temporary file beside it."""
+    """Write the kept part of a segment to a temporary file beside it."""
     path = kept.segment.path
     temporary = f"{path}.tmp"
     with open(path, "rb") as source, open(temporary, "wb", opener=private_opener) as target:

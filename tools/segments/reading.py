@@ -1,4 +1,4 @@
-"""Going through the records of segments, as far as they can be read."""
+"""Reading the records of segments, as far as they can be read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PROGRESS_BYTES: Final = 1 << 22
 
 
 class SegmentBatch(msgspec.Struct, gc=False):
-    """A batch and where it lies."""
+    """A batch and its place."""
 
     position: int
     header: BatchHeader
@@ -55,7 +55,7 @@ class SegmentBatch(msgspec.Struct, gc=False):
 
 
 class SegmentReading:
-    """One way through the good batches of a segment; what is damaged is passed over and noted."""
+    """One pass through the good batches of a segment. Damage is skipped and noted."""
 
     def __init__(self, segment: SegmentFile, progress: Progress, *, headers_only: bool = False) -> None:
         """`headers_only`: the batches' insides are not read, so damage in there is not noticed."""
