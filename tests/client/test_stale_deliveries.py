@@ -6,9 +6,11 @@ import asyncio
 from threading import Thread
 from time import monotonic, sleep
 
-from logbroker.client import QueueDescription, Worker, sync
+import pytest
+
+from logbroker.client import QueueDescription, Worker, WorkerDelivery, sync
 from tests.client.links import Link
-from tests.client.worker_helpers import create, drain, fill, take, wait_until
+from tests.client.worker_helpers import create, describe, drain, fill, take, wait_until
 
 
 def waits_for_records(description: QueueDescription) -> bool:
@@ -64,3 +66,34 @@ async def test_what_came_while_the_event_loop_was_blocked_beyond_the_lease_is_no
         (delivery,) = await taking
         assert (delivery.value, delivery.attempt) == (b"2", 1)
         await delivery.ack()
+
+
+@pytest.mark.prove(keep=1)
+@pytest.mark.parametrize("kind", ["session", "loop", "run"])
+async def test_a_program_that_never_waits_keeps_its_leases(address: str, topic: str, kind: str) -> None:
+    """Many deliveries, of which each holds up the event loop, take longer than the lease."""
+    records = 40
+    await create(address, topic, lease_seconds=2, backoff_initial_seconds=0)
+    await fill(address, topic, records, keys=1 if kind == "session" else records)
+    worked: list[tuple[bytes | None, int]] = []
+
+    def work(delivery: WorkerDelivery) -> None:
+        sleep(0.15)
+        worked.append((delivery.value, delivery.attempt))
+        if len(worked) == records:
+            worker.stop()
+
+    async with asyncio.timeout(100), Worker(address, topic) as worker:
+        if kind == "run":
+            await worker.run(work)
+        elif kind == "loop":
+            async for delivery in worker:
+                async with delivery:
+                    work(delivery)
+        else:
+            async with worker.session(b"k0", prefetch=records) as session:
+                async for delivery in session:
+                    async with delivery:
+                        work(delivery)
+    assert sorted(worked, key=lambda pair: int(pair[0] or b"")) == [(b"%d" % n, 1) for n in range(records)]
+    assert (await describe(address, topic)).counts.leases_lost == 0

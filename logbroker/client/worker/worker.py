@@ -34,9 +34,44 @@ _log = logging.getLogger(__name__)
 
 _BREATHE: Final = 32
 """After this many deliveries without a wait, the event loop gets a turn, in which it sends settlements."""
+_HELD_UP_SECONDS: Final = 0.01
+"""How long a program may hold up the event loop, over one delivery or several, until the loop gets a pause."""
+_PAUSE_SECONDS: Final = 0.001
+"""Time for enough turns of the event loop to send settlements and extensions of leases, and to read answers."""
 DEFAULT_SESSION_PREFETCH: Final = 10
 DEFAULT_IDLE_SECONDS: Final = 1.0
 HANDLER: Final = "the handler"
+
+
+class _LoopTurns:
+    """Decides when a loop over deliveries, whose body may never wait, lets the event loop turn.
+
+    Without these turns, no settlement is sent, no lease is extended, and no answer is read."""
+
+    __slots__ = ("_has_turned", "_loop", "_since", "_taken")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._taken = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Note that the event loop has turned just now."""
+        self._since = monotonic()
+        self._has_turned = False
+        self._loop.call_soon(self._turned)
+
+    def _turned(self) -> None:
+        self._has_turned = True
+
+    def pause_seconds(self) -> float | None:
+        """Return how long to sleep after a delivery, or None for no sleep."""
+        self._taken += 1
+        if self._has_turned:
+            self.begin()
+        elif monotonic() - self._since > _HELD_UP_SECONDS:
+            return _PAUSE_SECONDS
+        return None if self._taken % _BREATHE else 0.0
 
 
 @checks_arguments()
@@ -106,16 +141,16 @@ class Worker(Droppable):
         core = self._core
         await core.start(core.prefetch or DEFAULT_PREFETCH)
         buffer = core.in_flight.buffer
-        taken = 0
+        turns = _LoopTurns()
         while not core.stopping:
             # At hand mostly; a coroutine for each would cost more than all the rest.
             delivery = core.take(buffer) or await next_delivery(core, buffer)
             if delivery is None:
                 return
             yield delivery
-            taken += 1
-            if not taken % _BREATHE:
-                await asyncio.sleep(0)
+            if (pause_seconds := turns.pause_seconds()) is not None:
+                await asyncio.sleep(pause_seconds)
+                turns.begin()
 
     async def batches(
         self, *, max_records: int = DEFAULT_PREFETCH, max_bytes: int = DEFAULT_LIST_BYTES
@@ -129,6 +164,7 @@ class Worker(Droppable):
         core = self._core
         await core.start_lists(max_records, max_bytes)
         buffer = core.in_flight.buffer
+        turns = _LoopTurns()
         while not core.stopping:
             delivery = core.take(buffer) or await next_delivery(core, buffer)
             if delivery is None:
@@ -136,7 +172,8 @@ class Worker(Droppable):
             deliveries = WorkerDeliveries((delivery,))
             core.take_more(deliveries, max_records, max_bytes)
             yield deliveries
-            await asyncio.sleep(0)
+            await asyncio.sleep(turns.pause_seconds() or 0)
+            turns.begin()
 
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Call `handler` with each delivery, `concurrency` at once, until `stop` or cancellation.
@@ -158,7 +195,7 @@ class Worker(Droppable):
     async def _handle(self, handler: Handler, slots: Slots) -> None:
         core = self._core
         buffer = core.in_flight.buffer
-        taken = 0
+        turns = _LoopTurns()
         # A handler may have passed over the cancellation of the call.
         while not (core.stopping or slots.are_over):
             delivery = core.take(buffer) or await next_delivery(core, buffer)
@@ -178,9 +215,9 @@ class Worker(Droppable):
                     raise
             core.told(delivery, failure)
             await slots.outlive_handler()
-            taken += 1
-            if not taken % _BREATHE:
-                await asyncio.sleep(0)
+            if (pause_seconds := turns.pause_seconds()) is not None:
+                await asyncio.sleep(pause_seconds)
+                turns.begin()
 
     def session(
         self,
@@ -343,7 +380,7 @@ class Session:
     async def _deliveries(self) -> AsyncGenerator[WorkerDelivery, None]:
         session = self._session()
         self._core.check_loop()
-        taken = 0
+        turns = _LoopTurns()
         while not self._core.stopping:
             delivery = self._core.take(session.buffer)
             if delivery is None:
@@ -357,9 +394,9 @@ class Session:
                     return
             session.handed_out()
             yield delivery
-            taken += 1
-            if not taken % _BREATHE:
-                await asyncio.sleep(0)
+            if (pause_seconds := turns.pause_seconds()) is not None:
+                await asyncio.sleep(pause_seconds)
+                turns.begin()
 
     async def open(self) -> None:
         """Wait for the session, as `async with` does by itself. Raises SessionHeldError, NoFreeSessionError, or the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import uuid
 from collections import deque
@@ -280,12 +281,15 @@ class WorkerConnection(Generic[D]):
 
     async def _look_after(self, stream: Stream) -> None:
         """Extend leases and locks in time."""
+        due = math.inf
         while True:
             await self._connected.wait()
             now = monotonic()
             hold_seconds = self.in_flight.shortest_hold_seconds()
             patience_seconds = max(_SHORTEST_SILENCE_SECONDS, hold_seconds / _SILENCE_SHARE)
-            if self.in_flight.silent_since(now) > patience_seconds:
+            # Where the event loop was held up, an answer may lie unread.
+            is_late = now > due + patience_seconds / 2
+            if not is_late and self.in_flight.silent_since(now) > patience_seconds:
                 self.connection.renew()
                 raise BrokerUnavailableError(f"the broker has not answered for {patience_seconds:.1f} s")
             self.in_flight.give_back_unwanted(now)
@@ -294,7 +298,9 @@ class WorkerConnection(Generic[D]):
                 self._send(settle=extensions)
             for session in self.in_flight.sessions.renewals(now):
                 self.sessions.renew(session)
-            await asyncio.sleep(self.in_flight.shortest_hold_seconds() / _LEASE_SHARE)
+            pause_seconds = self.in_flight.shortest_hold_seconds() / _LEASE_SHARE
+            due = monotonic() + pause_seconds
+            await asyncio.sleep(pause_seconds)
 
     async def _read(self, stream: Stream) -> None:
         while True:

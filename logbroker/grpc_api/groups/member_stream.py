@@ -74,9 +74,9 @@ class MemberStream:
         try:
             done, _ = await asyncio.wait([reading, writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             if reading in done:
-                if not reading.result():  # It has said all that it wants to say, and may wait for its answers.
-                    await self._write_answers_due()
-                else:  # It said Leave: the end comes once that is stored.
+                if not (reading.result() or self._stopping.is_set()):
+                    await self._write_answers_due()  # It has said all that it wants to say, and may wait for them.
+                else:  # It said Leave, and the end comes once that is stored; or the broker stops, and sees to answers.
                     done, _ = await asyncio.wait([writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
