@@ -27,7 +27,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def steps_of(peers: Sequence[Peer], plan: Plan) -> int:
-    """How often `on_step` is called at most."""
+    """Return how often `on_step` is called at most."""
     sides = [Side(peer, durability) for peer in peers for durability in peer.promises]
     return plan.rounds * len(sides) + len(peers)
 

@@ -1,4 +1,4 @@
-"""How far all workers together have come, and which records were handed out."""
+"""The progress of all workers together, and the records that were handed out."""
 
 from __future__ import annotations
 

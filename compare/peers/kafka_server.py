@@ -14,7 +14,7 @@ from logbroker.errors import BrokerUnavailableError
 from logbroker.types import Durability
 
 JARS: Final = Path("build/peers/kafka")
-"""Where `make peers` puts them, seen from the checkout."""
+"""The directory in which `make peers` puts the jars, seen from the checkout."""
 INSTALL: Final = "make peers, in a checkout, which is where to run this; it needs Java 17 or newer, and Maven"
 PROMISES: Final = {
     Durability.WRITTEN: "the default: acks=all of one replica, answered after write; the kernel syncs when it likes",

@@ -1,4 +1,4 @@
-"""How many records a second consumers can work off: what the hottest consumer, or the hottest key, allows.
+"""The rate that consumers can work off: the hottest consumer, or the hottest key, limits it.
 
 In a consumer group a partition belongs to one consumer, so the consumer with the largest share of the records decides.
 In a queue group by key any worker takes any key, but of a key one record at a time: either the workers decide together,

@@ -1,4 +1,4 @@
-"""How many partitions, and how many consumers: by the model of `capacity` and `queueing`."""
+"""The choice of partition and consumer counts, by the model of `capacity` and `queueing`."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class ScalingRun(Cell, frozen=True, kw_only=True):
     busiest_utilisation: float
     """The busy share of the consumer that works most."""
     rebalance_ms: float | None
-    """From the last consumer's join until all hold their share; None: no partition moved."""
+    """Time from the last consumer's join until all hold their share; None: no partition moved."""
     hottest_key_share: float
     hottest_partition_share: float
     held: list[list[int]]

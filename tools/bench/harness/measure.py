@@ -33,7 +33,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     rounds: list[float]
     ceiling_rounds: list[float]
-    """Empty: not measured."""
+    """The rounds of the bare server; empty: not measured."""
     lower_is_better: bool = False
 
     @property

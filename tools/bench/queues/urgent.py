@@ -1,4 +1,4 @@
-"""How soon a record comes to a worker that is more urgent than all that wait in a queue group."""
+"""The delay until a worker gets a record that is more urgent than all others that wait in a queue group."""
 
 from __future__ import annotations
 
