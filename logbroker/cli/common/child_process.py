@@ -192,7 +192,7 @@ class _Running:
         self._process = process
         self._stdin: int | None = process.stdin.fileno()
         self.stderr: int | None = process.stderr.fileno()
-        """None: nobody writes there any more."""
+        """The descriptor of its standard error; None: nobody writes there any more."""
         self._value = memoryview(b"\n" + value)  # The line that `_BEGINNING` waits for.
         self._errors = errors
         self._stop_fd = stop_fd

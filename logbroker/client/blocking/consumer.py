@@ -424,8 +424,8 @@ class Consumer(Uncopied):
 
     @contextmanager
     def _going_back(self, records: list[Record]) -> Iterator[None]:
-        """Where a signal's exception, as of Ctrl-C, ends a wait or the decoding, let nothing be lost by that: go on at
-        the first record that the program has not got. `records` are to be given to it."""
+        """Lose nothing when a signal's exception, such as that of Ctrl-C, ends a wait or the decoding: go on at the
+        first record that the program has not received. `records` are to be given to it."""
         try:
             yield
         except (LogbrokerError, GeneratorExit):

@@ -107,7 +107,7 @@ class Producer(Droppable):
         follow(lifetime, sender, self._accumulator)
         self._closed = False
         self._has_ended = False
-        """There is nothing left to be closed."""
+        """Whether there is nothing left to close."""
         # It sends from the first record on, but where no thread can be started, the program is to hear of that here.
         shared_loop()
 
