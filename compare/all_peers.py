@@ -1,4 +1,4 @@
-"""Who takes part."""
+"""The list of peers that take part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent and asked for: the same bytes, keys and pace for every peer."""
+"""The load of the comparison: the same bytes, keys and pace for every peer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """What a client has sent, all of it acknowledged."""
+    """The records that a client has sent, all of them acknowledged."""
 
     records: int
     seconds: float
@@ -63,14 +63,14 @@ Kind = Literal["work", "ordered", "group"]
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What a worker is to do."""
+    """The task of one worker."""
 
     kind: Kind
 
     topic: str
     shards: int
     records: int
-    """Of all workers together."""
+    """Number of records for all workers together."""
     workers: int
     worker: int
     """0 for the first."""
@@ -88,15 +88,15 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Worked(msgspec.Struct, frozen=True):
-    """What one worker has done; times are of the machine's monotonic clock, in seconds."""
+    """The result of one worker. Times are in seconds of the machine's monotonic clock."""
 
     records: int
     first: float | None
-    """When it was handed its first record; None: it had none."""
+    """When the worker was handed its first record; None: it had none."""
     last: float
     """When its last acknowledgement was answered, or sent where a peer answers none."""
     disordered: int
-    """Records that came before the one before them of their key was handed to any worker."""
+    """Records that came before their predecessor of the same key was handed to any worker."""
     repeated: int
     """Records that had been handed to one of the workers before."""
 
@@ -117,7 +117,8 @@ def shard_names(topic: str, shards: int) -> list[str]:
 
 
 class WorkLog:
-    """What one worker sees: its first record, and whether the records of each key come in order, and once.
+    """The records that one worker sees: when the first one came, and whether the records of each key come in order, and
+    once.
 
     `handed` has a byte for each record of the job, and is shared by all workers: so a record that overtakes one that
     another worker has is noticed, too.

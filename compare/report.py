@@ -1,4 +1,4 @@
-"""What a comparison found, as lines of a table and as Markdown for the docs."""
+"""The results of a comparison, as lines of a table and as Markdown for the docs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """How many times better logbroker's median is, at the durability in `against`; below 1 it is behind."""
     against: Durability | None
     overlaps: bool = False
-    """Some round of the one side was better, and some worse, than one of the other: the medians tell little."""
+    """Whether the rounds of the two sides overlap, so that the medians tell little."""
 
     @property
     def median(self) -> float:

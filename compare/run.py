@@ -15,19 +15,19 @@ from logbroker.errors import LogbrokerError
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found."""
+    """The results of a comparison."""
 
     versions: Mapping[str, str]
-    """By the name of each peer that took part."""
+    """Version by the name of each peer that took part."""
     left_out: Sequence[str]
-    """What did not take part or failed, and why."""
+    """Peers and measurements that did not take part or failed, each with the reason."""
     figures: Sequence[Figure]
     machine: str
-    """That it was measured on."""
+    """The machine that it was measured on."""
 
 
 def steps_of(peers: Sequence[Peer], plan: Plan) -> int:
-    """How often `on_step` is called at most."""
+    """Return how often `on_step` is called at most."""
     sides = [Side(peer, durability) for peer in peers for durability in peer.promises]
     return plan.rounds * len(sides) + len(peers)
 

@@ -1,4 +1,4 @@
-"""How far all workers together have come, and which records were handed out."""
+"""The progress of all workers together, and the records that were handed out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Tally:
 
     @property
     def handed(self) -> mmap.mmap:
-        """By the number of a record: whether it was handed to any worker."""
+        """The map with one byte for each record, by its number: whether it was handed to any worker."""
         return self._map
 
     def add(self, records: int) -> None:

@@ -27,7 +27,7 @@ SHARDS: Final = 8
 WORKERS: Final = 2
 WARM_RECORDS: Final = 100_000
 WARM_SHARE: Final = 1 / 3
-"""Of the records that are timed: so many are sent before them, at the same pace, and do not count."""
+"""The share of the timed records that is sent before them, at the same pace, and does not count."""
 RESTART_VALUE_BYTES: Final = 32 * 1024
 _JOBS: Final[Mapping[Kind, str]] = {
     "work": "take and ack, any order",
@@ -40,13 +40,13 @@ Report = Callable[["Figure"], None]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is measured, how large, how often."""
+    """The plan of a comparison: what is measured, how large, how often."""
 
     workloads: Collection[str]
     rounds: int
     records: int
     seconds: float
-    """Of one publish, at most."""
+    """The longest time of one publish."""
     restart_bytes: int
     directory: Path | None = None
     """Where the servers keep their data; None: the temporary directory. The disk under it is measured."""
@@ -65,7 +65,7 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """What one round of one side found."""
+    """The result of one round of one side."""
 
     workload: str
     measured: str

@@ -18,7 +18,7 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/+(.*)")
 
 
 class Address(NamedTuple):
-    """Where something listens."""
+    """The address of a listener."""
 
     host: str
     """A name or an IP address, without brackets."""
@@ -77,7 +77,7 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 def _check_host(host: str) -> None:
-    """Raise ValueError where no machine can bear the name."""
+    """Raise ValueError for a name that no machine can have."""
     if ":" in host:
         return
     if _NUMBERS.fullmatch(host):

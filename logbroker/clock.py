@@ -1,4 +1,4 @@
-"""The clock that everything which decides by time is given, so that tests can turn it."""
+"""The clock of everything that decides by time. Tests can turn it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The clock that people read."""
+    """A wall clock."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970. May step."""

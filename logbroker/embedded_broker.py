@@ -53,14 +53,14 @@ class EmbeddedBroker:
         self._remove_own_dir = weakref.finalize(self, _remove, self._own_dir, self._pid)
         # Absolute, as the program may change its working directory between two starts.
         self.data_dir: Final = Path(self._own_dir, "data") if data_dir is None else Path(data_dir).absolute()
-        """Lasts after the broker where it was given; else removed with it."""
+        """The data directory. It outlasts the broker if the caller gave it; otherwise it is removed with the broker."""
         self.log_path: Final = Path(self._own_dir, "broker.log")
-        """What the broker writes to its standard error."""
+        """The file with the broker's standard error."""
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = threading.Event()
-        """Set for the watch of the process that runs, or ran last, before it is ended from here."""
+        """Set to stop the watch of the process before it is ended from here."""
         self.on_end: Callable[[str], None] | None = None
-        """Told, in a thread of its own, when the broker ends by itself, with its last words."""
+        """Called, in a thread of its own, with the broker's last words when the broker ends by itself."""
 
     @property
     def address(self) -> str:
@@ -69,13 +69,13 @@ class EmbeddedBroker:
 
     @property
     def pid(self) -> int:
-        """The process id; raises BrokerUnavailableError where it does not run."""
+        """The process id. Raises BrokerUnavailableError if the broker does not run."""
         if self._process is None:
             raise BrokerUnavailableError("the embedded broker does not run: start() it")
         return self._process.pid
 
     def start(self, *, timeout_seconds: float = 30.0) -> None:
-        """Start the broker and wait until it serves; raises LogbrokerError with its own words where it fails.
+        """Start the broker and wait until it serves. Raises LogbrokerError with the broker's own words if it fails.
 
         Does nothing where it runs; one that ended by itself, or was killed from outside, is started again.
         """
@@ -108,7 +108,7 @@ class EmbeddedBroker:
         threading.Thread(target=self._watch, args=(process, self._stopped), name="logbroker-watch", daemon=True).start()
 
     def _watch(self, process: subprocess.Popen[bytes], stopped: threading.Event) -> None:
-        """Tell at once of a broker that ends by itself; clients would ride that out until their requests time out."""
+        """Report at once a broker that ends by itself. Clients would wait for it until their requests time out."""
         while not stopped.wait(_WATCH_SECONDS):
             if (code := process.poll()) is not None:
                 if not stopped.is_set():
@@ -138,11 +138,11 @@ class EmbeddedBroker:
         return f": {lines[-1]}" if lines else ""
 
     def stop(self) -> None:
-        """Stop the broker cleanly; does nothing where it does not run."""
+        """Stop the broker cleanly. Does nothing if it does not run."""
         self._end(kill=False)
 
     def kill(self) -> None:
-        """Kill the broker (SIGKILL), as a crash would; does nothing where it does not run."""
+        """Kill the broker (SIGKILL), as a crash would. Does nothing if it does not run."""
         self._end(kill=True)
 
     @property
@@ -178,7 +178,7 @@ class EmbeddedBroker:
 
 
 def embedded(data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> EmbeddedBroker:
-    """Return a broker to be used in a `with` statement.
+    """Return a broker, to be used in a `with` statement.
 
     Without `data_dir` the data lie in a temporary directory that goes when the block ends. `settings` are those of the
     configuration file (`logbroker.config.BrokerConfig`), such as `default_partitions=4`. It listens on a free port of

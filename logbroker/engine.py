@@ -1,4 +1,4 @@
-"""The two seams of the broker: where the log lives, and where the state of groups and queues lives.
+"""The broker's two seams: the log, and the state of groups and queues.
 
 Everything above (the gRPC services, later the groups and queues) knows only these Protocols. Today both are served by
 this process (`logbroker.broker.local_engine`); later a Kafka-protocol cluster can stand behind them, so all that may
@@ -44,11 +44,11 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def generation(self) -> int:
-        """The current one; the first is 1."""
+        """The current generation; the first is 1."""
         return self.generations[-1].generation
 
     def end_of(self, generation: int, partition: int) -> int | None:
-        """The offset at which a generation ends in a partition; None: it has not ended (or is 0, none)."""
+        """Return the end offset of a generation in a partition, or None if it has not ended (or is 0, none)."""
         if not 0 < generation < self.generation:
             return None
         # They are numbered from 1, so this is the one after it.
@@ -71,18 +71,18 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     segments: int
     damage: str = ""
-    """Why it cannot be read to its end, as far as somebody has met it; "": nothing is known."""
+    """The known reason why the partition cannot be read to its end; "": none is known."""
     cut_bytes: int = 0
-    """How much recovery cut off its end at the start."""
+    """Bytes that recovery cut off the end of the partition at the start."""
     cut_offset: int = 0
-    """Where it did so, if it did."""
+    """The offset at which it did so, if it did."""
 
 
 _NONE: Final[frozenset[TopicId]] = frozenset()
 
 
 class RoutingFence:
-    """Keeps appends of one origin (a stream, or one request) from overtaking what was refused to it as stale.
+    """Keeps appends of one origin (a stream, or one request) from overtaking appends that were refused as stale.
 
     Once a batch is refused because its topic has grown, those routed that come behind it are refused as well: their
     sender cannot know yet, and would append the refused one behind them. A newer generation opens the fence again, but
@@ -93,16 +93,18 @@ class RoutingFence:
 
     def __init__(self) -> None:
         self._closed: dict[TopicId, tuple[int, int]] = {}
-        """By topic: the newest generation that was refused, and how many refusals are not answered."""
+        """The newest generation that was refused, and the number of refusals that are not answered yet, by topic."""
 
     def told(self) -> frozenset[TopicId]:
-        """Return the topics of which the sender was told all refusals: a request that comes now may open for them."""
+        """Return the topics for which the sender was told all refusals. A request that comes now may open the fence for
+        them."""
         if not self._closed:
             return _NONE
         return frozenset(topic_id for topic_id, (_, unanswered) in self._closed.items() if not unanswered)
 
     def lets_through(self, topic_id: TopicId, known_generation: int) -> bool:
-        """Decide on a batch at the moment of its append, and open for those behind it where it shows a newer one."""
+        """Decide on a batch at the moment of its append. If it shows a newer generation, open the fence for the batches
+        behind it."""
         if not self._closed or topic_id not in self._closed:
             return True
         if known_generation <= self._closed[topic_id][0]:
@@ -111,7 +113,7 @@ class RoutingFence:
         return True
 
     def refused(self, topic_id: TopicId, generation: int) -> None:
-        """Close for what comes behind a batch that was refused; `generation`: the old one that it came with, else 0."""
+        """Close the fence for batches behind a refused one. `generation` is the old one that it came with, else 0."""
         before, unanswered = self._closed.get(topic_id, (0, 0))
         self._closed[topic_id] = max(before, generation), unanswered + 1
 
@@ -123,14 +125,14 @@ class RoutingFence:
 
 
 class DiskUse(enum.Enum):
-    """What a request does to the room on the disk, which decides when it is refused. All else that is stored makes
-    room, or follows from what was decided before (deletions, retention, recovery points, the end of leases and
-    members): it is never refused, and has what these leave."""
+    """The effect of a request on the free disk space, which decides when the request is refused. Nothing else that is
+    stored is ever refused, and it may use what these leave: it frees space, or follows from earlier decisions
+    (deletions, retention, recovery points, the end of leases and members)."""
 
     TAKES_ROOM = "takes room"
-    """Makes what stays: groups, topics, partitions, producers."""
+    """Creates lasting objects: groups, topics, partitions, producers."""
     USES_RESERVE = "uses the reserve"
-    """Works off what is there, or lets an operator: commits, settlements, sessions, decisions about lanes."""
+    """Works off what exists, or is an operator's decision: commits, settlements, sessions, decisions about lanes."""
 
 
 class Append(msgspec.Struct, gc=False):
@@ -140,71 +142,72 @@ class Append(msgspec.Struct, gc=False):
     partition: int
     batch: Buffer
     generation: int = 0
-    """By which the records were routed; 0: not checked."""
+    """The generation by which the records were routed; 0: not checked."""
     fence: RoutingFence | None = None
-    """Of those that must not overtake each other, where the topic grows; None: may overtake."""
+    """The fence of the appends that must not overtake each other when the topic grows; None: this one may overtake."""
     known_generation: int = 0
-    """By which its request opens the fence; 0: it came before the sender was told of every refusal."""
+    """The generation by which the request opens the fence; 0: the request came before the sender was told of every
+    refusal."""
     room_bytes: int = -1
-    """Of several that belong together the first asks for the room of all, and the others, with 0, are refused where the
-    one before was. -1: it stands for itself."""
+    """The disk space that the append asks for. Of several appends that belong together, the first asks for the space of
+    all; the others carry 0 and are refused if the one before was. -1: the append asks for its own space."""
     use: DiskUse = DiskUse.TAKES_ROOM
-    """What it does to the room on the disk: copies that let retention go on use the reserve."""
+    """The effect on the free disk space. Copies that let retention go on use the reserve."""
 
 
 class Appended(msgspec.Struct, gc=False):
-    """Where a batch lies."""
+    """The place of an appended batch."""
 
     base_offset: int
     log_append_time_ms: int
-    """-1 under CreateTime."""
+    """The append time; -1 under CreateTime."""
     log_start_offset: int
     leader_epoch: int
     duplicate: bool
-    """The batch was there already: an idempotent producer sent it again."""
+    """Whether the batch was there already, because an idempotent producer sent it again."""
 
 
 class Read(msgspec.Struct, gc=False):
-    """A wish for the batches of one partition from `offset` on."""
+    """A request for the batches of one partition from `offset` on."""
 
     topic_id: TopicId
     partition: int
     offset: int
     max_bytes: int
     last_leader_epoch: int = -1
-    """Of the last record the caller read; -1: not checked."""
+    """Leader epoch of the last record that the caller read; -1: not checked."""
     check_crc: bool = False
-    """Whether nothing is read from the first batch on whose CRC is wrong. Who decodes batches checks them anyway, so
-    this is for a look at one that has proved to be damaged: see `damage_at`."""
+    """Whether to stop reading before the first batch with a wrong CRC. Whoever decodes batches checks them anyway, so
+    this is for looking at a batch that proved to be damaged: see `damage_at`."""
 
 
 class ReadResult(msgspec.Struct, gc=False):
     """Whole batches and the partition's offsets at that moment."""
 
     batches: bytes
-    """Empty where nothing is readable at the offset. The first batch may begin before it."""
+    """Whole batches; empty if nothing is readable at the offset. The first batch may begin before it."""
     next_offset: int
     """The offset after the last batch returned, or the one asked for."""
     high_watermark: int
     log_start_offset: int
     leader_epoch: int
     gaps_below: int = 0
-    """Batches that begin below it may leave gaps before them. All others go on where the one before them ends, and the
-    first where the reader asked, or before."""
+    """The offset below which a batch may leave a gap before it. All other batches begin where the one before them ends,
+    and the first at the offset that the reader asked for, or before."""
 
 
 class FoundOffset(msgspec.Struct, gc=False):
     """An offset that was looked up by time."""
 
     offset: int
-    """-1: no record is as young."""
+    """The offset; -1: no record is at or after the time."""
     timestamp_ms: int
     """-1: none."""
     leader_epoch: int
 
 
 class Watch(Protocol):
-    """Tells which of some partitions have new readable records. Belongs to one task; close it."""
+    """Reports which of some partitions have new readable records. Belongs to one task; close it."""
 
     def add(self, key: PartitionKey) -> None:
         """Watch a partition; raises UnknownTopicError or UnknownPartitionError."""
@@ -213,17 +216,17 @@ class Watch(Protocol):
     def remove(self, key: PartitionKey) -> None: ...
 
     def moved(self) -> set[PartitionKey]:
-        """Return where a high watermark moved, or which partition went away, since the last call."""
+        """Return the partitions whose high watermark moved, or that went away, since the last call."""
         ...
 
     def close(self) -> None: ...
 
 
 class Holder(Protocol):
-    """Somebody for whom retention waits, in the partitions of one topic."""
+    """A holder for which retention waits, in the partitions of one topic."""
 
     def needed_from(self, partition: int) -> int:
-        """The first offset that it still needs."""
+        """The first offset that the holder still needs."""
         ...
 
     def let_go(self, partition: int, offset: int) -> None:
@@ -232,20 +235,21 @@ class Holder(Protocol):
 
 
 class Numbers(Protocol):
-    """Numbers of 63 bits that never come again: not over deletions, restarts and kills, nor by a restored backup."""
+    """Numbers of 63 bits that never repeat: not over deletions, restarts and kills, nor after the restore of a
+    backup."""
 
     @property
     def first(self) -> int:
-        """All that were given out before this start are below it."""
+        """All numbers given out before this start are below it."""
         ...
 
     @property
     def reserved(self) -> int:
-        """Those below it may be given out."""
+        """Numbers below it may be given out."""
         ...
 
     async def reserve(self, end: int) -> None:
-        """Raise `reserved` to `end` at least; returns when that is durable.
+        """Raise `reserved` to at least `end`. Returns when that is durable.
 
         Raises StorageFailedError, OverloadedError, DiskFullError or TooManyOpenFilesError.
         """
@@ -253,18 +257,19 @@ class Numbers(Protocol):
 
 
 class ReadableLog(Protocol):
-    """What a reader needs of the logs of topics."""
+    """The operations on topics and their logs that a reader needs."""
 
     def topic_by_id(self, topic_id: TopicId) -> Topic:
         """The topic of this id; raises UnknownTopicError."""
         ...
 
     def partition_facts(self, topic_id: TopicId, partition: int) -> PartitionFacts:
-        """Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
+        """Return the facts of a partition. Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
         ...
 
     async def read(self, reads: Sequence[Read]) -> list[ReadResult | LogbrokerError]:
-        """Read what is readable now; never waits for more. At least one batch is returned where one is readable.
+        """Read the batches that are readable now, without waiting for more. At least one batch is returned if one is
+        readable.
 
         What is returned continues exactly, but for gaps that are told of: in place of what does not stands
         CorruptLogError, now and for all that comes after it.
@@ -277,14 +282,14 @@ class ReadableLog(Protocol):
 
 
 class TopicPlan:
-    """What a request that is only validated would make of the topics: each of its items is judged as if those before it
+    """The topics as a request that is only validated would leave them. Each item is judged as if the items before it
     had been carried out."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
-        """Of new topics."""
+        """Names of new topics."""
         self.partitions = 0
-        """Beside those that there are."""
+        """Number of partitions in addition to those that exist."""
 
 
 class LogEngine(ReadableLog, Protocol):
@@ -295,8 +300,8 @@ class LogEngine(ReadableLog, Protocol):
 
     @property
     def boot_id(self) -> str:
-        """Changes with every start of the machine, after which a file that was not synced may be another; "": not
-        known."""
+        """The boot id, which changes with every start of the machine. After that, a file that was not synced may have
+        other contents. "": not known."""
         ...
 
     def topics(self) -> Sequence[Topic]:
@@ -308,8 +313,8 @@ class LogEngine(ReadableLog, Protocol):
         ...
 
     def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
-        """Have `listener` called on the event loop after each change of topics, with the one that was created or
-        altered, as it is now, or deleted, as it was."""
+        """Have `listener` called on the event loop after each change of topics, with the created or altered topic as it
+        is now, or the deleted topic as it was."""
         ...
 
     async def create_topic(
@@ -322,7 +327,7 @@ class LogEngine(ReadableLog, Protocol):
         ...
 
     async def delete_topic(self, topic_id: TopicId) -> Topic:
-        """Delete a topic durably; its name is free at once. Returns what it was."""
+        """Delete a topic durably, and return what it was. Its name is free at once."""
         ...
 
     async def alter_topic(
@@ -339,19 +344,19 @@ class LogEngine(ReadableLog, Protocol):
         ...
 
     async def pin(self, topic_id: TopicId) -> Topic:
-        """Return the topic, which keeps its generation and its configs until `unpin`: who routes records and makes
-        batches of them in the broker appends them by what still holds. Waits while the topic is altered, and so does an
-        alteration; it may still be deleted. Raises UnknownTopicError."""
+        """Return the topic, and keep its generation and configs until `unpin`, so that records routed and batched in
+        the broker are appended by them. Waits while the topic is altered, and alterations wait for `unpin`; the topic
+        may still be deleted. Raises UnknownTopicError."""
         ...
 
     def unpin(self, topic_id: TopicId) -> None:
-        """Let the topic change again; once for each `pin`."""
+        """Let the topic change again. Call once for each `pin`."""
         ...
 
     async def append(
         self, appends: Sequence[Append], durability: Durability | None = None
     ) -> list[Appended | LogbrokerError]:
-        """Append batches; returns when each is as durable as asked for (None: as its topic says) or has failed.
+        """Append batches. Returns when each has the requested durability (None: its topic's) or has failed.
 
         Order: the batches of one partition take their offsets in the order in which the calls of this coroutine run
         their first step, and within a call in the order of the list.
@@ -363,19 +368,20 @@ class LogEngine(ReadableLog, Protocol):
         ...
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:
-        """Keep what `holder` needs from retention. Beyond `retention.hold.bytes` it is asked to let go, and waited for.
+        """Keep the records that `holder` needs from retention. Beyond `retention.hold.bytes`, the holder is asked to
+        let go, and retention waits for it.
 
         Not durable: retention begins only when all that shall hold after a start do so.
         """
         ...
 
     def release(self, topic_id: TopicId, holder: Holder) -> None:
-        """Wait for `holder` no more."""
+        """Stop waiting for `holder`."""
         ...
 
     @property
     def numbers(self) -> Numbers:
-        """For receipts, fencing tokens and group epochs."""
+        """The numbers for receipts, fencing tokens and group epochs."""
         ...
 
     async def init_producer_id(self, producer_id: int = -1, producer_epoch: int = -1) -> tuple[int, int]:
@@ -384,8 +390,8 @@ class LogEngine(ReadableLog, Protocol):
 
 
 async def damage_at(engine: ReadableLog, topic_id: TopicId, partition: int, offset: int) -> CorruptLogError | None:
-    """Let the engine look at a batch that cannot be decoded: return the error that names file and byte where its bytes
-    are not those that were stored. The engine remembers it, and tells whoever reads on there. None: they are."""
+    """Let the engine check a batch that cannot be decoded. Return the error that names file and byte if its bytes are
+    not those that were stored, else None. The engine remembers the error, and raises it to whoever reads on there."""
     [found] = await engine.read([Read(topic_id, partition, offset, 1, check_crc=True)])
     return found if isinstance(found, CorruptLogError) else None
 
@@ -404,14 +410,14 @@ class StateStore(Protocol):
     """
 
     def check_room(self, use: DiskUse = DiskUse.USES_RESERVE) -> None:
-        """Raises DiskFullError while no such change is to be begun, as the disk is nearly full, and OverloadedError
-        where the store itself is. Ask before anything is changed: `commit` stores what was decided."""
+        """Raise DiskFullError while no such change may begin because the disk is nearly full, and OverloadedError if
+        the store itself is. Ask before anything is changed: `commit` stores decisions that were made."""
         ...
 
     async def load(self, scope: str) -> dict[bytes, bytes]:
-        """Return what all committed events of a scope left."""
+        """Return the keys and values that the committed events of a scope left."""
         ...
 
     async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:
-        """Apply events, all or none; returns when they are synced. Commits of many callers share one sync."""
+        """Apply events, all or none. Returns when they are synced. Commits of many callers share one sync."""
         ...

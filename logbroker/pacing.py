@@ -19,13 +19,14 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 
 TURN_STEPS: Final = 1_000
-"""A step is what one small thing takes: a microsecond or two. So a turn takes one or two milliseconds."""
+"""The steps in one turn. A step is the time of one small operation, a microsecond or two, so a turn takes one or two
+milliseconds."""
 FIRST_STEPS: Final = 300
-"""Of the first turn, for which nobody waits in line: about what a call takes however small it is."""
+"""The steps in the first turn, before which nobody waits in line: about the time of a call, however small."""
 MOMENT_STEPS: Final = 4 * TURN_STEPS
-"""What work may take that is to be of one moment."""
+"""The most steps that work does without a break, so that what it reports is of one moment."""
 FREED_PER_STEP: Final = 4
-"""Objects that are let go in the time of a step."""
+"""Objects that are freed in the time of a step."""
 
 
 class Pace:
@@ -37,13 +38,13 @@ class Pace:
         self._left = FIRST_STEPS
 
     async def step(self, steps: int = 1) -> None:
-        """Note that so many steps were done since the last call; give way where the turn is over."""
+        """Note that this many steps were done since the last call, and give way if the turn is over."""
         self._left -= steps
         if self._left <= 0:
             await self.give_way()
 
     def is_over(self, steps: int = 1) -> bool:
-        """Note steps as `step` does; return whether the turn is over, and `give_way` is to be awaited."""
+        """Note steps as `step` does. Return whether the turn is over, so that `give_way` must be awaited."""
         self._left -= steps
         return self._left <= 0
 
@@ -72,7 +73,7 @@ async def in_turns(work: Steps[T], pace: Pace) -> T:
 
 
 def at_once(work: Steps[T]) -> T:
-    """Do work without a pause, and return its result: for what is known to be little."""
+    """Do work without a pause, and return its result. For work that is known to be little."""
     while True:
         try:
             next(work)
@@ -81,8 +82,8 @@ def at_once(work: Steps[T]) -> T:
 
 
 def in_large_steps(work: Steps[T]) -> Steps[T]:
-    """The same work, that is at its end in one go unless it takes more than `MOMENT_STEPS`: so what little work tells
-    is of one moment."""
+    """Return the same work in larger steps: it pauses only after each `MOMENT_STEPS`, so that the result of little work
+    shows one moment."""
     done = 0
     while True:
         try:
@@ -119,7 +120,7 @@ async def let_go(containers: list[Any]) -> None:
 
 
 class _Line:
-    """Those whose turn is over, on one event loop: one of them goes on in each round of it."""
+    """The line of those whose turn is over, on one event loop. One of them goes on in each round of the loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()

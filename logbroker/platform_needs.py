@@ -1,4 +1,4 @@
-"""What a broker needs of the system. Clients, commands and the segment tools do without it."""
+"""The broker's requirements on the system. Clients, commands and the segment tools do without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may read what this program makes: its own user, whatever the umask is.
+"""Access to the files that this program makes: its own user only, whatever the umask is.
 
 A umask takes permissions away and never adds any, so a narrower one narrows these, too.
 """
@@ -13,5 +13,5 @@ DIRECTORY_MODE: Final = 0o700
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file, and make it for this user alone where it is not there: `open(path, "wb", opener=private_opener)`."""
+    """Open a file, creating it for this user alone if it does not exist: `open(path, "wb", opener=private_opener)`."""
     return os.open(path, flags, FILE_MODE)

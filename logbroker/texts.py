@@ -1,4 +1,4 @@
-"""Texts that come from outside: one reading for all numbers, and one writing for all that people are shown.
+"""Texts from outside: one way to read numbers, and one way to write texts for people.
 
 Python's `int` takes far more than a number: blanks and line ends around it, `+`, `_` between digits, the digits of
 every script; and it raises for a few characters that `isdigit` takes, and for very long texts.
@@ -13,12 +13,12 @@ _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number that a text is: ASCII digits, up to 20, perhaps with a minus before them; else None."""
+    """Return the number of a text (up to 20 ASCII digits, perhaps after a minus), else None."""
     return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
 
 
 class _Escapes(dict[int, str]):
-    """For `str.translate`: each character that is not printable becomes its escape, as Python writes it."""
+    """A table for `str.translate`: each character that is not printable becomes its escape, as Python writes it."""
 
     def __missing__(self, code: int) -> str:
         return chr(code) if chr(code).isprintable() else self.escape(code)
@@ -28,7 +28,7 @@ class _Escapes(dict[int, str]):
 
 
 class _JsonEscapes(_Escapes):
-    """The same in the strings of JSON, which knows four digits: two escapes for what is beyond them."""
+    """The same table for the strings of JSON, whose escapes have four digits: characters beyond take two."""
 
     def escape(self, code: int) -> str:
         if code == ord("\n"):
@@ -53,7 +53,8 @@ def shown(text: str) -> str:
 
 
 def shown_json(encoded: bytes) -> bytes:
-    """Return JSON that says the same, with escapes for what `shown` escapes; JSON itself asks for those of C0 only."""
+    """Return equivalent JSON, with escapes for the characters that `shown` escapes. JSON itself demands those of C0
+    only."""
     if encoded.isascii() and b"\x7f" not in encoded:
         return encoded
     text = encoded.decode()
@@ -61,7 +62,7 @@ def shown_json(encoded: bytes) -> bytes:
 
 
 def words_of(error: BaseException) -> str:
-    """Return what an exception says, also one of the program's own whose `__str__` fails."""
+    """Return the text of an exception, even one of the program's own whose `__str__` fails."""
     try:
         return str(error)
     except Exception as failure:

@@ -15,7 +15,8 @@ TopicId = NewType("TopicId", bytes)
 """16 random bytes. A topic that is deleted and created again has another id."""
 
 INTERNAL_PREFIX: Final = "__queue."
-"""Of the names of topics that only the broker makes, changes and writes: what queue groups keep from retention."""
+"""Prefix of the names of internal topics, which only the broker makes, changes and writes. They hold what queue groups
+keep from retention."""
 
 
 class TopicPartition(NamedTuple):
@@ -36,7 +37,7 @@ class PartitionKey(NamedTuple):
 
 
 class Durability(enum.Enum):
-    """What has happened to a write before it is acknowledged."""
+    """The point that a write must reach before it is acknowledged."""
 
     WRITTEN = "written"
     """`write` has returned: survives a killed process, not a power cut."""
@@ -52,7 +53,7 @@ class TimestampType(enum.Enum):
 
 
 class PriorityRouting(enum.Enum):
-    """What chooses the partition of a record first, in a topic that has bands."""
+    """The first criterion for the partition of a record, in a topic that has bands."""
 
     PRIORITY = "priority"
     """The band of its priority; then, in the band, its key."""

@@ -58,26 +58,26 @@ _WORK_NAME: Final = f"{META_NAME}.restoring"
 _LOCK_NAME: Final = "lock.mdb"
 _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d*)", re.DOTALL)
 _KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""The configs of a topic of which only the files are left: what its own were nobody knows."""
+"""The configs of a topic of which only the files are left: nobody knows what its own ones were."""
 
 
 class RestorePlan(msgspec.Struct, kw_only=True):
-    """What restoring a backup means for a data directory."""
+    """The changes that restoring a backup makes to a data directory."""
 
     backup: Backup
     values: dict[str, int]
-    """How many the backup has, by table."""
+    """The number of values in the backup, by table."""
     unscanned_bytes: int = 0
-    """Above the backup's recovery points: the next start reads and writes them again."""
+    """Bytes above the backup's recovery points. The next start reads and writes them again."""
     notes: list[str] = []
-    """What is not as it was when the backup was made."""
+    """The differences between the data directory and its state at the time of the backup."""
     writes: list[Write] = []
-    """What is changed in the backup's store."""
+    """The changes to the backup's store."""
 
 
 @contextmanager
 def extracted(backup: Backup, data_dir: Path) -> Iterator[Path]:
-    """The store of a backup in a directory within the data directory, which goes at the end.
+    """Extract the store of a backup into a directory within the data directory, which is removed at the end.
 
     Keeps brokers out meanwhile. Raises DataDirError where one runs, or there is no data directory, and OSError.
     """
@@ -122,7 +122,8 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
 
 
 def _forgotten(reader: MetadataReader) -> list[Write]:
-    """What queue groups must not go on with: sequences, sessions and deliveries of after the backup are not known."""
+    """Return writes that delete what queue groups must not continue from. Sequences, sessions and deliveries from after
+    the backup are not known."""
     rows = dict(reader.scan(STATE))
     prefix = state_key(GROUPS_SCOPE, b"")
     listed = {key.removeprefix(prefix): value for key, value in rows.items() if key.startswith(prefix)}
@@ -179,7 +180,7 @@ class _Comparison:
         self._producer_keys = producer_keys
         self._now_ms = now_ms
         self._found: dict[str, dict[int, TopicId | None]] = {}
-        """By topic and number, what partition.metadata says."""
+        """The topic id that each partition.metadata states, by topic and partition number."""
         for name in partition_directories(data_dir):
             if match := _PARTITION_NAME.fullmatch(name):
                 self._found.setdefault(match[1], {})[int(match[2])] = self._owner(name)
@@ -256,8 +257,8 @@ class _Comparison:
         )
 
     def _take_epochs(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> None:
-        """Know the leader epochs that began below the recovery point since the backup, where it was raised or a repair
-        has cut the log there: of others than those the start says that the file is damaged."""
+        """Store the leader epochs that began below the recovery point since the backup, where the recovery point was
+        raised or a repair has cut the log. For any other epochs, the start reports the file as damaged."""
         path = self._directory(topic, number) / EPOCHS_NAME
         with suppress(CorruptLogError, OSError):
             epochs = decode_epochs(str(path), read_regular(path))
@@ -265,7 +266,7 @@ class _Comparison:
                 checkpoint.epochs += epochs_unknown_below(checkpoint, epochs)
 
     def _adopt(self, name: str, partitions: dict[int, TopicId | None]) -> None:
-        """Make a topic anew of which the backup knows nothing."""
+        """Recreate a topic that the backup does not know."""
         owners = set(partitions.values())
         (owner,) = owners if len(owners) == 1 else (None,)
         if owner is None:
@@ -281,7 +282,7 @@ class _Comparison:
         self._begin_anew(topic, sorted(partitions))
 
     def _begin_anew(self, topic: Topic, numbers: list[int]) -> None:
-        """Store, for partitions of which the backup knows nothing, that all of their log is to be scanned."""
+        """Store that the whole log is to be scanned, for partitions that the backup does not know."""
         bound_bytes = BrokerConfig().max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES
         for number in numbers:
             if sizes := self._sizes(topic, number):
@@ -296,7 +297,7 @@ class _Comparison:
                 self._plan.unscanned_bytes += sum(sizes.values())
 
     def _end_offset(self, topic: Topic, number: int) -> int:
-        """What would come next in a partition, by the headers of its last segment."""
+        """Return the next offset of a partition, by the headers of its last segment."""
         segments = segments_in(self._directory(topic, number)) if self._sizes(topic, number) else []
         if not segments:
             return 0

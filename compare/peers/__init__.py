@@ -1,4 +1,4 @@
-"""Those who take part: each starts its own server and speaks by its own client library.
+"""The peers: each starts its own server and speaks by its own client library.
 
 `peer` says what one has to do; `compare.all_peers` lists them.
 """

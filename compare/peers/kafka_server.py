@@ -14,7 +14,7 @@ from logbroker.errors import BrokerUnavailableError
 from logbroker.types import Durability
 
 JARS: Final = Path("build/peers/kafka")
-"""Where `make peers` puts them, seen from the checkout."""
+"""The directory in which `make peers` puts the jars, seen from the checkout."""
 INSTALL: Final = "make peers, in a checkout, which is where to run this; it needs Java 17 or newer, and Maven"
 PROMISES: Final = {
     Durability.WRITTEN: "the default: acks=all of one replica, answered after write; the kernel syncs when it likes",
@@ -36,12 +36,12 @@ _JVM: Final = [
 
 
 def lacking_jars() -> str | None:
-    """What to say where the jars are not there."""
+    """Return a note where the jars are missing."""
     return None if list(JARS.glob("kafka_2.13-*.jar")) else f"Kafka's jars in {JARS}"
 
 
 def version() -> str:
-    """Of the jars."""
+    """Return the version of the jars."""
     [jar] = JARS.glob("kafka_2.13-*.jar")
     found = re.search(r"kafka_2\.13-(.+)\.jar", jar.name)
     return found[1] if found else jar.name

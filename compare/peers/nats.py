@@ -51,7 +51,7 @@ class NatsClient:
 
     async def _connect(self) -> Any:
         async def ignore(_error: Exception) -> None:
-            """What matters fails where it was asked for."""
+            """Ignore the error: every call that matters raises its own."""
 
         return await self._nats.connect(
             f"nats://{self._address}", allow_reconnect=False, error_cb=ignore, pending_size=16 * 2**20

@@ -1,4 +1,4 @@
-"""What the comparison needs of a peer: a server that it starts by hand, and a client library in a process of its own.
+"""The interface of a peer: a server that it starts by hand, and a client library in a process of its own.
 
 An adapter module offers one `Peer` for each client library. The server is driven by the comparing process, the client
 only in child processes (`child.py`), so that no library's threads or imports disturb another's.
@@ -48,7 +48,7 @@ class Server(Protocol):
         """SIGKILL, as a crash."""
 
     def resident_bytes(self) -> int:
-        """Of all its processes."""
+        """Return the resident memory of all its processes."""
 
 
 class Client(Protocol):
@@ -91,13 +91,13 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     promises: Mapping[Durability, str]
-    """What an acknowledgement means, by the settings that bring it about. What hardly depends on them is measured with
-    the first: written, where there is a choice, so that such rows are alike."""
+    """The meaning of an acknowledgement by durability, with the settings that bring it about. Workloads that hardly
+    depend on it are measured with the first one (written, where there is a choice), so that such rows are alike."""
     client_settings: str
     notes: Mapping[str, str] = {}
-    """By workload: how it is done here, where it is not the plain way."""
+    """How the peer does a workload if not the plain way, by workload."""
     cannot: Mapping[str, str] = {}
-    """By workload: why there is no figure."""
+    """Why a workload has no figure, by workload."""
     binaries: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     install: str = ""
@@ -105,12 +105,12 @@ class Peer(msgspec.Struct, frozen=True, kw_only=True):
     server: Callable[[Path, Durability], Server]
     client: Callable[[str], Client]
     lacks: Callable[[], str | None] = lambda: None
-    """What else is missing, in words; None: nothing."""
+    """Return what else is missing, in words, or None."""
     refuses: Callable[[Durability], str | None] = lambda _: None
     """Why the installed version cannot keep one of the promises; None: it can."""
 
     def missing(self) -> str | None:
-        """What is not installed and how to install it; None: nothing."""
+        """Return what is not installed and how to install it, or None."""
         names = [name for name in self.binaries if shutil.which(name) is None]
         names += [name for name in self.modules if importlib.util.find_spec(name) is None]
         if other := self.lacks():

@@ -72,16 +72,16 @@ class RabbitServer:
         self._mapper.kill()
 
     def resident_bytes(self) -> int:
-        """Of both."""
+        """Return the resident memory of both processes."""
         return self._node.resident_bytes() + self._mapper.resident_bytes()
 
 
 def lacks() -> str | None:
-    """What to say where there is no RabbitMQ."""
+    """Return a note where there is no RabbitMQ."""
     return None if Path(COMMAND).exists() else COMMAND
 
 
 def version() -> str:
-    """Of the installed package."""
+    """Return the version of the installed package."""
     [found] = Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")
     return found.name.partition("-")[2]

@@ -91,7 +91,7 @@ class ServerProcess:
         process.wait()
 
     def resident_bytes(self) -> int:
-        """Of all processes of its group."""
+        """Return the resident memory of all processes of its group."""
         return sum(_resident_bytes(pid) for pid in _group(self._process.pid)) if self._process else 0
 
 

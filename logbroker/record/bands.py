@@ -36,7 +36,7 @@ class Band(msgspec.Struct, frozen=True):
 
 
 DEFAULT_BANDS: Final = (Band("hot", 7, 9), Band("warm", 4, 6), Band("cold", 0, 3))
-"""Of a queue group on a topic without bands; the most urgent first."""
+"""The bands of a queue group on a topic without bands, the most urgent first."""
 
 
 def parse_bands(text: str) -> tuple[Band, ...]:
@@ -91,12 +91,12 @@ def bands_text(bands: Sequence[Band]) -> str:
 
 
 def partitions_of(bands: Sequence[Band]) -> int:
-    """How many partitions a topic with these bands has."""
+    """Return the number of partitions of a topic with these bands."""
     return sum(band.partitions for band in bands)
 
 
 def one_band(partitions: int) -> Band:
-    """Return the one band that a topic without bands is."""
+    """Return the single band of a topic without bands."""
     return Band("", MIN_PRIORITY, MAX_PRIORITY, 0, partitions)
 
 

@@ -1,4 +1,4 @@
-"""Records into batches and back.
+"""Encoding of records into batches, and decoding.
 
 The work per record is done by the compiled codec of aiokafka; what is ours is the names, the header, the bounds on
 what a batch may expand to, and that damaged bytes raise CorruptBatchError and nothing else. Format: Kafka's
@@ -46,7 +46,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 """A record's headers in their order; a name may come twice."""
 
 MAX_LENGTH_BYTES: Final = 0x7FFF_FFFF
-"""As large as the length of a batch can say: for who has no bound of his own."""
+"""The largest length that a batch can state, for callers without a bound of their own."""
 
 _ATTRIBUTES: Final = struct.Struct(">h")
 _CRC: Final = struct.Struct(">I")
@@ -68,7 +68,7 @@ class NewRecord(msgspec.Struct, gc=False):
 
 
 class LogRecord(msgspec.Struct, gc=False):
-    """A record as it lies in the log. `timestamp_ms` is -1 where it was written without one."""
+    """A record of the log. `timestamp_ms` is -1 if it was written without one."""
 
     offset: int
     timestamp_ms: int
@@ -106,7 +106,7 @@ class BatchBuilder:
         """The bytes so far, before compression."""
 
     def build(self, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1, base_sequence: int = -1) -> bytes:
-        """Finish the batch, once; compressed where that makes it smaller."""
+        """Finish the batch, once, compressed if that makes it smaller."""
         self._builder.set_producer_state(producer_id, producer_epoch, base_sequence)
         batch = self._builder.build()
         if self._codec is Codec.NONE:
@@ -143,12 +143,12 @@ def encode_batch(
 
 
 _FITTING: Final = (Codec.ZSTD, Codec.GZIP)
-"""By what the records may have come that are too large without; the other codecs pack less."""
+"""Codecs for records that are too large uncompressed. The other codecs compress less."""
 
 
 def encode_to_fit(records: Sequence[NewRecord], max_bytes: int) -> bytes:
-    """Return one batch of these records, as `encode_batch`; compressed where it is larger than `max_bytes` otherwise,
-    and perhaps larger even so.
+    """Return one batch of these records, as `encode_batch` does. If it is larger than `max_bytes`, compress it; it may
+    still be larger.
 
     Raises BatchExpandsTooFarError where nobody could read what was compressed.
     """
@@ -207,7 +207,7 @@ def split_batches(buffer: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
 
 
 def check_crc(header: BatchHeader, batch: bytes) -> None:
-    """Raise CorruptBatchError where the CRC-32C of a batch is not that of its bytes."""
+    """Raise CorruptBatchError if the CRC-32C of a batch does not match its bytes."""
     if google_crc32c.value(batch[CRC_START:]) != header.crc:
         raise CorruptBatchError(
             f"the CRC-32C of the batch at offset {header.base_offset} does not match its bytes; it was damaged"
@@ -236,7 +236,7 @@ def decode_records(
     max_expanded_bytes: int = MAX_EXPANDED_BYTES,
     on_expanded: Callable[[int], None] = _ignore,
 ) -> Generator[T, None, None]:
-    """Do as `decode_batch`, yielding `make(offset, timestamp_ms, key, value, headers)` for each record.
+    """Decode as `decode_batch` does, yielding `make(offset, timestamp_ms, key, value, headers)` for each record.
 
     `on_expanded` is told, before the first record, how many bytes the batch has without compression."""
     header, plain = expanded_batch(batch, max_expanded_bytes)
@@ -265,7 +265,7 @@ def decode_records(
 
 @functools.cache
 def decoding_errors() -> tuple[type[Exception], ...]:
-    """What the compiled codec raises for damaged bytes."""
+    """Return the exceptions that the compiled codec raises for damaged bytes."""
     from aiokafka.errors import CorruptRecordException  # Late for the reason that compiled_codec gives.
 
     # A length near 2^63 overflows in the compiled codec and comes back as one of the last two.
@@ -273,7 +273,7 @@ def decoding_errors() -> tuple[type[Exception], ...]:
 
 
 def expanded_batch(batch: bytes, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> tuple[BatchHeader, bytes | bytearray]:
-    """Return the header and the batch without compression; raises as `decode_batch` does.
+    """Return the header and the uncompressed batch. Raises as `decode_batch` does.
 
     Always a buffer of its own: the NUL that CPython keeps behind it ends a number that runs over the edge.
     """

@@ -21,7 +21,7 @@ _GZIP_WINDOW: Final = 31
 _GZIP_LEVEL: Final = 6
 _ZSTD_LEVEL: Final = 3
 _LZ4_LEVEL: Final = 0
-"""The fast one. Kafka's own default, 9, takes five times as long and saves a tenth."""
+"""The gzip level, a fast one. Kafka's own default, 9, takes five times as long and saves a tenth."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -29,7 +29,7 @@ _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _FIRST_GUESS_BYTES: Final = 64 * 1024
 _STEP_BYTES: Final = 256 * 1024
 _NO_ROOM: Final = "failed to write whole buffer"
-"""What cramjam says where the output does not fit, and only then (pinned by a test)."""
+"""cramjam's message where the output does not fit, and only then (pinned by a test)."""
 
 
 class Codec(enum.IntEnum):
@@ -71,7 +71,7 @@ def compress(codec: Codec, data: bytes) -> bytes:
 
 
 def decompress(codec: Codec, data: bytes, max_bytes: int, *, head: bytes = b"") -> bytes | bytearray:
-    """Return `head`, and behind it the expanded bytes: in one buffer, so that they are there only once.
+    """Return `head` followed by the expanded bytes in one buffer, so that they exist only once.
 
     No more than `max_bytes` is allocated whatever the data claims, but for an eighth by gzip, and what the codec needs
     for itself. Raises BatchExpandsTooFarError where it would expand further and CorruptBatchError where it is not what

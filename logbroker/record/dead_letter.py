@@ -88,7 +88,7 @@ _decode_letter: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes | None]]).
 
 
 class FirstOrigin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Where a record became a dead letter first."""
+    """The place where a record first became a dead letter."""
 
     topic: str
     partition: int
@@ -99,11 +99,11 @@ class FirstOrigin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     failure_ms: int
     reason: str
     times: int
-    """How many times it became one since."""
+    """The number of times that the record became a dead letter since."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a dead letter comes from, and why it is one."""
+    """The origin of a dead letter, and why it is one."""
 
     topic: str
     partition: int
@@ -119,7 +119,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 def dead_letter(
     record: LogRecord, origin: Origin, *, first: FirstOrigin | None = None, was_letter: bool = False
 ) -> NewRecord:
-    """Return the dead letter of a record, stamped with the time of its appending, so that it is kept from then on.
+    """Return the dead letter of a record, stamped with the time of its append, from which it is retained.
 
     `first`: what is known of an earlier time, if the record was dead-lettered before. `was_letter`: the record is a
     dead letter by itself, whose own headers are believed, and kept for a redrive. Of any other record headers of these
@@ -160,7 +160,8 @@ def dead_letter(
 
 
 def first_origin(headers: Headers) -> FirstOrigin | None:
-    """Where a dead letter came from first, by its headers; None: they do not say, or are no letter's."""
+    """Return the first origin of a dead letter, by its headers. Return None if they do not state it, or are not a
+    letter's."""
     if header_value(headers, FIRST_TOPIC) is None:
         names = ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP, GROUP, ATTEMPTS, FIRST_FAILURE, REASON
         times: int | None = 1
@@ -185,7 +186,7 @@ def first_origin(headers: Headers) -> FirstOrigin | None:
 
 
 def _number(headers: Headers, name: str) -> int | None:
-    """Anybody may write to the topic of the letters."""
+    """Return the number in a header, or None for an invalid one: anybody may write to the dead-letter topic."""
     text = header_value(headers, name) or b""
     return int(text) if len(text) <= _MAX_DIGITS and text.isdigit() else None
 
@@ -199,12 +200,12 @@ def _text(headers: Headers, name: str) -> str:
 
 
 def without_origin(headers: Headers) -> Headers:
-    """The headers that a dead letter had before it was one, but for those of a letter that it was by itself."""
+    """Return the headers that a dead letter had before, except those of a letter that it was by itself."""
     return [header for header in headers if header[0] not in HEADERS]
 
 
 def as_it_was(headers: Headers) -> Headers:
-    """The headers that a dead letter had before it was one."""
+    """Return the headers that a dead letter had before."""
     packed = header_value(headers, LETTER)
     try:
         own = [] if packed is None else _decode_letter(packed)
@@ -214,5 +215,5 @@ def as_it_was(headers: Headers) -> Headers:
 
 
 def header_value(headers: Headers, name: str) -> bytes | None:
-    """The value of the last header of a name."""
+    """Return the value of the last header of a name."""
     return next((value for header, value in reversed(headers) if header == name), None)

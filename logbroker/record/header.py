@@ -24,7 +24,7 @@ HEADER_BYTES: Final = HEADER.size
 """61."""
 
 LENGTH_OVERHEAD_BYTES: Final = 12
-"""What `length` does not count: the base offset and itself."""
+"""Bytes that `length` does not count: the base offset and `length` itself."""
 CRC_START: Final = 21
 """The first byte that the CRC covers (attributes)."""
 MAGIC: Final = 2
@@ -39,7 +39,7 @@ MAX_CODEC: Final = 4
 MIN_RECORD_BYTES: Final = 7
 """An encoded record without key, value and headers."""
 MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
-"""How far a compressed batch may expand: four times the largest batch that any topic takes."""
+"""The most bytes that a compressed batch may expand to: four times the largest batch of any topic."""
 
 NO_PRODUCER_ID: Final = -1
 MAX_SEQUENCE: Final = 0x7FFF_FFFF
@@ -97,7 +97,7 @@ class BatchHeader(msgspec.Struct, gc=False):
 
 
 def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """Read the header that begins at `position`; checks nothing but that 61 bytes are there (struct.error)."""
+    """Read the header that begins at `position`. Checks only that 61 bytes are there (struct.error)."""
     return BatchHeader(*HEADER.unpack_from(buffer, position))
 
 
@@ -137,7 +137,7 @@ def check_new_batch(batch: bytes | memoryview) -> BatchHeader:
 
 
 def stored_prefix(base_offset: int, length: int, leader_epoch: int) -> bytes:
-    """Return the 16 bytes that take the place of a new batch's first 16 when it is stored."""
+    """Return the 16 bytes that replace a new batch's first 16 when it is stored."""
     return _PREFIX.pack(base_offset, length, leader_epoch)
 
 

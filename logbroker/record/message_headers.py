@@ -13,31 +13,32 @@ NOT_BEFORE: Final = "logbroker-not-before"
 """The time before which a queue group does not hand the record out: ASCII decimal, milliseconds since 1970."""
 
 PRIORITY: Final = "logbroker-priority"
-"""How urgent the record is: one ASCII digit, 9 the most urgent."""
+"""The priority of the record: one ASCII digit, where 9 is the most urgent."""
 
 MIN_PRIORITY: Final = 0
 MAX_PRIORITY: Final = 9
 DEFAULT_PRIORITY: Final = 4
-"""Of a record without a priority, or with one that is none."""
+"""The priority of a record without a priority, or with an invalid one."""
 
 COPY_OF: Final = "logbroker-copy-of"
-"""In the copies that a queue group keeps of what retention took: the record's offset in its topic, ASCII decimal."""
+"""The record's offset in its topic, in ASCII decimal. Set in the copies that a queue group keeps of records that
+retention removed."""
 
 COPY_TOPIC: Final = "logbroker-copy-topic"
-"""In the same copies: the id of that topic, as text."""
+"""The id of that topic, as text, in the same copies."""
 
 _PRIORITIES: Final[dict[bytes | None, int]] = {
     b"%d" % priority: priority for priority in range(MIN_PRIORITY, MAX_PRIORITY + 1)
 }
 _STATED: Final[tuple[tuple[tuple[str, bytes | None], ...], ...]] = tuple(((PRIORITY, text),) for text in _PRIORITIES)
-"""By priority, the headers that tell it and nothing else."""
+"""The headers that state a priority and nothing else, by priority."""
 
 _MAX_DIGITS: Final = 15
-"""Until the year 33658; more is no time."""
+"""The most digits of a time, which last until the year 33658."""
 
 
 def not_before_ms(headers: Headers) -> int | None:
-    """Return the last not-before time among a record's headers; None where there is none, or it is no time."""
+    """Return the time of a record's last not-before header, or None if there is none or it is invalid."""
     for name, value in reversed(headers):
         if name == NOT_BEFORE:
             return int(value) if value and len(value) <= _MAX_DIGITS and value.isdigit() else None
@@ -45,7 +46,7 @@ def not_before_ms(headers: Headers) -> int | None:
 
 
 def stated_priority(headers: Headers) -> int | None:
-    """Return the priority that the last such header of a record tells; None where there is none, or it is none."""
+    """Return the priority that the last such header of a record states, or None if there is none or it is invalid."""
     for name, value in reversed(headers):
         if name == PRIORITY:
             return _PRIORITIES.get(value)
@@ -59,7 +60,7 @@ def priority_of(headers: Headers) -> int:
 
 
 def check_priority(priority: object) -> None:
-    """Raise InvalidRequestError for what is no priority."""
+    """Raise InvalidRequestError for an invalid priority."""
     if (
         not isinstance(priority, int)
         or priority is True

@@ -1,4 +1,4 @@
-"""From a record's key to its partition, as Kafka's own clients do it."""
+"""The mapping from a record's key to its partition, as in Kafka's own clients."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class PartitionCache(dict[bytes, int]):
-    """`cache[key]` is the key's partition, from `first` on; computed once, then looked up.
+    """A cache of partitions: `cache[key]` is the key's partition, from `first` on, computed once.
 
     Bounded: it forgets everything when it holds `max_keys`, and never keeps a key of more than `max_key_bytes`.
     """

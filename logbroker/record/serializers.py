@@ -1,4 +1,4 @@
-"""Values and keys as Python objects: what a producer makes bytes of, and what a program makes of the bytes."""
+"""Serialization of a producer's objects into bytes, and of bytes into a program's objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from logbroker.texts import words_of
 T = TypeVar("T")
 
 Serializer = Literal["str", "json", "msgpack"] | Callable[[Any], bytes]
-"""By a name, or a function of the program's own. None, Kafka's null, stays None."""
+"""A serializer's name, or a function of the program. None, Kafka's null, stays None."""
 
 
 def _encode_text(text: str) -> bytes:
@@ -33,7 +33,7 @@ _NAMED: Final[dict[str, Callable[[Any], bytes]]] = {
 
 
 def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | None] | None:
-    """Return what makes bytes, or None where bytes are given; raises InvalidRequestError."""
+    """Return the function that makes bytes, or None for plain bytes. Raises InvalidRequestError."""
     if given is None:
         return None
     found = _NAMED.get(given) if isinstance(given, str) else given
@@ -60,8 +60,8 @@ def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | N
 
 
 class Decoding:
-    """What records offer beside their bytes: their size, headers by name, objects made of the value. One that does not
-    decode is told with its place."""
+    """Access to a record beside its bytes: its size, headers by name, and objects made of the value. The error for a
+    value that does not decode names the place of the record."""
 
     __slots__ = ()
 
@@ -97,7 +97,7 @@ class Decoding:
 
     @property
     def size_bytes(self) -> int:
-        """What key, value and headers take, decoded."""
+        """The size of the key, the value and the headers, decoded."""
         size = len(self.key or b"") + len(self.value or b"")
         for name, value in self.headers:
             size += len(name) + len(value or b"")
@@ -136,7 +136,7 @@ class Decoding:
         return self.decode(lambda value: msgspec.msgpack.decode(value, type=kind))
 
     def decode(self, function: Callable[[bytes], T]) -> T:
-        """Return what a function makes of the value. Whatever it raises is told as DeserializationError, with the
+        """Return the result of a function of the value. Its errors are raised as DeserializationError, with the
         record's topic, partition and offset; the record stays as it is, and reading goes on behind it."""
         if self.value is None:
             raise DeserializationError(f"{self._place()} has no value (None)").of(

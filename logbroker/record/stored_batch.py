@@ -38,10 +38,10 @@ from logbroker.record.header import (
 from logbroker.record.windows import MAX_HEADERS, WINDOW_BYTES, windows
 
 MAX_RECORDS: Final = 1_000_000
-"""More in one batch are not read: a bomb of empty records would take hundreds of MB as objects."""
+"""The most records that are read of one batch: a bomb of empty records would take hundreds of MB as objects."""
 
 KEPT_EXPANDED_BYTES: Final = 8 * 1024 * 1024
-"""Of a compressed batch, beside its own bytes, when nobody is at work on it."""
+"""The most expanded bytes that an idle compressed batch keeps beside its own bytes."""
 
 _COUNT: Final = struct.Struct(">i")
 _JOINED: Final = HEADER.pack(0, 0, 0, MAGIC, 0, 0, 0, 0, 0, NO_PRODUCER_ID, -1, -1, 0)[: -_COUNT.size]
@@ -68,7 +68,7 @@ class StoredBatch:
 
     @property
     def size_bytes(self) -> int:
-        """What is kept in memory, about."""
+        """The bytes kept in memory, approximately."""
         size_bytes = len(self.raw)
         if self._plain is not None and self._plain is not self.raw:
             size_bytes += getsizeof(self._plain)
@@ -78,11 +78,11 @@ class StoredBatch:
 
     @property
     def is_open(self) -> bool:
-        """Whether records of it can be read at once, wherever they lie."""
+        """Whether single records of the batch can be read at once, wherever they lie."""
         return self._index is not None and self._plain is not None
 
     def plain(self) -> bytes | bytearray:
-        """The batch without compression, its CRC checked the first time."""
+        """Return the uncompressed batch. Its CRC is checked the first time."""
         plain = self._plain
         if plain is None:
             header = self.header
@@ -96,7 +96,7 @@ class StoredBatch:
         return plain
 
     def let_go(self) -> None:
-        """Forget what the batch expanded to, where that is much: it is expanded again when it is asked for."""
+        """Forget the expanded bytes if they are many. They are expanded again when they are needed."""
         if self._plain is not None and self._plain is not self.raw and len(self._plain) > KEPT_EXPANDED_BYTES:
             self._plain = None
 
@@ -151,7 +151,7 @@ class StoredBatch:
             raise self._corrupt(error.message) from None
 
     def index(self) -> tuple[Sequence[int], array[int]]:
-        """Where each record begins; found once."""
+        """Return the position at which each record begins, found once."""
         if self._index is None:
             header = self.header
             if header.record_count == header.last_offset_delta + 1:
@@ -196,7 +196,7 @@ class StoredBatch:
 
 
 class Pieces:
-    """Records of any number of batches, which are decoded as one: a call of the codec costs as much as ten records."""
+    """Records of any number of batches, decoded as one batch: a call of the codec costs as much as ten records."""
 
     def __init__(self) -> None:
         self._bytes: list[bytes | bytearray | memoryview] = []
@@ -223,8 +223,8 @@ class Pieces:
         return sum(map(len, self._bytes[begun:]))
 
     def records(self) -> list[LogRecord]:
-        """Decode what was added. Raises CorruptBatchError where any of it cannot be, and BatchExpandsTooFarError where
-        it has more than MAX_HEADERS headers."""
+        """Decode the added records. Raises CorruptBatchError if any cannot be decoded, and BatchExpandsTooFarError if
+        they have more than MAX_HEADERS headers."""
         found: list[LogRecord] = []
         headers_left = MAX_HEADERS
         joined = b"".join((_JOINED, _COUNT.pack(len(self._bytes)), *self._bytes))

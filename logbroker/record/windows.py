@@ -1,4 +1,4 @@
-"""A batch that expands far is decoded in windows: no bytes of a client may become any number of objects at once.
+"""Decoding of large batches in windows: no bytes of a client may become any number of objects at once.
 
 A header of a record takes two bytes of a batch and a hundred in memory, and the compiled codec makes all headers of a
 record before it looks whether they lie within it: 300 bytes, compressed, would be 250 MB. In a window they cannot be
@@ -15,9 +15,9 @@ from logbroker.record.header import HEADER_BYTES, BatchHeader
 from logbroker.record.varint import read_varint
 
 WINDOW_BYTES: Final = 1024 * 1024
-"""What a batch may have beside its header to be decoded as a whole; most never expand to more."""
+"""The most bytes behind its header for a batch to be decoded as a whole. Most batches never expand to more."""
 MAX_HEADERS: Final = WINDOW_BYTES // 2
-"""Of one record, and of all records of a batch that are looked at together."""
+"""The most headers of one record, and of all records of a batch that are read together."""
 
 _COUNT_AT: Final = HEADER_BYTES - 4
 

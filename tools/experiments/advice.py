@@ -1,4 +1,4 @@
-"""What the scaling experiment says, in words: where partitions stop helping, which keys are hot, what to choose."""
+"""The scaling experiment's results in words: where partitions stop helping, which keys are hot, what to choose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from logbroker.tools.experiments.keys import key_name
 from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun, calibrated
 
 ENOUGH: Final = 0.9
-"""Of the best rate: where partitions count as not helping any more."""
+"""The share of the best rate from which more partitions count as no help."""
 
 SKEW_NAMES: Final = {
     "uniform": "with keys that are all alike",

@@ -1,4 +1,4 @@
-"""How many records a second consumers can work off: what the hottest consumer, or the hottest key, allows.
+"""The rate that consumers can work off: the hottest consumer, or the hottest key, limits it.
 
 In a consumer group a partition belongs to one consumer, so the consumer with the largest share of the records decides.
 In a queue group by key any worker takes any key, but of a key one record at a time: either the workers decide together,
@@ -19,13 +19,13 @@ MODES: Final = (GROUP, QUEUE)
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """What a record costs, in seconds."""
+    """The cost of a record, in seconds."""
 
     work_seconds: float
     worker_pause_seconds: float
-    """Between two records of a worker that has enough to do."""
+    """The pause between two records of a worker that has enough to do."""
     handover_seconds: float
-    """Between two records of a key that has enough waiting: in a queue group the second one is handed out when the
+    """The pause between two records of a key of which enough wait: a queue group hands out the second one when the
     first is settled."""
 
     @property

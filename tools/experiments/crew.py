@@ -19,7 +19,7 @@ from logbroker.tools.experiments.worker_process import Failed, Holds, WorkerJob
 T = TypeVar("T")
 
 READY_SECONDS: Final = 60.0
-"""In which workers must be connected, and members hold their partitions."""
+"""The time in which workers must be connected, and members must hold their partitions."""
 _LOOK_SECONDS: Final = 0.02
 _END_SECONDS: Final = 10.0
 
@@ -28,13 +28,13 @@ class Crew:
     """The worker processes of one group. Use it with `async with`, in one event loop; leaving it ends them."""
 
     def __init__(self, on_finished: Callable[[list[Finish]], None]) -> None:
-        """`on_finished` is called in the event loop with what a worker tells that it finished."""
+        """`on_finished` is called in the event loop with the records that a worker reports as finished."""
         self._on_finished = on_finished
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload([worker_process.__name__])
         self._workers: list[tuple[Any, Connection[None, Any]]] = []
         self._holds: list[Holds | None] = []
-        """Of each, what it told last; None: nothing yet."""
+        """The last report of each worker; None: nothing yet."""
         self._joined: dict[int, float] = {}
         self._changed = asyncio.Event()
         self._failure: str | None = None

@@ -1,4 +1,5 @@
-"""Which keys records have: uniform, by Zipf's law, or one key with most; and what share of them a partition gets."""
+"""The distribution of records over keys (uniform, by Zipf's law, or one key with most), and each partition's share of
+it."""
 
 from __future__ import annotations
 

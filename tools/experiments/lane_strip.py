@@ -15,11 +15,11 @@ from logbroker.tools.experiments.metrics import Finish, busy_shares, percentile
 RECENT: Final = 512
 """Finishes that the tracer can show."""
 _WINDOW_SECONDS: Final = 0.5
-"""Over which the live throughput and the busy workers are counted, at least."""
+"""The shortest time over which the live throughput and the busy workers are counted."""
 _WINDOW_WORKS: Final = 4.0
-"""So many times the work on a record: what is not finished yet is not known of."""
+"""The same window in times of the work on a record, since work is known of only once it is finished."""
 _SETTLED_SECONDS: Final = 0.3
-"""After which all workers have surely told what they finished; six times as long as they wait."""
+"""The time after which all workers have surely reported what they finished; six times as long as they wait."""
 
 
 class StripPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class StripPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StripMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of one strip. Times in ms count from the moment at which its records were sent, all at once."""
+    """The result of one strip. Times are in ms from the moment at which its records were sent, all at once."""
 
     name: str
     ordering: str
@@ -46,15 +46,15 @@ class StripMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Records finished after a later one of their key."""
     violated_keys: int
     idle_share: float
-    """Of the workers' time."""
+    """The idle share of the workers' time."""
     mean_busy_workers: float
     work_ms_mean: float
-    """As it was: a sleep lasts a little longer than asked."""
+    """The measured time: a sleep lasts a little longer than asked."""
     wait_ms_p50: float
-    """Until a worker began with the record."""
+    """Time until a worker began with the record."""
     wait_ms_p99: float
     finish_ms_p50: float
-    """Until the record was worked off."""
+    """Time until the record was worked off."""
     finish_ms_p99: float
     repeats: int
     """Deliveries of a record that had been finished before."""
@@ -79,11 +79,11 @@ class Strip:
         self._latest: dict[int, int] = {}
 
     def add(self, told: Sequence[Finish]) -> None:
-        """Take in what a worker finished; its place in the order is found by `look`."""
+        """Add a finish that a worker reported. `look` finds its place in the order."""
         self._told += told
 
     def look(self, now: float) -> None:
-        """Put what was finished up to a moment ago in order: lists of several workers arrive interleaved."""
+        """Put the finishes up to a moment ago in order: lists of several workers arrive interleaved."""
         self._told.sort(key=lambda finish: finish.finished)
         known = bisect_right(self._told, now - _SETTLED_SECONDS, key=lambda finish: finish.finished)
         for finish in self._told[:known]:
@@ -117,7 +117,7 @@ class Strip:
 
     @property
     def seconds(self) -> float:
-        """From the sending to the end of the last record that was finished."""
+        """Time from the sending to the end of the last record that was finished."""
         return self.finishes[-1].finished - self.begun
 
     @property

@@ -1,4 +1,4 @@
-"""What the lanes experiment shows, in words."""
+"""The lanes experiment's results in words."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ from logbroker.tools.experiments.worker_process import WorkerJob
 FEW_KEYS: Final = 4
 MANY_KEYS: Final = 100
 PREFETCH: Final = 16
-"""Records that a worker has in hand at most. With 8 workers they could have all 100 keys at once."""
+"""The most records that a worker has in hand. With this number, 8 workers could have all 100 keys at once."""
 LOOK_SECONDS: Final = 0.1
 
 Row = tuple[bytes, bytes]
-"""What a record is about, and its value."""
+"""The key of a record, and its value."""
 
 
 def strip_plans(rows: Sequence[Row], workers: int) -> list[StripPlan]:

@@ -141,7 +141,7 @@ def _round_step(length: float) -> float:
 
 
 def _order(strip: Strip, metrics: StripMetrics) -> str:
-    """What was finished in the middle of the drain, and in which order it had been sent."""
+    """Draw the records finished in the middle of the drain, and the order in which they were sent."""
     middle = max(0, (strip.total - _CLOSE_RECORDS) // 2)
     positions = [finish.offset for finish in strip.finishes[middle : middle + _CLOSE_RECORDS]]
     sent = {position: place for place, position in enumerate(sorted(positions))}
@@ -163,7 +163,7 @@ def _order(strip: Strip, metrics: StripMetrics) -> str:
 
 
 def _work(strip: Strip, metrics: StripMetrics, work_ms: float) -> str:
-    """What the workers did in a moment in the middle of the drain."""
+    """Draw the workers' activity over a moment in the middle of the drain."""
     seconds = max(_CLOSE_WORKS * work_ms / 1000, 0.02)
     begun = strip.finishes[strip.total // 2].begun
     width, row, left = 400.0, 20.0, 34.0

@@ -7,7 +7,7 @@ from typing import Final
 
 _FEW: Final = ("#2f7ed8", "#e8912d", "#2ca58d", "#c0509f", "#8a6fd1", "#7f8c2b")
 _GOLDEN_ANGLE: Final = 0.381966
-"""Of a turn: hues that follow each other lie far apart, however many there are."""
+"""The step between two hues, as a share of a turn. Successive hues lie far apart, however many there are."""
 
 
 def key_colour(key: int, keys: int) -> str:

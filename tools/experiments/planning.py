@@ -1,4 +1,4 @@
-"""How many partitions, and how many consumers: by the model of `capacity` and `queueing`."""
+"""The choice of partition and consumer counts, by the model of `capacity` and `queueing`."""
 
 from __future__ import annotations
 
@@ -18,52 +18,53 @@ _MAX_CONSUMERS: Final = 4096
 _PLACEMENTS: Final = 15
 """Sets of key names over which the median is taken: which keys share a partition is chance."""
 _PLACED_KEYS: Final = 30_000
-"""In all placements together, about."""
+"""The approximate number of keys in all placements together."""
 _NEAR: Final = 1.1
-"""Where no partition count keeps to the target: times the least that the busiest consumer can have to do."""
+"""The factor that is allowed above the lowest utilisation of the busiest consumer, if no partition count meets the
+target."""
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be worked off, and by whom."""
+    """The load to plan for, and the consumers that share it."""
 
     mode: str
     rate: float
     """Records/s."""
     shares: list[float]
-    """Of the keys, the hottest first."""
+    """The share of each key, the hottest first."""
     consumers: int | None
-    """None: as many as are needed."""
+    """Number of consumers; None: as many as are needed."""
     target: float
-    """How much of what it can do the busiest consumer, or key, may have to do; 0 to 1."""
+    """The share of its capacity that the busiest consumer, or key, may have to use; 0 to 1."""
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """What a partition count would give."""
+    """The result of one partition count."""
 
     partitions: int
     consumers: int
     records_per_second: float
-    """That it keeps up with."""
+    """The rate that it keeps up with."""
     utilisation: float
-    """The share of the time of all consumers in which they are at work; above 1 they do not keep up."""
+    """The share of all consumers' time in which they are at work. Above 1, they do not keep up."""
     busiest_utilisation: float
-    """What is asked of the busiest consumer, of what it can do (its pauses between records included); in a queue group
-    of the workers, or of the hottest key if more is asked of that."""
+    """The share of its capacity that the busiest consumer has to use, its pauses between records included. In a queue
+    group: that of the workers or, if higher, that of the hottest key."""
     wait_ms: float | None
-    """The mean, before the busiest begins with a record; None: it does not keep up."""
+    """The mean wait before the busiest consumer begins with a record; None: it does not keep up."""
 
 
 class CapacityPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A choice, and what else there was."""
+    """The chosen option, and all options."""
 
     chosen: Option
     fits: bool
-    """It keeps to the target."""
+    """Whether the choice meets the target."""
     options: list[Option]
 
 
 def plan(demand: Demand, service: Service, candidates: Sequence[int] = CANDIDATES) -> CapacityPlan:
-    """Return the smallest partition count that keeps to the target or, where none does, the smallest after which more
+    """Return the smallest partition count that meets the target or, if none does, the smallest after which more
     partitions gain next to nothing."""
     if demand.mode == QUEUE:
         chosen = _queue_option(demand, service)
@@ -92,7 +93,7 @@ def _with_fewest_consumers(
 
 
 def _placed(shares: Sequence[float], candidates: Sequence[int]) -> dict[int, list[list[float]]]:
-    """Return by partition count which share of the records each partition gets, in some placements of the keys."""
+    """Return the share of the records that each partition gets, by partition count, in some placements of the keys."""
     placements = max(3, min(_PLACEMENTS, _PLACED_KEYS // len(shares)))
     found: dict[int, list[list[float]]] = {partitions: [] for partitions in candidates}
     for number in range(placements):
@@ -123,7 +124,7 @@ def _group_option(
 
 
 def _queue_option(demand: Demand, service: Service) -> Option:
-    """Partitions do not part the work of a queue group: one is enough for it."""
+    """Return the option for a queue group. Partitions do not divide its work, so one is enough."""
     needed = max(1, math.ceil(demand.rate * service.per_worker / demand.target - 1e-9))
     workers = demand.consumers or min(_MAX_CONSUMERS, needed)
     hottest = demand.shares[0]

@@ -1,4 +1,4 @@
-"""How long records wait, from how busy those are who work on them."""
+"""The waiting time of records, from the utilisation of those who work on them."""
 
 from __future__ import annotations
 

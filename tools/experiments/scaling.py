@@ -31,7 +31,7 @@ from logbroker.tools.experiments.scaling_run import (
 from logbroker.tools.experiments.worker_process import WorkerJob
 
 LOAD_SHARE: Final = 0.6
-"""Of the rate of the drain: what the steady load is."""
+"""The rate of the steady load, as a share of the rate of the drain."""
 _MIN_RECORDS: Final = 40
 _MAX_RECORDS: Final = 20_000
 _SLACK: Final = 20.0
@@ -66,7 +66,7 @@ class _Experiment:
         """The key of each record, in the order of sending."""
         self._sent_at: list[float] = []
         self._places: dict[int, list[int]] = defaultdict(list)
-        """By partition and offset, the record."""
+        """The record at each offset, by partition."""
         self._finishes: dict[int, Finish] = {}
         """The first one of each record."""
         self._all_finished = asyncio.Event()

@@ -13,7 +13,7 @@ from logbroker.tools.experiments.advice import advice
 from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun
 
 _LISTS: Final = ("held", "key_counts")
-"""What a row of a table has no room for."""
+"""Fields for which a table row has no room."""
 
 _INTRODUCTION: Final = """
 A log of records is split into partitions, and each record has a key: it is about one thing, such as one customer. All

@@ -1,4 +1,4 @@
-"""What one run of the scaling experiment is, and what came out of it; the grids of runs. No I/O."""
+"""One run of the scaling experiment and its results; the grids of runs. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASSUMED: Final = {
     GROUP: Service(work_seconds=0, worker_pause_seconds=0.0002, handover_seconds=0.0002),
     QUEUE: Service(work_seconds=0, worker_pause_seconds=0.004, handover_seconds=0.005),
 }
-"""What comes on top of the work, where nothing was measured: on two busy cores."""
+"""The costs beside the work that are assumed where nothing was measured, for two busy cores."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,33 +33,33 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScalingRun(Cell, frozen=True, kw_only=True):
-    """What came out. First a backlog is drained, then a steady load runs at a share of the rate of the drain."""
+    """The result of a run. First a backlog is drained, then a steady load runs at a share of the rate of the drain."""
 
     records: int
-    """Of the backlog."""
+    """Number of records of the backlog."""
     seconds: float
     records_per_second: float
     predicted_records_per_second: float
-    """By the model of `capacity`, calibrated with all runs of the mode."""
+    """The rate by the model of `capacity`, calibrated with all runs of the mode."""
     idle_share: float
-    """Of the consumers' time, in the drain."""
+    """The idle share of the consumers' time, in the drain."""
     violations: int
     """Records finished after a later one of their key, in both parts."""
     work_ms_mean: float
     worker_pause_ms: float | None
-    """The median, in the drain, as the next; None: no consumer had two records."""
+    """The median pause in the drain; None: no consumer had two records. The next one is a median in the drain, too."""
     handover_ms: float | None
-    """Of the hottest key; None: it had no two records."""
+    """The pause between two records of the hottest key; None: it had no two records."""
     load_records_per_second: float
     p50_ms: float
-    """From the sending of a record to the end of the work on it, under the steady load, as the next."""
+    """Time from the sending of a record to the end of the work on it, under the steady load; the next one, too."""
     p99_ms: float
     utilisation: float
-    """Of all consumers' time, under the steady load."""
+    """The busy share of all consumers' time, under the steady load."""
     busiest_utilisation: float
-    """Of the consumer that works most."""
+    """The busy share of the consumer that works most."""
     rebalance_ms: float | None
-    """From the last consumer's join until all hold their share; None: no partition moved."""
+    """Time from the last consumer's join until all hold their share; None: no partition moved."""
     hottest_key_share: float
     hottest_partition_share: float
     held: list[list[int]]
@@ -77,7 +77,7 @@ class Scaling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Observed(NamedTuple):
-    """What was seen of a run. Records are numbered from 0 in the order of sending, over both parts."""
+    """The events of a run. Records are numbered from 0 in the order of sending, over both parts."""
 
     keys: Sequence[int]
     """The key of each record; from KEYS on, those of records that only warm up."""

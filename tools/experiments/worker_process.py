@@ -26,21 +26,21 @@ from logbroker.types import TopicPartition
 REPORT_SECONDS: Final = 0.05
 TURN_SECONDS: Final = 0.025
 _STEPS: Final = 5
-"""Of the event loop in a turn: from a settlement that was put down to its way out."""
+"""The event loop's steps in a turn: a settlement needs this many from being put down to being sent."""
 
 
 class WorkerJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker process is to do."""
+    """The task of a worker process."""
 
     number: int
-    """Its own, from 0 on."""
+    """The number of the process, from 0 on."""
     broker: str
     group: str
     topic: str
     work_seconds: float
-    """That it takes for each record."""
+    """The time that the work on each record takes."""
     prefetch: int
-    """Records that a worker of a queue group has in hand at most; 0: it is a member of a consumer group."""
+    """The most records that a worker of a queue group has in hand; 0: the process is a member of a consumer group."""
 
     @property
     def is_member(self) -> bool:
@@ -48,7 +48,7 @@ class WorkerJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holds(msgspec.Struct, frozen=True):
-    """Which partitions a member holds since a moment, in seconds on the monotonic clock."""
+    """The partitions that a member holds, and since when, in seconds on the monotonic clock."""
 
     partitions: frozenset[int]
     since: float
@@ -61,7 +61,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 Report = list[Finish] | Holds | Failed
-"""What a process tells; a list may be empty."""
+"""A report of a worker process. A list may be empty."""
 
 
 def main(job: WorkerJob, connection: Connection[Report, None]) -> None:
@@ -95,7 +95,8 @@ async def _run(job: WorkerJob, connection: Connection[Report, None]) -> None:
 
 
 class _Reports:
-    """What was finished and is still to be told. Told also while the work leaves the event loop no turn."""
+    """The finished records that are not reported yet. They are reported even if the work leaves the event loop no
+    turn."""
 
     def __init__(self, connection: Connection[Report, None]) -> None:
         self.tell: Final = connection.send
@@ -127,7 +128,8 @@ class _Turns:
         self._last = monotonic()
 
     async def give(self, now: float) -> None:
-        """To be called after each record; the loop has its turn every 25 ms, so that short work is settled together."""
+        """Give the event loop a turn every 25 ms, so that short work is settled together. To be called after each
+        record."""
         if now - self._last < TURN_SECONDS:
             return
         for _ in range(_STEPS):

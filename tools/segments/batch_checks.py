@@ -1,4 +1,4 @@
-"""What is wrong with a batch, told from its header and the place where it stands. No I/O."""
+"""Checks of a batch, from its header and its place in the log. No I/O."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
     position: int
     end: int
-    """Of the damaged bytes; equal to `position` where batches are missing, but no bytes are damaged."""
+    """End of the damaged bytes; equal to `position` where batches are missing, but no bytes are damaged."""
     offset: int
-    """What should have come at `position`."""
+    """The offset that should have come at `position`."""
     reason: str
     followed: bool = False
     """Whether a good batch comes after it."""
 
 
 def header_fault(header: BatchHeader, room_bytes: int) -> str | None:
-    """Say why this cannot be the header of a batch that ends within `room_bytes`; None: it can."""
+    """Return why this cannot be the header of a batch that ends within `room_bytes`, or None if it can."""
     if header == _ZERO_HEADER:
         return "zeros"
     if header.magic != MAGIC:
@@ -48,7 +48,7 @@ def header_fault(header: BatchHeader, room_bytes: int) -> str | None:
 
 
 def content_fault(header: BatchHeader, *, gaps_allowed: bool) -> str | None:
-    """Say which fields of a batch whose CRC is right contradict each other; None: none do."""
+    """Return which fields of a batch with a right CRC contradict each other, or None."""
     if header.codec > MAX_CODEC:
         return f"codec {header.codec} is unknown"
     if header.last_offset_delta < 0:
@@ -64,7 +64,7 @@ def content_fault(header: BatchHeader, *, gaps_allowed: bool) -> str | None:
 def place_fault(
     header: BatchHeader, expected_offset: int, segment_offset: int, leader_epoch: int, *, gaps_allowed: bool
 ) -> str | None:
-    """Say why a batch, good in itself, cannot stand where `expected_offset` should follow; None: it can.
+    """Return why a sound batch cannot stand where `expected_offset` should follow, or None if it can.
 
     `leader_epoch` is that of the batch before.
     """

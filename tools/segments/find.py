@@ -12,12 +12,12 @@ from logbroker.tools.segments.reading import UNREADABLE, Progress, SegmentBatch,
 
 
 class FoundRecord(msgspec.Struct, kw_only=True, gc=False):
-    """A record and where it lies."""
+    """A record and its place."""
 
     path: str
-    """Of the log file."""
+    """Path of the log file."""
     position: int
-    """Of the batch's first byte."""
+    """Position of the batch's first byte."""
     offset: int
     timestamp: int
     """Milliseconds since 1970; -1: none."""
@@ -69,7 +69,7 @@ def _at_or_after(path: str, reading: SegmentReading, timestamp_ms: int) -> Itera
 
 
 def _records(batch: SegmentBatch, holding: bytes = b"") -> Iterator[LogRecord]:
-    """The records of a batch, or none where none has these bytes or they cannot be decoded."""
+    """Return the records of a batch, or none if none has these bytes or they cannot be decoded."""
     if batch.header.is_control:
         return
     try:

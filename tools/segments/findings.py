@@ -1,4 +1,4 @@
-"""What `verify` finds, as values."""
+"""The findings of `verify`, as values."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ class Severity(enum.Enum):
 
     ERROR = "error"
     TORN_TAIL = "torn tail"
-    """What a crash leaves: the broker cuts it off at its next start."""
+    """The trace of a crash. The broker cuts it off at its next start."""
     NOTE = "note"
     """Nothing is wrong."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to tell of a file or directory."""
+    """A finding about a file or directory."""
 
     severity: Severity
     path: str
     position: int | None = None
     end: int | None = None
-    """Behind the last byte concerned."""
+    """The position behind the last byte concerned."""
     message: str
 
 
 class SegmentFacts(msgspec.Struct, kw_only=True):
-    """What one way through a segment tells."""
+    """The facts from one pass through a segment."""
 
     path: str
     base_offset: int
@@ -40,11 +40,11 @@ class SegmentFacts(msgspec.Struct, kw_only=True):
     batches: int = 0
     records: int = 0
     missing_offsets: int = 0
-    """Where gaps are allowed."""
+    """The number of missing offsets where gaps are allowed."""
     min_timestamp_ms: int = -1
     max_timestamp_ms: int = -1
     damaged_at: int | None = None
-    """Position of the first damage; None: none was noticed."""
+    """Position of the first damage; None: none was found."""
 
     def add(self, header: BatchHeader) -> None:
         """Count a batch."""
@@ -59,11 +59,11 @@ class SegmentFacts(msgspec.Struct, kw_only=True):
 
 
 class PartitionReport(msgspec.Struct, kw_only=True):
-    """What there is to tell of one partition."""
+    """The report on one partition."""
 
     path: str
     live: bool
-    """Whether a broker holds it."""
+    """Whether a broker holds the partition."""
     segments: list[SegmentFacts]
     findings: list[Finding]
 

@@ -1,4 +1,4 @@
-"""What is wrong with the entries of an index, told beside the batches of its log as they come. No I/O."""
+"""Checks of index entries, made while the batches of the log are read. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 
 MAX_FAULTS: Final = 20
-"""Told per index: it is built anew anyway."""
+"""The most findings reported for an index, which is rebuilt anyway."""
 
 _NOWHERE: Final = 2**63 - 1
 
@@ -20,7 +20,7 @@ class IndexFault(msgspec.Struct, frozen=True):
     """A wrong entry."""
 
     position: int
-    """Of the entry, in the index file."""
+    """Position of the entry in the index file."""
     reason: str
 
 
@@ -31,7 +31,8 @@ class _IndexCheck:
         """`strict`: as this broker writes it; else as Kafka may have."""
         self.faults: list[IndexFault] = []
         self.loose = 0
-        """Entries that lead to the right place, but say less than they could: old versions of Kafka write such."""
+        """Number of entries that lead to the right place, but say less than they could, as old versions of Kafka write
+        them."""
         self.entries = 0
         whole = len(content) - len(content) % entry.size
         if whole < len(content):

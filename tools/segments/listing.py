@@ -1,4 +1,4 @@
-"""What segments hold, told from their batch headers alone."""
+"""The contents of segments, from their batch headers alone."""
 
 from __future__ import annotations
 

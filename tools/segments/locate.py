@@ -1,4 +1,4 @@
-"""What a path given on the command line means: a log file, a partition's directory, or a data directory."""
+"""The meaning of a path on the command line: a log file, a partition's directory, or a data directory."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class PartitionFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Located:
-    """What paths name."""
+    """The partitions and data directories that paths name."""
 
     partitions: list[PartitionFiles]
     """Each once, sorted by name within a data directory."""

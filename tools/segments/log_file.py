@@ -13,9 +13,9 @@ from logbroker.storage.files import open_regular
 from logbroker.storage.system_calls import pread, pread_into
 
 SCAN_WINDOW_BYTES: Final = 1 << 19
-"""Where all bytes are wanted. Larger ones leave the CPU's cache."""
+"""The window for reading all bytes. Larger windows leave the CPU's cache."""
 HEADERS_WINDOW_BYTES: Final = 4096
-"""Where only headers are wanted: small batches share a read, of large ones little is read in vain."""
+"""The window for reading headers only. Small batches share a read, and little of a large batch is read in vain."""
 
 _PIECE_BYTES: Final = 1 << 16
 """Copied at a time for the CRC, which takes nothing but bytes. Larger objects would be given back to the kernel when
@@ -33,7 +33,7 @@ class LogFile:
         self._start = 0
         self._end = 0
         self.size_bytes = 0
-        """As of the last `refresh`: nothing is read beyond."""
+        """The size at the last `refresh`. Nothing beyond it is read."""
         self.refresh()
 
     def __enter__(self) -> Self:

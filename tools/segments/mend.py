@@ -1,4 +1,4 @@
-"""The two things that write: building indexes anew, and cutting a log at its first bad batch.
+"""The two operations that write: rebuilding indexes, and cutting a log at its first bad batch.
 
 Both hold the data directory's lock meanwhile, so no broker runs. A repair that dies half-way can be run again: what
 goes is copied to its side file and synced first, and the log itself is cut last.
@@ -74,7 +74,7 @@ def exclusive(partition: PartitionFiles) -> Iterator[None]:
 
 
 def _mount_points() -> set[str]:
-    """Where something is mounted, as Linux tells it (proc(5), mountinfo); empty where nobody does."""
+    """Return the mount points, as Linux reports them (proc(5), mountinfo); empty on other systems."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -110,20 +110,20 @@ def rebuild_index(segment: SegmentFile, progress: Progress) -> tuple[int, int]:
 
 
 class RepairPlan(msgspec.Struct, kw_only=True):
-    """What a repair would do."""
+    """The plan of a repair."""
 
     path: str
     reason: str
     position: int
-    """Where the log is cut."""
+    """The position at which the log is cut."""
     offset: int
-    """What comes next after the cut."""
+    """The next offset after the cut."""
     removed_bytes: int
     good_batches: int
-    """Behind the first bad one; they go too."""
+    """Number of good batches behind the first bad one. They are cut off, too."""
     good_records: int
     side_path: str
-    """Where the removed bytes are kept."""
+    """The file in which the removed bytes are kept."""
     set_aside: list[tuple[str, str]]
     """Later segments, and the names they get."""
     epochs: list[EpochStart] | None
@@ -241,7 +241,8 @@ def _is_short(checkpoint: PartitionCheckpoint | None, segment: SegmentFile, size
 def _lowered(
     checkpoint: PartitionCheckpoint | None, segment: SegmentFile, position: int, offset: int, max_timestamp_ms: int
 ) -> PartitionCheckpoint | None:
-    """The checkpoint of a log that ends at `position` of `segment`; None: it does not reach that far anyway."""
+    """Return the checkpoint of a log that ends at `position` of `segment`, or None if it does not reach that far
+    anyway."""
     if checkpoint is None or checkpoint.recovery_point <= offset:
         return None
     before = [entry for entry in checkpoint.segments if entry.base_offset < segment.base_offset]
@@ -255,7 +256,7 @@ def _lowered(
 
 
 def _raised(directory: Path, checkpoint: PartitionCheckpoint | None, offset: int) -> list[EpochStart]:
-    """The leader epochs of a log that ends at `offset`, and a new one from there on."""
+    """Return the leader epochs of a log that ends at `offset`, with a new one from there on."""
     path = f"{directory}/{EPOCHS_NAME}"
     try:
         epochs = decode_epochs(path, read_file(RealFiles(), path))
@@ -270,7 +271,7 @@ def _raised(directory: Path, checkpoint: PartitionCheckpoint | None, offset: int
 
 
 def free_name(path: str) -> str:
-    """A name that nothing has yet: what an earlier repair kept is kept."""
+    """Return an unused name, so that files kept by an earlier repair stay."""
     names = itertools.chain([path], (f"{path}-{number}" for number in itertools.count(2)))
     return next(name for name in names if not os.path.exists(name))
 

@@ -1,4 +1,4 @@
-"""What the broker's metadata store says of partitions. Read only; the rows are described in docs/FORMAT.md."""
+"""The metadata store's knowledge of partitions. Read only; docs/FORMAT.md describes the rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOCKS_PATH: Final = Path("/proc/locks")
 
 
 class TopicRow(msgspec.Struct):
-    """What is wanted of a row of the table `topics`."""
+    """The needed fields of a row of the table `topics`."""
 
     name: str
     partitions: int
@@ -45,7 +45,7 @@ class Metadata:
         self.path = data_dir / META_NAME
         self._reader = MetadataReader.open(self.path)
         self.topics: dict[str, tuple[TopicId, TopicRow]] = {}
-        """The live ones, by name."""
+        """The live topics, by name."""
         try:
             for key, value in self._reader.scan("topics"):
                 try:
@@ -79,15 +79,15 @@ class Metadata:
 
 
 class Knowledge(msgspec.Struct, kw_only=True):
-    """What the metadata store says of a partition."""
+    """The metadata store's knowledge of a partition."""
 
     topic_id: TopicId | None = None
     checkpoint: PartitionCheckpoint | None = None
     live: bool = False
     stopped_cleanly: bool = False
-    """The broker synced everything before it stopped: no crash explains any damage."""
+    """Whether the broker synced everything before it stopped. If so, no crash explains any damage."""
     trouble: str = ""
-    """Why it says nothing."""
+    """The reason why the store knows nothing."""
 
     @property
     def may_have_gaps(self) -> bool:
@@ -103,7 +103,7 @@ class Knowledge(msgspec.Struct, kw_only=True):
 
 
 def open_metadata(data_dir: Path) -> tuple[Metadata | None, str]:
-    """Open the metadata store of a data directory, if there is one that can be read; else say why not."""
+    """Open the metadata store of a data directory, or return why it cannot be read."""
     if not has_store(data_dir):
         return None, "there is no metadata store"
     try:
@@ -149,7 +149,7 @@ def is_held(data_dir: Path) -> bool:
 
 
 def _device_of(path: Path) -> str:
-    """What the kernel's list of locks calls a file."""
+    """Return the name of a file in the kernel's list of locks."""
     try:
         status = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""What is wrong with the small files of a partition, and with what the metadata store says of it. No I/O."""
+"""Checks of a partition's small files, and of the metadata store's entries for it. No I/O."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def segment_faults(
 
 
 def synced_bytes(checkpoint: PartitionCheckpoint | None, base_offset: int, size_bytes: int) -> int | None:
-    """How much of a segment lies below the recovery point; None: there is none."""
+    """Return how many bytes of a segment lie below the recovery point, or None if there is none."""
     if checkpoint is None or not checkpoint.segments:
         return None
     last = checkpoint.segments[-1]
@@ -154,7 +154,7 @@ def is_torn_tail(fault: Fault, synced: int | None, *, last_segment: bool, power_
 
 
 def gap_between(before_end: int, base_offset: int) -> str | None:
-    """Say what is missing between the end of one segment and the next; None: nothing."""
+    """Return what is missing between the end of one segment and the next, or None."""
     if base_offset > before_end:
         return f"offsets {before_end} to {base_offset - 1} before it are missing"
     if base_offset < before_end:
@@ -163,7 +163,8 @@ def gap_between(before_end: int, base_offset: int) -> str | None:
 
 
 def recovery_point_fault(recovery_point: int, position: int, offset: int, *, gaps_allowed: bool) -> str | None:
-    """Say why the log, which has `offset` next at `position`, has no recovery point there; None: it has."""
+    """Return why the log, whose next offset at `position` is `offset`, has no recovery point there, or None if it
+    has."""
     if offset == recovery_point or (gaps_allowed and offset > recovery_point):
         return None
     return f"the recovery point is offset {recovery_point} at byte {position}, but the log has offset {offset} there"

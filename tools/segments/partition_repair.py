@@ -70,17 +70,17 @@ _COPY_BYTES: Final = 1 << 20
 
 
 class Problem(msgspec.Struct, kw_only=True):
-    """Something that keeps a partition from being opened, or read to its end."""
+    """A problem that keeps a partition from being opened, or read to its end."""
 
     path: str
     message: str
     position: int | None = None
     end: int | None = None
-    """Behind the bytes that are wrong."""
+    """The position behind the wrong bytes."""
     missing: tuple[int, int] | None = None
     """The offsets that cannot be read: the first of them, and the one behind the last."""
     is_in_log: bool = True
-    """Whether the log does not go on there; else it goes on without what is named."""
+    """Whether the log does not go on there. If not, it goes on without the named bytes or offsets."""
 
 
 class Piece(msgspec.Struct):
@@ -95,12 +95,12 @@ class Piece(msgspec.Struct):
 
 
 class Kept(msgspec.Struct, kw_only=True):
-    """What is good of one segment."""
+    """The good part of one segment."""
 
     segment: SegmentFile
     size_bytes: int
     goes_on: bool
-    """Whether it begins at an offset at which it may, behind the segment before it."""
+    """Whether the segment begins at an offset that may follow the segment before it."""
     pieces: list[Piece] = []
     first_crc: int = -1
     max_timestamp_ms: int = -1
@@ -118,41 +118,41 @@ class Kept(msgspec.Struct, kw_only=True):
 
 
 class Survey(msgspec.Struct, kw_only=True):
-    """What a partition's directory holds."""
+    """The contents of a partition's directory."""
 
     partition: PartitionFiles
     known: Knowledge
     problems: list[Problem] = []
-    """In the order of the log; what is beside it comes first."""
+    """The problems in the order of the log. Those beside the log come first."""
     kept: list[Kept] = []
     strays: list[str] = []
-    """Log files, or what has the name of one, that are no part of the log."""
+    """Log files, or files and directories named like one, that are no part of the log."""
     epochs: list[EpochStart] = []
     highest_epoch: int = 0
     end_offset: int = 0
-    """Behind the last good batch."""
+    """The offset behind the last good batch."""
     reached_offset: int = 0
-    """Up to which the log has reached, as far as anything tells."""
+    """The offset up to which the log is known to have reached."""
     headers: list[BatchHeader] = []
-    """Of the good batches above the recovery point that a producer has numbered."""
+    """Headers of the good batches above the recovery point that a producer has numbered."""
     is_foreign: bool = False
-    """The files are another partition's: nothing here can be repaired."""
+    """Whether the files are another partition's, so that nothing here can be repaired."""
     rewrite_metadata: bool = False
 
 
 class PartitionPlan(msgspec.Struct, kw_only=True):
-    """What a repair would do."""
+    """The plan of a repair."""
 
     survey: Survey
     kept: list[Kept]
     set_aside: list[tuple[str, str]]
-    """Files, and the names they get."""
+    """Files to be renamed, and their new names."""
     end_offset: int
     """Where the log will end."""
     begin_segment: bool
     """Whether an empty segment is made there."""
     lost: list[tuple[int, int]]
-    """The offsets, from and to, that cannot be read any more."""
+    """The offsets, from and to, that can no longer be read."""
     epochs: list[EpochStart] | None
     checkpoint: PartitionCheckpoint | None
 
@@ -183,11 +183,11 @@ class _Surveyor:
         """The offset that comes next; None: any may."""
         self._leader_epoch = -1
         self._rules = Continuity()
-        """Where offsets may be missing."""
+        """The rules for where offsets may be missing."""
         self._epoch_rules = Continuity()
-        """Which leader epochs batches must have."""
+        """The rules for the leader epochs of batches."""
         self._doubtful: tuple[int, BatchHeader] | None = None
-        """A batch whose offset jumps: what follows it shows whether that is a gap, or a flipped bit."""
+        """A batch whose offset jumps. The batch after it shows whether that is a gap or a flipped bit."""
 
     def run(self) -> Survey:
         found, checkpoint = self._survey, self._checkpoint
@@ -435,7 +435,7 @@ class _Surveyor:
 
 
 def _is_sound(log: LogFile, first: BatchHeader) -> bool:
-    """Whether the first batch is one that somebody wrote, and not what damage has left of one."""
+    """Whether the first batch was written by a broker, and is not what damage has left of one."""
     return header_fault(first, log.size_bytes) is None and log.batch_crc(0, first.size_bytes) == first.crc
 
 
@@ -447,7 +447,8 @@ def _damage(path: str, start: int, end: int, faults: list[Fault], missing: tuple
 
 
 def plan_repair(found: Survey, *, accept_gaps: bool) -> PartitionPlan | None:
-    """Say what a repair would do; None: there is nothing to be repaired. Raises CorruptLogError where none can help."""
+    """Return what a repair would do, or None if there is nothing to repair. Raises CorruptLogError if no repair can
+    help."""
     if not found.problems:
         return None
     if found.is_foreign:
@@ -488,7 +489,7 @@ def plan_repair(found: Survey, *, accept_gaps: bool) -> PartitionPlan | None:
 
 
 def _before_the_first_problem(found: Survey) -> tuple[list[Kept], int]:
-    """What is kept of a log that is cut at the first place where it does not go on, and where it ends."""
+    """Return the part of the log before the first place where it does not go on, and the end offset of that part."""
     checkpoint = found.known.checkpoint
     kept: list[Kept] = []
     end_offset = checkpoint.log_start_offset if checkpoint is not None else 0
@@ -533,7 +534,7 @@ def _checkpoint(
     *,
     begin_segment: bool,
 ) -> PartitionCheckpoint | None:
-    """The row of a partition that is as planned; None: it has none."""
+    """Return the metadata row of a partition after the planned repair, or None if it has none."""
     before = found.known.checkpoint
     if before is None:
         return None
@@ -619,7 +620,7 @@ def repair(plan: PartitionPlan) -> None:
 
 
 def _write_pieces(kept: Kept) -> None:
-    """Write what is kept of a segment to a temporary file beside it."""
+    """Write the kept part of a segment to a temporary file beside it."""
     path = kept.segment.path
     temporary = f"{path}.tmp"
     with open(path, "rb") as source, open(temporary, "wb", opener=private_opener) as target:

@@ -1,4 +1,4 @@
-"""Going through the records of segments, as far as they can be read."""
+"""Reading the records of segments, as far as they can be read."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from logbroker.tools.segments.log_file import HEADERS_WINDOW_BYTES, SCAN_WINDOW_
 from logbroker.tools.segments.scan import LogScan
 
 Progress = Callable[[int], None]
-"""Is told how many more bytes were read."""
+"""A function that is told how many more bytes were read."""
 
 UNREADABLE: Final = (BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompressionError, UnsupportedFormatError)
-"""What decoding a batch may raise."""
+"""The exceptions of decoding a batch."""
 
 _MAX_DECODED_BYTES: Final = 1 << 26
-"""Of one batch; larger ones are told, but not decoded."""
+"""The most decoded bytes of one batch. Larger batches are reported, but not decoded."""
 _PROGRESS_BYTES: Final = 1 << 22
 
 
 class SegmentBatch(msgspec.Struct, gc=False):
-    """A batch and where it lies."""
+    """A batch and its place."""
 
     position: int
     header: BatchHeader
@@ -55,7 +55,7 @@ class SegmentBatch(msgspec.Struct, gc=False):
 
 
 class SegmentReading:
-    """One way through the good batches of a segment; what is damaged is passed over and noted."""
+    """One pass through the good batches of a segment. Damage is skipped and noted."""
 
     def __init__(self, segment: SegmentFile, progress: Progress, *, headers_only: bool = False) -> None:
         """`headers_only`: the batches' insides are not read, so damage in there is not noticed."""

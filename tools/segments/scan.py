@@ -1,4 +1,4 @@
-"""Going through the batches of one log file: good ones are handed out, what is not good is noted."""
+"""Scanning the batches of one log file: good ones are handed out, damage is noted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from logbroker.tools.segments.batch_checks import (
 from logbroker.tools.segments.log_file import LogFile
 
 MAX_FAULTS: Final = 100
-"""Noted per file; after so many there is nothing to learn from more."""
+"""The most faults noted for a file. More would teach nothing."""
 
 MAX_OFFSET: Final = 2**63 - 1
 
@@ -28,7 +28,7 @@ _GROWTH_WAIT_SECONDS: Final = 0.02
 
 
 class LogScan:
-    """One way through a log file."""
+    """One pass through a log file."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class LogScan:
         """
         self.faults: list[Fault] = []
         self.next_offset = max(0, base_offset)
-        """Behind the last good batch."""
+        """The offset behind the last good batch."""
         self.good_bytes = 0
-        """Where the last good batch ends."""
+        """The position at which the last good batch ends."""
         self.gaps = 0
-        """Offsets that are missing where that is allowed."""
+        """Number of missing offsets where gaps are allowed."""
         self._log = log
         self._base_offset = base_offset
         self._gaps_allowed = gaps_allowed

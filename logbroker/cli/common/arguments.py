@@ -1,4 +1,4 @@
-"""Readings of what stands on the command line: texts, numbers and paths.
+"""Parsing of command-line arguments: texts, numbers and paths.
 
 Every command takes its numbers, texts and paths through the types below, and a test that walks all commands sees to it.
 So bytes that are no text, numbers that no message of the broker can hold, `nan` and an empty path are wrong arguments,
@@ -23,7 +23,7 @@ _REAL_NUMBER: Final = re.compile(r"-?([0-9]{1,20}(\.[0-9]{0,20})?|\.[0-9]{1,20})
 
 
 def utf8(text: str) -> bytes | None:
-    """Return a text of the command line in UTF-8; None: the bytes that were given are not UTF-8."""
+    """Return a command-line text in UTF-8, or None if its bytes are not UTF-8."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -31,7 +31,7 @@ def utf8(text: str) -> bytes | None:
 
 
 def real_number(text: str) -> float | None:
-    """Return the number that a text is, with or without a fraction; None: it is none, or none that is finite."""
+    """Return the number of a text, with or without a fraction, or None if it is not a finite number."""
     if not _REAL_NUMBER.fullmatch(text):
         return None
     number = float(text)
@@ -39,7 +39,7 @@ def real_number(text: str) -> float | None:
 
 
 def raw_bytes(text: str) -> bytes:
-    """Return the bytes that a text of the command line was given as."""
+    """Return the bytes of a command-line text."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -64,7 +64,7 @@ class TextType(click.types.StringParamType):
 
 
 class BytesType(click.types.StringParamType):
-    """What may be any bytes, such as a key or a command of the shell; those that are not UTF-8 are lone surrogates."""
+    """An argument of any bytes, such as a key or a shell command. Bytes that are not UTF-8 are lone surrogates."""
 
 
 class PathType(click.Path):
@@ -118,12 +118,12 @@ class Real(click.FloatRange):
 
 OFFSET: Final = Whole(0, MAX_INT64)
 COUNT: Final = Whole(1, MAX_INT64)
-"""Of records."""
+"""A number of records."""
 PARTITION: Final = Whole()
 
 
 def take_texts_as_utf8(command: click.Command) -> None:
-    """Let all arguments and options of a command and its subcommands that have no type of their own be texts."""
+    """Make all arguments and options of a command and its subcommands texts if they have no type of their own."""
     for parameter in command.params:
         if type(parameter.type) is click.types.StringParamType:
             parameter.type = TextType()

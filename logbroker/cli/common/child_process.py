@@ -36,23 +36,23 @@ from logbroker.cli.common.standard_output import PATIENCE_SECONDS, has_room
 _SHELL: Final = "/bin/sh"
 _READ_BYTES: Final = 64 * 1024
 _TAIL_BYTES: Final = 4096
-"""Of standard error that are kept."""
+"""The last bytes of standard error that are kept."""
 _LINE_BYTES: Final = 8192
-"""A line that is longer is passed on in pieces."""
+"""A longer line is passed on in pieces."""
 _PIECE_BYTES: Final = 4096
-"""At most, of one write: a pipe takes so much at once, as soon as its reader has taken as much."""
+"""The most bytes of one write. A pipe takes this many at once as soon as its reader has taken as many."""
 _BEHIND_BYTES: Final = 1024 * 1024
-"""Of standard error that wait for our reader; above it commands have to wait, too."""
+"""The most bytes of standard error that wait for our reader. Above that, commands have to wait, too."""
 _LAST_READ_BYTES: Final = 1024 * 1024
-"""At most, of what stands in the pipe when the process ends: it holds no more."""
+"""The most bytes that are read of the pipe when the process ends. It holds no more."""
 _LOOK_SECONDS: Final = 0.25
-"""Between two looks whether a command's work is still wanted."""
+"""The time between two looks whether a command's work is still wanted."""
 _POLL_SECONDS: Final = 0.02
-"""Between two looks whether a process has ended, where the system does not tell (it does on Linux)."""
+"""The time between two looks whether a process has ended, if the system does not report it (Linux does)."""
 _DEATH_SECONDS: Final = 5.0
-"""A process that was killed for so long, and has not ended, hangs in the system: it is not waited for."""
+"""A process that was killed this long ago and has not ended hangs in the system, and is not waited for."""
 _MAX_BACKGROUND: Final = 64
-"""Commands whose background processes are still read; of more, what they write to standard error fails."""
+"""Commands whose background processes are still read. Of further commands, writes of these to standard error fail."""
 _KILL_ROUNDS: Final = 5
 
 _GUARD: Final = """
@@ -65,7 +65,7 @@ while read -r sign pid; do
 done
 for pid in $running; do kill -s KILL -- "-$pid" 2>/dev/null; done
 """
-"""Reads who runs and who has ended; at the end of its input, kills the groups of those that run."""
+"""Reads which commands run and which have ended. At the end of its input, it kills the groups of those that run."""
 
 _BEGINNING: Final = f'read -r LOGBROKER_GO || exit 1; exec {_SHELL} -c "$0"'
 """The command waits for a line, which a shell reads byte by byte, until the guard knows of it; where this process is
@@ -80,7 +80,7 @@ class CommandOutcome(NamedTuple):
     status: int
     """The exit code; below 0, the signal."""
     killed_by: Killer | None
-    """Why it was killed here; None: it ended by itself."""
+    """Why this process killed the command; None: it ended by itself."""
     last_line: str
     """The last line of its standard error that is not empty."""
 
@@ -103,7 +103,8 @@ class CommandRunner:
         return f"the command took more than {self._timeout_seconds:g} s"
 
     def kill_all(self) -> None:
-        """Kill all that run, and all that are started from now on. Takes no lock: a signal handler may call it."""
+        """Kill all running commands, and all that are started from now on. Takes no lock: a signal handler may call
+        it."""
         with suppress(BlockingIOError):
             os.write(self._stop_write, b"x")  # Never read: whoever waits for it sees it.
 
@@ -183,7 +184,7 @@ class CommandRunner:
 
 
 class _Running:
-    """One command that runs: its pipes, and why it was killed. Belongs to one thread."""
+    """A running command: its pipes, and why it was killed. Belongs to one thread."""
 
     def __init__(self, process: subprocess.Popen[bytes], value: bytes, errors: ErrorWriter, stop_fd: int) -> None:
         assert process.stdin is not None
@@ -191,15 +192,15 @@ class _Running:
         self._process = process
         self._stdin: int | None = process.stdin.fileno()
         self.stderr: int | None = process.stderr.fileno()
-        """None: nobody writes there any more."""
+        """The descriptor of its standard error; None: nobody writes there any more."""
         self._value = memoryview(b"\n" + value)  # The line that `_BEGINNING` waits for.
         self._errors = errors
         self._stop_fd = stop_fd
         self._tail = b""
         self._line = b""
-        """That has begun, and is passed on when it ends."""
+        """The line that has begun. It is passed on when it ends."""
         self._behind = b""
-        """What our own reader has no room for."""
+        """Bytes for which our own reader has no room."""
         self._selector = selectors.DefaultSelector()
         for fd, event in (
             (process.stdin.fileno(), selectors.EVENT_WRITE),
@@ -210,7 +211,7 @@ class _Running:
         self._selector.register(stop_fd, selectors.EVENT_READ)
 
     def close(self) -> None:
-        """Let go of its pipes."""
+        """Close its pipes."""
         self._selector.close()
         for stream in (self._process.stdin, self._process.stderr):
             if stream is not None:
@@ -290,7 +291,7 @@ class _Running:
             self._close_stdin()
 
     def _read(self) -> None:
-        """Read what there is; nothing, as long as our own reader has no room."""
+        """Read the available output. Read nothing as long as our own reader has no room."""
         if self._behind:
             if not self._errors.offer(self._behind):
                 return
@@ -313,7 +314,7 @@ class _Running:
             self._selector.unregister(self.stderr)
 
     def _take(self, data: bytes) -> bytes:
-        """Keep the end; return what is to be passed on now, whole lines."""
+        """Keep the end of the output. Return the whole lines that are to be passed on now."""
         self._tail = (self._tail + data)[-_TAIL_BYTES:]
         data = self._line + data
         end = len(data) if len(data) - (data.rfind(b"\n") + 1) > _LINE_BYTES else data.rfind(b"\n") + 1
@@ -334,7 +335,7 @@ class _Running:
 
 
 class ErrorWriter:
-    """Writes to standard error in a thread of its own, so that nobody else waits for whoever reads there.
+    """Writes to standard error in a thread of its own, so that nobody else waits for its reader.
 
     A reader stands still when it has room for nothing for a while, though something waits for it.
     """
@@ -343,19 +344,21 @@ class ErrorWriter:
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
-        """That wait; with those that are being written."""
+        """Number of bytes that wait, including those that are being written."""
         self._dropped_bytes = 0
-        """Of which nobody was told yet."""
+        """Number of dropped bytes that nobody was told of yet."""
         self._moved_at = 0.0
-        """When something was written last, or came while nothing waited."""
+        """The time when something was last written, or came while nothing waited."""
         self._closed = False
         self.is_stopping = False
-        """Commands that run are waited for, and no reader that stands still holds them up. Signal handlers set it."""
+        """Whether running commands are waited for, so that no stalled reader may hold them up. Signal handlers set
+        it."""
         self._thread = threading.Thread(target=self._work, name="logbroker-stderr", daemon=True)
         self._thread.start()
 
     def offer(self, data: bytes) -> bool:
-        """Take data, where there is room."""
+        """Take data if there is room, or drop it if a stop waits and the reader stands still. Return False if the
+        caller must keep it."""
         with self._changed:
             if self._bytes <= _BEHIND_BYTES:
                 self._put(data)
@@ -373,7 +376,7 @@ class ErrorWriter:
             self._put(data)
 
     def write_last(self, data: bytes, until: Callable[[], bool] = lambda: False) -> None:
-        """Take data when there is room; drop it where the reader stands still, or `until` says that it is enough."""
+        """Take data when there is room. Drop it if the reader stands still, or `until` returns True."""
         with self._changed:
             while self._bytes > _BEHIND_BYTES and not self._closed:
                 if self._stands_still() or until():
@@ -383,11 +386,11 @@ class ErrorWriter:
             self._put(data)
 
     def tell(self, text: str) -> None:
-        """Take a line of our own, as `write_last` does."""
+        """Take a line of this program, as `write_last` does."""
         self.write_last(encoded_line(text))
 
     def close(self) -> None:
-        """Write what waits, as long as the reader does not stand still."""
+        """Write the waiting data, as long as the reader does not stand still."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -458,7 +461,7 @@ def _write_some(fd: int, data: bytes, start: int) -> int:
 
 
 class _Guard:
-    """Kills what runs when this process ends without a word. Where it cannot be had, nothing else is different."""
+    """Kills the running commands when this process is killed. Without it, nothing else changes."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -530,7 +533,7 @@ def _session_of(pid: int) -> int:
 
 @contextmanager
 def _exit_fd(pid: int) -> Iterator[int | None]:
-    """Yield a descriptor that is readable once a process has ended; None: the system has none."""
+    """Yield a descriptor that is readable once a process has ended, or None if the system has none."""
     try:
         fd = os.pidfd_open(pid)
     except (AttributeError, OSError):

@@ -61,7 +61,7 @@ class _JsonHeader(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """What `consume --format json` prints. Topic and offset say where the record was; they are not taken over."""
+    """A record as `consume --format json` prints it. Topic and offset say where the record was; they are ignored."""
 
     value: str | None
     value_encoding: Encoding | None = None

@@ -35,7 +35,7 @@ _BROKER: Final = click.option(
 
 
 WAIT_SECONDS: Final = "logbroker.wait_seconds"
-"""Where the context of a command has what --wait says."""
+"""The key in a command's context under which --wait is kept."""
 
 
 def _keep_wait(ctx: click.Context, parameter: click.Parameter, value: float) -> None:

@@ -1,4 +1,4 @@
-"""Whether a broker answers at an address: asked before a command begins, so that it need not wait to find out.
+"""The check whether a broker answers at an address, made before a command begins, so that it need not wait to find out.
 
 The clients ride out a broker that is away for a while, and so does a command that runs. One that is given the wrong
 address, or whose broker does not run, is to hear that at once; `--wait` says that a broker is about to start.
@@ -16,7 +16,7 @@ from logbroker.address import Address, parse_address
 from logbroker.errors import BrokerUnavailableError, quoted
 
 ANSWER_SECONDS: Final = 5.0
-"""What one attempt to look up the name takes at most, to connect, and to get an answer."""
+"""The time that one attempt has to look up the name, to connect, and to get an answer, for each of the three."""
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LAST_PAUSE_SECONDS: Final = 0.5
 _FRAME_HEADER_BYTES: Final = 9
@@ -28,7 +28,7 @@ _SHOWN_BYTES: Final = 40
 
 
 def reach(broker: str, wait_seconds: float = 0) -> None:
-    """Return when a gRPC server answers at `broker`; try again for so long where it does not.
+    """Return when a gRPC server answers at `broker`. If none does, try again for this long.
 
     Raises BrokerUnavailableError that says what is there instead.
     """
@@ -45,7 +45,7 @@ def reach(broker: str, wait_seconds: float = 0) -> None:
 
 
 def _attempt(address: Address) -> str | None:
-    """Say why no broker answers, or None: one does."""
+    """Return why no broker answers, or None if one does."""
     trouble = "its name has no address"
     found = _addresses_of(address)
     if isinstance(found, str):
@@ -70,7 +70,7 @@ def _attempt(address: Address) -> str | None:
 
 
 def _addresses_of(address: Address) -> list[Any] | str:
-    """Look the name up, or say why that fails. In a thread, as nothing else bounds how long that takes."""
+    """Look the name up, or return why that fails. It runs in a thread, since nothing else bounds its time."""
     found: list[list[Any] | str] = []
 
     def look_up() -> None:
@@ -87,7 +87,7 @@ def _addresses_of(address: Address) -> list[Any] | str:
 
 
 def _ask(connection: socket.socket) -> str | None:
-    """Say what listens there, or None: something that speaks HTTP/2."""
+    """Return what listens there, or None for a server that speaks HTTP/2."""
     answer = b""
     deadline = monotonic() + ANSWER_SECONDS
     try:

@@ -29,20 +29,20 @@ if sys.platform != "win32":
 T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 2.0
-"""How long the reader of a pipe may take nothing before that counts as if it had."""
+"""How long the reader of a pipe may take nothing before it counts as standing still."""
 _FIRST_PAUSE_SECONDS: Final = 0.00005
 _LAST_PAUSE_SECONDS: Final = 0.01
 _LAST_WAIT_SECONDS: Final = 0.5
-"""What a reader gets, from a stop on, to make room for what is left in buffers; the rest is dropped."""
+"""How long a reader has, after a stop, to make room for what is left in buffers. The rest is dropped."""
 _PIECES: Final = 16
-"""A piece is at most a sixteenth of what was written before it."""
+"""A piece is at most a sixteenth of the output before it."""
 
 
 CLOSED: Final = "standard output is closed: let it go into a file, a pipe or /dev/null"
 
 
 class OutputError(Exception):
-    """Nothing can be written to standard output any more."""
+    """Standard output cannot be written any more."""
 
 
 class OutputClosedError(OutputError):
@@ -57,11 +57,11 @@ class _Output(io.FileIO):
     """Standard output, with errors of its own."""
 
     is_missing = False
-    """The process was started without it (`>&-`)."""
+    """Whether the process was started without standard output (`>&-`)."""
     is_over = False
-    """The process ends: what is left in buffers is dropped where it cannot be written."""
+    """Whether the process ends. If so, buffered output that cannot be written is dropped."""
     waits_until: float | None = None
-    """A stop was asked for: from this moment (monotonic) on no reader is waited for."""
+    """The moment (monotonic seconds) from which no reader is waited for, after a stop was asked for."""
 
     def write(self, data: Any, /) -> int:
         if self.waits_until is not None:
@@ -115,13 +115,13 @@ def take_standard_streams() -> None:
 
 
 def has_standard_output() -> bool:
-    """Whether the process was started with it."""
+    """Whether the process was started with standard output."""
     output = _taken()
     return output is None or not output.is_missing
 
 
 def end_standard_output() -> None:
-    """Write what is left of standard output if that is possible, and let nothing be said of what is not."""
+    """Write the rest of standard output if possible. Failures are silent."""
     output = _taken()
     if output is not None:
         output.is_over = True
@@ -129,7 +129,7 @@ def end_standard_output() -> None:
 
 
 def stop_waiting_for_readers() -> None:
-    """A stop was asked for: what is left in buffers is written as far as it is taken at once, and then dropped."""
+    """Handle a stop: write buffered output as far as it is taken at once, then drop the rest."""
     output = _taken()
     if output is not None and output.waits_until is None and hasattr(select, "poll"):
         output.waits_until = monotonic() + _LAST_WAIT_SECONDS
@@ -157,9 +157,9 @@ class TakenOutput:
         self._fd = _pipe_of(sys.stdout)
         self._is_patient = True
         self._written = 0
-        """Records."""
+        """Number of records written so far."""
         self._is_waiting = False
-        """For the next record."""
+        """Whether the thread waits for the next record."""
         self._has_lost_reader = False
 
     def while_read(self, coming: Iterable[T]) -> Iterator[T]:
@@ -182,7 +182,7 @@ class TakenOutput:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Let the end of a pipe's reader interrupt this thread while it waits, in here."""
+        """Let this thread's wait be interrupted when the reader of the pipe ends."""
         if self._fd is None or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -277,7 +277,7 @@ if sys.platform == "win32":
 else:
 
     def _unread_bytes(fd: int) -> int:
-        """Return how much lies in a pipe; on systems that do not tell that at its end for writing, 0."""
+        """Return the number of bytes in a pipe; 0 on systems that do not report it at the writing end."""
         (count,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
         return int(count)
 

@@ -24,8 +24,9 @@ class Stopped(KeyboardInterrupt):
 
 
 class PutOff:
-    """Lets the first stop wait for the end of what must not be left half done, such as a record that is written and not
-    acked yet: for a second, as a pipe may be full, or a broker away. The second stop waits for nothing."""
+    """Delays the first stop until work that must not be left half done has ended, such as a record that is written and
+    not acked yet. The delay is at most a second, as a pipe may be full, or a broker away. The second stop waits for
+    nothing."""
 
     def __init__(self) -> None:
         self._is_on = False
@@ -33,7 +34,7 @@ class PutOff:
         """The signal."""
 
     def takes(self, number: int) -> bool:
-        """For signal handlers: whether the stop comes later; else it is to be raised now."""
+        """Whether the stop is delayed; if not, the caller raises it now. For signal handlers."""
         if not self._is_on or self._stop is not None or not hasattr(signal, "setitimer"):
             return False
         self._stop = number
@@ -43,7 +44,7 @@ class PutOff:
 
     @contextmanager
     def meanwhile(self) -> Iterator[None]:
-        """Put stops off in here; one that came is raised at the end."""
+        """Delay stops within the block. A stop that came is raised at the end."""
         self._is_on = True
         try:
             yield

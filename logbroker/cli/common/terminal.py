@@ -1,4 +1,5 @@
-"""What people see: tables, counts and rates. All cells and titles are plain text, escaped, and never rich's markup."""
+"""Output for people: tables, counts and rates. All cells and titles are plain text, escaped, and never rich's
+markup."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from logbroker.texts import shown
 UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _BETWEEN_COLUMNS: Final = 3
 _FOLDED_WIDTH: Final = 8
-"""What a column of texts has at least."""
+"""The least width of a column of texts."""
 _SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
@@ -166,7 +167,7 @@ def age_text(age_ms: int) -> str:
 
 
 class Counter(Protocol):
-    """Is told how far the work has come."""
+    """A function that is told the progress of the work."""
 
     def __call__(self, done: int) -> None: ...
 

@@ -28,7 +28,8 @@ T = TypeVar("T")
 
 
 class NewTopic(msgspec.Struct, frozen=True):
-    """A topic to be created. `partitions` None: the broker's default. `configs` by Kafka's names, as text."""
+    """A topic to be created. `partitions` None takes the broker's default. `configs` have Kafka's names, with values as
+    text."""
 
     name: str
     partitions: int | None = None
@@ -41,7 +42,7 @@ class ConfigValue(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     is_default: bool
-    """The topic does not set it."""
+    """Whether the value is the default, which the topic does not override."""
     documentation: str
 
 
@@ -57,8 +58,8 @@ class TopicGeneration(msgspec.Struct, frozen=True, kw_only=True):
 class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     """One partition at one moment.
 
-    Where `error` is PartitionOfflineError, the rest is 0; where it is CorruptLogError, the log cannot be read to its
-    end.
+    If `error` is a PartitionOfflineError, the other fields are 0. If it is a CorruptLogError, the log cannot be read to
+    its end.
     """
 
     partition: int
@@ -69,14 +70,15 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     segments: int
     cut_bytes: int = 0
-    """How much the broker cut off the end of the log when it started, as a crash had torn it; kept in side files."""
+    """Bytes that a crash had torn at the end of the log, and that the broker cut off into side files when it
+    started."""
     cut_offset: int = 0
-    """Where it did so, if it did."""
+    """The offset at which the broker cut the log, if it did."""
     error: LogbrokerError | None = None
 
 
 class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the broker tells of a topic."""
+    """All that the broker reports of a topic."""
 
     info: TopicInfo
     created_at_ms: int
@@ -100,10 +102,10 @@ class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
 class Admin(Droppable):
     """Creates, lists, describes, alters and deletes topics; lists, describes, resets and deletes groups.
 
-    Methods for one topic raise its error. Those for many answer each with its result or its error, in their order. All
-    raise BrokerUnavailableError where the broker cannot be reached or the connection breaks, and RequestTimeoutError
-    where it does not answer in time. A change may have been made then, unless the broker was not reached; the message
-    says so.
+    Methods for one topic raise its error. Methods for many return a result or an error for each, in order. All methods
+    raise BrokerUnavailableError where the broker cannot be reached or the connection breaks, and RequestTimeoutError if
+    it does not answer in time. The change may have been made all the same, unless the broker was not reached; the
+    message says which.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
@@ -120,9 +122,9 @@ class Admin(Droppable):
         exist_ok: bool = False,
         validate_only: bool = False,
     ) -> TopicInfo:
-        """Create one topic, durably.
+        """Create one topic durably.
 
-        With `exist_ok`, one that is there already is returned as it is, whatever its partitions and configs. Raises
+        With `exist_ok`, an existing topic is returned as it is, whatever its partitions and configs. Raises
         TopicExistsError, InvalidTopicNameError, InvalidPartitionsError or InvalidConfigError.
         """
         new = NewTopic(name, partitions, configs or {})
@@ -164,11 +166,11 @@ class Admin(Droppable):
                 return found
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        """Return all that is known of a topic; raises UnknownTopicError."""
+        """Return the description of a topic. Raises UnknownTopicError."""
         return _only(await self.describe_topics([name]))
 
     async def describe_topics(self, names: Sequence[str]) -> list[TopicDescription | LogbrokerError]:
-        """Return all that is known of these topics."""
+        """Return the descriptions of these topics."""
 
         async def ask(some: list[str]) -> Sequence[admin_pb2.DescribeTopicsResult]:
             refs = [admin_pb2.TopicRef(name=name) for name in some]
@@ -249,13 +251,14 @@ class Admin(Droppable):
     async def fetch_offsets(
         self, group: str, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return what a group has committed, in these partitions or in all; those without an offset are left out."""
+        """Return the committed offsets of a group, in these partitions or in all. Partitions without an offset are left
+        out."""
         return await group_offsets.fetch_offsets(self._connection, group, partitions)
 
     async def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, LogbrokerError | None]:
-        """Set the offsets (the next to be read) of a group without members, durably; it need not be there yet.
+        """Set the offsets (the next to be read) of a group without members, durably. The group need not exist yet.
 
         Each partition has its error or None. Raises GroupNotEmptyError.
         """
@@ -274,7 +277,7 @@ class Admin(Droppable):
         )
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._lifetime.may_close():
             try:
                 await self._connection.close()

@@ -31,7 +31,7 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     """consumer or queue."""
     state: str
-    """empty, rebalancing (some member has not taken its assignment yet) or stable."""
+    """empty, rebalancing (at least one member has not taken its assignment yet) or stable."""
     members: int
 
 
@@ -40,62 +40,63 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     instance_id: str
-    """Empty where it is not static."""
+    """The static member's instance id; empty: the member is not static."""
     client_name: str
     epoch: int
     connected: bool
     topics: tuple[str, ...]
     topic_pattern: str
     bands: tuple[str, ...]
-    """Empty: all."""
+    """The bands that the member reads; empty: all."""
     owned: tuple[TopicPartition, ...]
-    """What it holds."""
+    """The partitions that the member holds."""
     target: tuple[TopicPartition, ...]
-    """What it is to hold."""
+    """The partitions that the member is to hold, once their present owners have given them up."""
 
 
 class AwaitedPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition that is not finished up to the end of the generation that is read."""
+    """A partition that the group has not finished up to the end of the generation that it reads."""
 
     partition: TopicPartition
     finished_offset: int | None
-    """What is committed or, in a group that commits nothing in the topic, told by its member; None: nothing is."""
+    """The committed offset or, in a group that commits nothing in the topic, the offset that the member reported; None:
+    there is neither."""
     end_offset: int
-    """Where the generation ends."""
+    """The end offset of the generation in this partition."""
 
 
 class GenerationDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """Which generation of a topic that has grown is read: the next one begins when this one is finished."""
+    """The generation that a group reads of a topic that has grown. The next one begins when this one is finished."""
 
     topic: str
     generation: int
     last_generation: int
-    """The topic's."""
+    """The newest generation of the topic."""
     waiting: int
-    """How many partitions are not finished up to the end of the generation; 0 where it is the last."""
+    """The number of partitions that are not finished up to the end of the generation; 0 where it is the newest one."""
     waits_for: tuple[AwaitedPartition, ...]
-    """The first 100 of these."""
+    """The first 100 of these partitions."""
 
 
 class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the broker tells of a group."""
+    """All that the broker reports of a group."""
 
     info: GroupInfo
     assignor: str
     epoch: int
     members: tuple[MemberDescription, ...]
     growth_order: str
-    """key or none: whether records of a key stay in order when partitions are added."""
+    """key or none: whether the records of a key stay in order when partitions are added."""
     generations: tuple[GenerationDescription, ...]
-    """Of the topics that members read and that have grown."""
+    """One entry for each topic that members read and that has grown."""
 
 
 class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a group is behind in one partition."""
+    """The position and the lag of a group in one partition."""
 
     partition: TopicPartition
     owner: str
-    """The member id; empty: nobody's."""
+    """The member that holds the partition; empty: no member does."""
     committed: CommittedOffset | None
     log_start_offset: int
     end_offset: int
@@ -103,20 +104,20 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
     oldest_unread_ms: int | None
     """The timestamp of the first record that is not finished; None: there is none, or nothing is committed."""
     error: LogbrokerError | None = None
-    """Why the broker does not tell; the offsets are 0 then. UnknownTopicError, and no name of the topic, where that was
-    deleted and its member has not heard of it yet."""
+    """The error for which the broker reports no offsets (they are 0 then). It is an UnknownTopicError, without the
+    topic's name, where the topic was deleted and the member has not learned of it yet."""
 
     @property
     def records(self) -> int | None:
-        """How many offsets the group is behind the end, those that retention removed included; None where nothing is
-        committed."""
+        """The number of offsets between the group's position and the end, including those that retention removed; None:
+        nothing is committed."""
         if self.committed is None or self.error is not None:
             return None
         return max(0, self.end_offset - self.committed.offset)
 
     @property
     def removed(self) -> int | None:
-        """How many of these retention removed before the group had finished them."""
+        """The number of these offsets that retention removed before the group had finished them."""
         if self.committed is None or self.error is not None:
             return None
         return max(0, self.log_start_offset - self.committed.offset)
@@ -156,14 +157,14 @@ async def describe_groups(connection: Connection, ids: Sequence[str]) -> list[Gr
 
 
 async def delete_groups(connection: Connection, ids: Sequence[str]) -> list[LogbrokerError | None]:
-    """Delete groups and their offsets; each has its error or None."""
+    """Delete groups and their offsets. Each result is the group's error or None."""
     request = groups_pb2.DeleteGroupsRequest(group_ids=ids)
     response = await connection.unary("DeleteGroups", request, retry=False)
     return [error_of_item(status) for status in response.results]
 
 
 async def group_lag(connection: Connection, group: GroupDescription) -> list[PartitionLag]:
-    """Return where a group is in every partition that a member holds or that has a committed offset, sorted."""
+    """Return the position of a group in every partition that a member holds or that has a committed offset, sorted."""
     owners = {partition: member.id for member in group.members for partition in member.owned}
     committed = await fetch_offsets(connection, group.info.id, None)
     partitions = sorted(owners.keys() | committed.keys())

@@ -1,4 +1,4 @@
-"""QueueAdmin: queue groups, their settings, and what an operator decides about their lanes."""
+"""QueueAdmin: queue groups, their settings, and an operator's decisions about their lanes."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from logbroker.record.codec import Headers
 from logbroker.v1 import common_pb2, queues_pb2
 
 QueueStart = Literal["earliest", "latest"] | datetime.datetime
-"""Where a queue group begins in each partition; a time: at the first record at or after it."""
+"""The place where a queue group begins in each partition. A time stands for the first record at or after it."""
 
 Lane = bytes | tuple[int, int]
-"""A lane, by its ordering key or, where its record has none, by the partition and offset of that."""
+"""A lane, named by its ordering key or, for a record without a key, by that record's partition and offset."""
 
 _DECISIONS: Final[dict[Decision, dict[str, Any]]] = {
     "resume": {"resume": True},
@@ -53,7 +53,7 @@ _ORDERS: Final = {
 
 @checks_arguments()
 class QueueAdmin(Droppable):
-    """Creates, describes, alters and deletes queue groups; looks into their lanes, and moves those that stand.
+    """Creates, describes, alters and deletes queue groups; shows their lanes, and moves standing ones.
 
     All methods raise BrokerUnavailableError where the broker cannot be reached or the connection breaks, and
     RequestTimeoutError where it does not answer in time. A change may have been made then, unless the broker was not
@@ -68,9 +68,9 @@ class QueueAdmin(Droppable):
     async def create_queue(
         self, group: str, topic: str, settings: QueueSettings | None = None, *, start: QueueStart = "earliest"
     ) -> tuple[QueueDescription, bool]:
-        """Create a queue group, durably; False: it was there, with the same settings.
+        """Create a queue group durably. Return False if it existed with the same settings.
 
-        Raises GroupExistsError where it has others, UnknownTopicError, or InvalidRequestError.
+        Raises GroupExistsError if it exists with other settings, UnknownTopicError, or InvalidRequestError.
         """
         request = queues_pb2.CreateQueueRequest(
             group_id=group, topic=topic, settings=settings_message(settings or QueueSettings()), start=_start(start)
@@ -83,14 +83,14 @@ class QueueAdmin(Droppable):
         return [group for group in await list_groups(self._connection) if group.type == "queue"]
 
     async def describe_queue(self, group: str) -> QueueDescription:
-        """Return the settings and numbers of a queue group; raises UnknownGroupError."""
+        """Return the description of a queue group. Raises UnknownGroupError."""
         (outcome,) = await self.describe_queues([group])
         if isinstance(outcome, LogbrokerError):
             raise outcome
         return outcome
 
     async def describe_queues(self, groups: Sequence[str]) -> list[QueueDescription | LogbrokerError]:
-        """Return the settings and numbers of queue groups, or their errors."""
+        """Return the description or the error of each queue group."""
 
         async def ask(some: list[str]) -> Sequence[queues_pb2.DescribedQueue]:
             request = queues_pb2.DescribeQueuesRequest(group_ids=some)
@@ -101,7 +101,8 @@ class QueueAdmin(Droppable):
         return [found[group_id] for group_id in groups]
 
     async def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
-        """Change settings while the group runs; True: another ordering waits until all in flight is settled.
+        """Change settings while the group runs. Return True if a change of ordering waits until all deliveries in
+        flight are settled.
 
         Raises UnknownGroupError or InvalidRequestError.
         """
@@ -110,7 +111,7 @@ class QueueAdmin(Droppable):
         return queue_description(response.queue), response.draining
 
     async def delete_queue(self, group: str) -> None:
-        """Delete a queue group and all it knows, durably; its topic stays. Raises UnknownGroupError."""
+        """Delete a queue group and its state durably. The topic stays. Raises UnknownGroupError."""
         request = queues_pb2.DeleteQueuesRequest(group_ids=[group])
         response = await self._connection.unary("DeleteQueues", request, retry=False)
         _raise_status(response.results[0])
@@ -118,36 +119,36 @@ class QueueAdmin(Droppable):
     # --- lanes ------------------------------------------------------------------------------------------------------
 
     async def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
-        """Return up to `top` lanes in this order, each with its last reason only; how many there are, and whether
-        anything may be missing."""
+        """Return up to `top` lanes in this order, each with its last reason only, the total number of lanes, and
+        whether the list may be incomplete."""
         request = queues_pb2.ListLanesRequest(group_id=group, order=choice("order", _ORDERS, order), top=top)
         response = await self._connection.unary("ListLanes", request)
         lanes = [lane_description(lane) for lane in response.lanes]
         return LaneList(lanes, response.total, response.incomplete)
 
     async def explain_lane(self, group: str, key: bytes) -> LaneDescription:
-        """Return why the lane of an ordering key stands, or that it does not."""
+        """Return the description of the lane of an ordering key, with the cause if it stands."""
         request = queues_pb2.ExplainLanesRequest(group_id=group, keys=[key])
         (lane,) = (await self._connection.unary("ExplainLanes", request)).lanes
         _raise_status(lane.status)
         return lane_description(lane)
 
     async def resume_lane(self, group: str, lane: Lane) -> None:
-        """Let a lane that is blocked, parked or waiting go on with its head, whose attempts begin anew.
+        """Let a blocked, parked or waiting lane go on with its head, which gets new attempts.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
         await self._decide(group, lane, resume=True)
 
     async def skip_head(self, group: str, lane: Lane) -> int:
-        """Let a lane go on without its head, which counts as done; return how many records that are.
+        """Let a lane go on without its head, which counts as done. Return the number of records done.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
         return await self._decide(group, lane, skip_head=True)
 
     async def drop_lane(self, group: str, lane: Lane) -> int:
-        """Count all records of a lane that are scanned as done; return how many.
+        """Count all scanned records of a lane as done. Return their number.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
@@ -156,8 +157,8 @@ class QueueAdmin(Droppable):
     async def replace_head(
         self, group: str, lane: Lane, value: bytes | None, *, key: bytes | None = None, headers: Headers = ()
     ) -> None:
-        """Let a lane go on with another record in the place of its head, for this group. Its key must be the same;
-        None: it is. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or InvalidRequestError.
+        """Let a lane go on with another record in place of its head, for this group only. The record's key must be the
+        same; None takes that key. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or InvalidRequestError.
         """
         record = common_pb2.Record(
             key=key, value=value, headers=[common_pb2.Header(key=name, value=content) for name, content in headers]
@@ -165,7 +166,7 @@ class QueueAdmin(Droppable):
         await self._decide(group, lane, replace_head=record)
 
     async def decide_all(self, group: str, decision: Decision) -> DecidedAll:
-        """Decide the same about all lanes that are blocked, parked, or refused by the dead-letter topic."""
+        """Make the same decision for all lanes that are blocked, parked, or refused by the dead-letter topic."""
         fields = choice("decision", _DECISIONS, decision)
         request = queues_pb2.DecideLanesRequest(
             group_id=group, decisions=[queues_pb2.LaneDecision(all_held=True, **fields)]
@@ -195,8 +196,9 @@ class QueueAdmin(Droppable):
     async def redrive(
         self, group: str, *, key: bytes | None = None, dry_run: bool = False, max_records: int | None = None
     ) -> Redriven:
-        """Send dead letters, at most so many in one call, back to the tail of the topic they came from, each key in its
-        original order. What cannot be sent back is told, and holds only its own key. `dry_run` only counts them."""
+        """Send dead letters, at most `max_records` in one call, back to the tail of the topic that they came from, each
+        key in its original order. A letter that cannot be sent back is reported, and holds only its own key. `dry_run`
+        only counts the letters."""
         request = queues_pb2.RedriveRequest(group_id=group, key=key, dry_run=dry_run, max_records=max_records)
         response = await self._connection.unary("Redrive", request, retry=False)
         return Redriven(
@@ -217,11 +219,11 @@ class QueueAdmin(Droppable):
         drop_standing: bool = False,
         dry_run: bool = False,
     ) -> list[RewoundPartition]:
-        """Begin again at earlier, or later, offsets, in these partitions; none: in all.
+        """Move the group to earlier or later offsets, in these partitions or, without any, in all.
 
-        Receipts and attempts are void, and what was done above that place. Parked lanes stay unless they are included.
-        Below a later place, records of blocked and parked lanes stay unless they are dropped; what is returned counts
-        them.
+        Receipts and attempts become void, and records above the new offset are no longer done. Parked lanes stay unless
+        they are included. When the group moves to a later offset, records of blocked and parked lanes below it stay
+        unless they are dropped; the result counts them.
         """
         request = queues_pb2.RewindRequest(
             group_id=group,
@@ -244,7 +246,7 @@ class QueueAdmin(Droppable):
         ]
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._lifetime.may_close():
             try:
                 await self._connection.close()

@@ -13,32 +13,34 @@ from logbroker.v1 import queues_pb2
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a queue group. None: the default or, where a group is altered, as it is."""
+    """The settings of a queue group. None stands for the default or, where a group is altered, for the present
+    value."""
 
     ordering: str | None = None
     """none, key (the default) or single."""
     key_header: str | None = None
-    """The header that holds the ordering key; empty: the record key is it."""
+    """The header that holds the ordering key; empty: the record key is the ordering key."""
     lease_seconds: float | None = None
     max_attempts: int | None = None
     backoff_initial_seconds: float | None = None
     backoff_factor: float | None = None
     backoff_cap_seconds: float | None = None
     backoff_jitter: float | None = None
-    """The share of a backoff that is drawn by lot."""
+    """The share of a backoff that is random."""
     on_exhausted: str | None = None
     """block (the default), dead-letter or park."""
     dead_letter_topic: str | None = None
-    """By default the group's id and ".dead-letters"."""
+    """The dead-letter topic; by default the group's id followed by ".dead-letters"."""
     grace_seconds: float | None = None
-    """How long a worker whose connection broke keeps what it held."""
+    """How long a worker whose connection broke keeps its deliveries."""
     alarm_share: float | None = None
-    """Alarm where one lane has more of what waits, and over 512 records; 1: never."""
+    """Alarm where one lane holds more than this share of the waiting records, and more than 512 of them; 1: never."""
     alarm_age_seconds: float | None = None
-    """Alarm where a lane stands or fails for longer, or a record waits for longer, if only for a worker."""
+    """Alarm where a lane stands or fails for longer than this, or a record waits for longer, even if only for a
+    worker."""
     max_parked_records: int | None = None
     max_in_flight: int | None = None
-    """Of one worker."""
+    """Deliveries that one worker may have in flight."""
     max_ready_records: int | None = None
     max_held_lanes: int | None = None
     max_delayed_records: int | None = None
@@ -49,40 +51,40 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     priority_rank: str | None = None
     """How urgent an ordering key is: lane (as its most urgent record that waits, the default) or head."""
     age_seconds: float | None = None
-    """With ageing: after so long a record counts as one level more urgent."""
+    """With ageing: how long a record waits before it counts as one level more urgent."""
     weights: dict[str, int] | None = None
-    """With weighted, by the names of bands."""
+    """With weighted: the weight of each band, by its name."""
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue group in numbers. Of records, but for lanes and sessions."""
+    """A queue group in numbers. All count records unless the name says lanes or sessions."""
 
     open: int
-    """Scanned and not done, of which:"""
+    """Records that are scanned and not done. Those that are ready, in flight or parked are among them."""
     ready: int
     in_flight: int
     parked: int
     unscanned: int
     lanes: int
     held_lanes: int
-    """Blocked, parked, waiting for a retry or a time, or for the dead-letter topic."""
+    """Lanes that are blocked or parked, or whose head waits for a retry, for a time or for the dead-letter topic."""
     blocked_lanes: int
     parked_lanes: int
     sessions: int
     refused_letters: int
-    """Records that the dead-letter topic does not take; each holds its lane, and `QueueAlarm`s say why."""
+    """Records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why."""
     copied_bytes: int
-    """On disk: the copies of records that retention took while their lanes stand."""
+    """Bytes on disk: copies of records that retention removed from the log while their lanes stand."""
     delivered: int
-    """Since the broker started, as all that follow."""
+    """Counted since the broker started, like all that follow."""
     acked: int
     nacked: int
     dead_lettered: int
     leases_lost: int
     alarms_raised: int
-    """Causes of alarm that arose; one that comes again counts again."""
+    """Causes of alarm that arose. A cause that comes back counts again."""
     expired: int
-    """Taken by retention before they were done, about."""
+    """Records that retention removed before they were done, approximately."""
 
 
 class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,13 +94,13 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
     client_name: str
     in_flight: int
     credit: int
-    """How many deliveries it waits for."""
+    """The number of deliveries that the worker waits for."""
     sessions: int
     connected: bool
 
 
 class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a queue group is in one partition, by offsets."""
+    """The progress of a queue group in one partition, by offsets."""
 
     partition: int
     floor: int
@@ -107,14 +109,14 @@ class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     """The high watermark."""
     error: LogbrokerError | None = None
-    """Why it is not served any more."""
+    """The error because of which the partition is no longer served; None: it is served."""
 
 
 class QueueAlarm(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody should look at."""
+    """A condition that an operator should look at."""
 
     kind: str
-    """share, age, parked or letters (the dead-letter topic takes none, or not this one)."""
+    """share, age, parked or letters (the dead-letter topic refuses all records, or this one)."""
     key: bytes | None
     message: str
 
@@ -125,109 +127,109 @@ class PriorityDescription(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     waiting: int
     oldest_timestamp_ms: int | None
-    """Of what could be handed out now; None: nothing could."""
+    """Timestamp of the oldest record that could be handed out now; None: there is none."""
     delivered: int
-    """Since the broker started, as the next."""
+    """Counted since the broker started, like the next one."""
     overtaken: int
-    """How many times a more urgent record went before an older one of this priority."""
+    """The number of times that a more urgent record was delivered before an older one of this priority."""
 
 
 class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the broker tells of a queue group."""
+    """All that the broker reports of a queue group."""
 
     id: str
     topic: str
     state: str
-    """serving, draining (before another ordering), waiting (for the workers of before a crash), indexing (with
-    priorities: `counts.unscanned` are to be looked through first) or paused (it looks through no more before some that
-    are held or delayed are done); or failed: it stands until the broker starts again, whose log says why."""
+    """serving; draining (before a change of ordering); waiting (for the workers from before a crash); indexing (with
+    priorities: `counts.unscanned` records are to be scanned first); paused (scanning stops until some held or delayed
+    records are done); or failed (stopped until the broker restarts; the broker's log says why)."""
     settings: QueueSettings
     counts: QueueCounts
     workers: tuple[WorkerDescription, ...]
     partitions: tuple[QueuePartition, ...]
     alarms: tuple[QueueAlarm, ...]
     priorities: tuple[PriorityDescription, ...]
-    """The most urgent first; those that were met."""
+    """One entry for each priority that was met, the most urgent first."""
 
 
 class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane: why it stands, or that it does not."""
+    """One lane: its state and, where it stands, the cause."""
 
     key: bytes | None
-    """None: a record without an ordering key, by itself."""
+    """The ordering key; None: a single record without an ordering key."""
     state: str
-    """ready, in flight, waiting, blocked, parked, dead-lettering, in session, idle (nothing of it waits), or not
-    scanned (nothing of it waits as far as the log is scanned, which is not all of it)."""
+    """ready, in flight, waiting, blocked, parked, dead-lettering, in session, idle (no record of it waits), or not
+    scanned (no scanned record of it waits, but the log is not scanned to its end)."""
     partition: int
-    """Of its head, the first record that is not done, as the offset; -1: none is known."""
+    """Partition of the head, the first record that is not done; -1, like the offset: no head is known."""
     offset: int
     waiting: int
-    """Records, the head included."""
+    """Number of waiting records, the head included."""
     attempt: int
     worker_id: str
-    """Who holds it; empty: nobody."""
+    """The worker that holds the lane; empty: none does."""
     due_in_ms: int | None
-    """Until the lease or the session ends, or the lane is ready again."""
+    """Time until the lease or the session ends, or until the lane is ready again."""
     oldest_timestamp_ms: int | None
-    """Of the head."""
+    """Timestamp of the head."""
     first_failure_ms: int | None
-    """Of the head or, where that is not None, of `cause`, as the next two."""
+    """First failure of the head or, if `cause` is not None, of the record at `cause`. The next two refer to the same
+    record."""
     last_failure_ms: int | None
     reasons: tuple[str, ...]
     session_token: int
-    """0: in no session."""
+    """The fencing token of the session; 0: the lane is in no session."""
     level: int | None
-    """As how urgent it counts, 0 to 9; None: the queue group has no priorities."""
+    """The priority by which the lane is served, 0 to 9; None: the queue group has no priorities."""
     refusal: str
-    """Why the dead-letter topic does not take its head, and what to do; empty: it does, or is not asked to."""
+    """Why the dead-letter topic refuses the head, and what to do; empty: it does not refuse it, or was not asked."""
     cause: tuple[int, int] | None = None
-    """Partition and offset of the record that the lane was parked for, where a rewind put others before it."""
+    """Partition and offset of the record for which the lane was parked, where a rewind put others before it."""
     cause_attempts: int = 0
-    """How many attempts at it failed."""
+    """Number of failed attempts at that record."""
 
 
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
+"""The order of lanes in a list. `hottest` puts those with the most records first, `oldest` those with the oldest head.
+`held` lists only lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. `waiting`
+lists only those that wait for a retry, for a time or for the dead-letter topic, the next due first."""
 Decision = Literal["resume", "skip", "drop"]
 
 
 class DecidedAll(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a decision about all lanes that stand."""
+    """Result of a decision about all standing lanes."""
 
     lanes: int
-    """That it was carried out for."""
+    """Lanes for which it was carried out."""
     records_done: int
     refused: int
-    """Lanes that it was refused for."""
+    """Lanes for which it was refused."""
     why_refused: LogbrokerError | None
     """The first of these refusals."""
 
 
-"""Those with the most records first; those with the oldest head first; only blocked and parked ones, and those
-whose head the dead-letter topic refuses, the longest held first."""
-
-
 class Redriven(msgspec.Struct, frozen=True, kw_only=True):
-    """What was, or would be, sent back to where it came from."""
+    """Dead letters that were sent back to their topic or, in a dry run, would be."""
 
     records: int
     keys: int
     more: bool
-    """Dead letters are left."""
+    """Whether dead letters are left."""
     held: int = 0
-    """Dead letters that their topic does not take, or that stay behind such a one of their key; another call tries
+    """Dead letters that their topic refuses, or that stay behind a refused one of the same key. The next call tries
     them again."""
     why_held: str = ""
-    """Why the first of them is, or why a part of the dead-letter topic cannot be read, and what to do."""
+    """Why the first of these is held, or why a part of the dead-letter topic cannot be read, and what to do."""
 
 
 class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a queue group was, and is, or would be, in one partition."""
+    """The floor of a queue group in one partition, before and after a rewind (in a dry run, after it would be)."""
 
     partition: int
     floor_before: int
     floor: int
     standing_records: int = 0
-    """Of blocked and parked lanes, below the floor: they stay or, with `drop_standing`, count as done."""
+    """Records of blocked and parked lanes below the floor. They stay or, with `drop_standing`, count as done."""
     error: LogbrokerError | None = None
 
 
@@ -289,13 +291,14 @@ def _settings(message: queues_pb2.QueueSettings) -> QueueSettings:
 
 
 class LaneList(NamedTuple):
-    """Lanes of a queue group, in an order."""
+    """Lanes of a queue group, in the order that was asked for."""
 
     lanes: list[LaneDescription]
     total: int
-    """How many there are of this kind."""
+    """The number of lanes of this kind."""
     incomplete: bool
-    """Not all records are scanned, or some cannot be: lanes may be missing, and others have more than is told."""
+    """Whether the list may be incomplete, because some records are not scanned yet or cannot be scanned: lanes may be
+    missing, and others may have more records than shown."""
 
 
 def lane_description(lane: queues_pb2.Lane) -> LaneDescription:

@@ -24,9 +24,10 @@ class Admin(Uncopied):
     """Creates, lists, describes, alters and deletes topics; lists, describes, resets and deletes groups.
 
     For programs without an event loop; may be used by many threads at once. Methods for one topic raise its error.
-    Those for many answer each with its result or its error, in their order. All raise BrokerUnavailableError where the
+    Methods for many return a result or an error for each, in order. All methods raise BrokerUnavailableError where the
     broker cannot be reached or the connection breaks, and RequestTimeoutError where it does not answer within
-    `request_timeout_seconds`. A change may have been made then, unless the broker was not reached; the message says so.
+    `request_timeout_seconds`. The change may have been made all the same, unless the broker was not reached; the
+    message says which.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
@@ -42,7 +43,7 @@ class Admin(Uncopied):
         exist_ok: bool = False,
         validate_only: bool = False,
     ) -> TopicInfo:
-        """Create one topic, durably; with `exist_ok`, one that is there already is returned as it is.
+        """Create one topic durably. With `exist_ok`, an existing topic is returned as it is.
 
         Raises TopicExistsError, InvalidTopicNameError, InvalidPartitionsError or InvalidConfigError.
         """
@@ -59,11 +60,11 @@ class Admin(Uncopied):
         return run(self._admin.list_topics())
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """Return all that is known of a topic; raises UnknownTopicError."""
+        """Return the description of a topic. Raises UnknownTopicError."""
         return run(self._admin.describe_topic(name))
 
     def describe_topics(self, names: Sequence[str]) -> list[TopicDescription | LogbrokerError]:
-        """Return all that is known of these topics."""
+        """Return the descriptions of these topics."""
         return run(self._admin.describe_topics(names))
 
     def alter_topic(
@@ -128,13 +129,14 @@ class Admin(Uncopied):
     def fetch_offsets(
         self, group: str, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return what a group has committed, in these partitions or in all; those without an offset are left out."""
+        """Return the committed offsets of a group, in these partitions or in all. Partitions without an offset are left
+        out."""
         return run(self._admin.fetch_offsets(group, partitions))
 
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, LogbrokerError | None]:
-        """Set the offsets (the next to be read) of a group without members, durably; it need not be there yet.
+        """Set the offsets (the next to be read) of a group without members, durably. The group need not exist yet.
 
         Each partition has its error or None. Raises GroupNotEmptyError.
         """
@@ -145,7 +147,7 @@ class Admin(Uncopied):
         return run(self._admin.describe_broker())
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if not self._admin._lifetime.is_forked:
             run(self._admin.close())
 

@@ -46,34 +46,34 @@ class Consumer(Uncopied):
         for record in consumer:
             print(record.offset, record.key, record.value)
 
-    Reads ahead over one stream, and goes on at the right record when the broker was away. A loop over records may be
-    left at any record; the next loop or `poll` goes on with the one after it.
+    The consumer reads ahead over one stream, and continues at the right record after the broker was away. A loop over
+    records may be left at any record; the next loop or `poll` continues with the record after it.
 
-    Where a partition cannot be read on (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a topic that is
-    gone), its error is raised after the records before it, and again until the program seeks, pauses or unassigns that
-    partition, or the group takes it away. The other partitions go on: a `poll` directly after the error returns what
-    comes of them within a tenth of a second, and a loop their next batch. `error.partitions` names the partitions that
-    stand by the same kind of error, with their positions.
+    If a partition cannot be read any further (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a deleted
+    topic), its error is raised after the records before it. It is raised again until the program seeks, pauses or
+    unassigns that partition, or the group takes it away. The other partitions go on: directly after the error, a `poll`
+    returns the records that they bring within a tenth of a second, and a loop their next batch. `error.partitions`
+    names the partitions that the same kind of error stops, with their positions.
 
-    In a group the members share the partitions of their topics, and each begins where the group is:
+    In a group, the members share the partitions of their topics, and each begins at the group's committed offsets:
 
     with Consumer("127.0.0.1:9192", group="billing") as consumer:
         consumer.subscribe("orders")
         for record in consumer:
             ...
 
-    A record counts as finished when the program asks for the next one (a list of records: for the next list), and what
-    is finished is committed by and by, before a partition is given away, and at the end. So after a crash nothing is
-    skipped, and what was in hand comes again. The record at which a loop is left is not finished: `commit()` says that
-    it is.
+    A record counts as finished when the program asks for the next one (a list of records: for the next list). Finished
+    records are committed at intervals, before a partition is given away, and at the end. So a crash skips nothing, and
+    the records in hand are delivered again. The record at which a loop is left is not finished; `commit()` marks it as
+    finished.
 
-    Close it, or use it in a `with` block. One that is dropped open, or open when the program ends, commits what is
-    finished and leaves its group in the background; its callbacks are not called then.
+    Close it, or use it in a `with` block. A consumer that is dropped open, or open when the program ends, commits
+    finished records and leaves its group in the background, without calling its callbacks.
 
-    Belongs to one thread at a time, but for `close`, which any thread may call: who waits for records then gets
-    BrokerUnavailableError. `poll`, loops, and what changes positions raise ConcurrentUseError beside another thread;
-    `commit(offsets)` may be called by any. The callbacks of a group are called in the thread that asks for records, and
-    may use the consumer; heartbeats and commits at intervals go on in the background.
+    One thread at a time may use a consumer, except that any thread may call `close` and `commit(offsets)`; `close`
+    makes a caller that waits for records raise BrokerUnavailableError. `poll`, loops, and methods that change positions
+    raise ConcurrentUseError while another thread uses the consumer. The callbacks of a group are called in the thread
+    that asks for records, and may use the consumer; heartbeats and commits at intervals go on in the background.
     """
 
     def __init__(
@@ -98,25 +98,25 @@ class Consumer(Uncopied):
     ) -> None:
         """`broker` is "HOST:PORT".
 
-        `auto_offset_reset` is where to go on when there is no position in the log: earliest, latest, none (an error is
-        raised), or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It speaks of partitions in
-        which the group has committed nothing, and of positions that the log does not hold (any more); `start` of the
-        former alone (earliest, unless either says otherwise), `on_out_of_range` of the latter alone (error, likewise).
-        Where a power cut has cut the log below the position, any policy but none goes on at the cut. No policy skips
-        what is damaged. `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may
-        expand to.
+        `auto_offset_reset` says where to begin without a valid position: earliest, latest, none (an error is raised),
+        or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It applies to partitions in which the
+        group has committed nothing, and to positions that the log does not hold (any more). `start` applies to the
+        former alone (default: earliest), `on_out_of_range` to the latter alone (default: error). If a power cut has cut
+        the log below the position, every policy but none continues at the cut. No policy skips damaged records.
+        `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may expand to.
 
-        `growth_order` is about topics to which partitions are added, which gives keys other partitions. "key" (the
-        default): a group, or a consumer that assigned a whole topic, delivers nothing from after the addition before
-        all from before it is finished in all partitions, so the records of a key stay in order. "none": whatever is
-        there is delivered. The members of a group must name the same, or nothing; partitions that are assigned one by
-        one are not held back.
+        `growth_order` concerns topics to which partitions are added, which moves keys to other partitions. With "key"
+        (the default), a group, or a consumer that assigned a whole topic, finishes all records from before the
+        addition, in all partitions, before it delivers any from after it. So the records of a key stay in order. With
+        "none", every record is delivered as soon as it is there. All members of a group must give the same value, or
+        none. Partitions that are assigned one by one are not held back.
 
-        With a `group`: `auto_commit` commits what is finished every `auto_commit_interval_seconds`. An `instance_id`
+        With a `group`: `auto_commit` commits finished records every `auto_commit_interval_seconds`. An `instance_id`
         makes the member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is
-        sticky (the broker's default), range or round_robin, and the same for all members. A member of which the broker
-        hears nothing for the session timeout, that holds on to partitions for the rebalance timeout, or whose program
-        asks for no record for the poll interval, loses its partitions, and joins again when the program asks.
+        sticky (the broker's default), range or round_robin, and the same for all members. A member loses its partitions
+        if the broker hears nothing from it for the session timeout, if it does not give up revoked partitions within
+        the rebalance timeout, or if its program asks for no record for the poll interval. It joins again when the
+        program asks for records.
 
         `request_timeout_seconds` bounds each call to the broker. Raises InvalidRequestError for settings without sense.
         """
@@ -160,19 +160,20 @@ class Consumer(Uncopied):
     ) -> None:
         """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
 
-        `pattern` is in RE2 syntax. Topics need not be there yet. With `bands`, only partitions of bands of these names
-        are read, of the topics that have bands; other members may read other bands, and what nobody subscribes to
-        stays unread. Nor need the bands be there. Later calls change the subscription as a whole, and leave the
-        callbacks that they do not name. Returns when the broker has let this member in; the partitions come later.
+        `pattern` is in RE2 syntax. The topics need not exist yet. With `bands`, only the bands of these names are read,
+        in topics that have bands; the bands need not exist yet, either. Other members may read other bands; a band to
+        which no member subscribes stays unread. Later calls change the subscription as a whole, and leave the callbacks
+        that they do not name. Returns when the broker has let this member in; the partitions come later.
 
-        The callbacks get a list of partitions, and are called while the program asks for records, so that it has
-        finished all records that it was given: `on_assigned` before the first record of the partitions, when they have
-        their positions; `on_revoked` before they are given away, and before what was finished of them is committed;
-        `on_lost` where they are somebody else's already, and nothing can be committed any more. They may commit, seek,
-        pause, subscribe and close, but not ask for records. An error that a callback raises comes out of the loop or
-        `poll`; `on_assigned` and `on_revoked` are then called again by the next one, before it delivers anything.
+        Each callback gets a list of partitions. Callbacks are called while the program asks for records, when it has
+        finished all records that it was given. `on_assigned` is called before the first record of the partitions, once
+        they have positions. `on_revoked` is called before the partitions are given away and their finished records are
+        committed. `on_lost` is called if another member already has them and nothing can be committed any more.
+        Callbacks may commit, seek, pause, subscribe and close, but not ask for records. An error in a callback is
+        raised by the loop or `poll`; the next one calls `on_assigned` or `on_revoked` again before it delivers
+        anything.
 
-        A later call that raises leaves the member its subscription, its partitions and its callbacks.
+        If a later call raises, the member keeps its subscription, its partitions and its callbacks.
 
         Raises InvalidRequestError (also for a pattern, and for callbacks that are async), InstanceIdInUseError,
         AssignorMismatchError, or BrokerUnavailableError.
@@ -195,10 +196,11 @@ class Consumer(Uncopied):
     def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
         """Commit these offsets (the next to be read) or, without any, all records that were handed out so far.
 
-        With a record, or a list of them, commit that they are done, and all before them in their partitions: the offset
-        behind the last of each. Returns when they are synced. Raises the first refusal: NotOwnerError for a partition
-        that this member does not hold (any more), StaleMemberEpochError, OffsetGoesBackError below what it has
-        committed since it got the partition; UnknownMemberError where the group gave everything away.
+        With a record or a list of records, commit these and all before them in their partitions, that is, the offset
+        behind the last one of each partition. Returns when the offsets are synced. Raises the first refusal:
+        NotOwnerError for a partition that this member does not hold (any more), StaleMemberEpochError,
+        OffsetGoesBackError for an offset below one that the member committed since it got the partition, or
+        UnknownMemberError if the member has lost all its partitions.
         """
         if offsets is not None:
             run(self._core.commit(offsets))
@@ -207,7 +209,8 @@ class Consumer(Uncopied):
             run(self._core.commit())
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of partitions, None where there is none; without an argument: of all assigned."""
+        """Return the committed offset of each partition, or None where there is none. Without an argument, take all
+        assigned partitions."""
         return run(self._core.committed(partitions))
 
     def assign(
@@ -421,8 +424,8 @@ class Consumer(Uncopied):
 
     @contextmanager
     def _going_back(self, records: list[Record]) -> Iterator[None]:
-        """Where a signal's exception, as of Ctrl-C, ends a wait or the decoding, let nothing be lost by that: go on at
-        the first record that the program has not got. `records` are to be given to it."""
+        """Lose nothing when a signal's exception, such as that of Ctrl-C, ends a wait or the decoding: go on at the
+        first record that the program has not received. `records` are to be given to it."""
         try:
             yield
         except (LogbrokerError, GeneratorExit):
@@ -506,7 +509,7 @@ def _steps(calls: Calls) -> Generator[tuple[Callback, list[TopicPartition]], Non
 
 
 class _Steps:
-    """What `GroupReader.turn` and `goodbye` do, in the shared loop."""
+    """The steps of `GroupReader.turn` and `goodbye`, run in the shared loop."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls

@@ -42,14 +42,14 @@ class Producer(Droppable):
         delivery = producer.send("orders", b"value", b"key")
         print(delivery.result().offset)
 
-    Records go to the partition that Kafka's clients choose for their key; without a key they fill one partition's batch
-    after another. In a topic with bands they do so among the partitions of their priority's band. By default the
-    producer is idempotent: a broker that restarts or a connection that breaks neither loses nor doubles an acknowledged
-    record. May be used by many threads at once; the records of each thread keep their order.
+    A record goes to the partition that Kafka's clients choose for its key. Records without a key fill the batch of one
+    partition after another. In a topic with bands, the choice is among the partitions of the priority's band. By
+    default the producer is idempotent: no acknowledged record is lost or duplicated when the broker restarts or the
+    connection breaks. May be used by many threads at once; the records of each thread keep their order.
 
-    Close it, or use it in a `with` block. One that is dropped open, or open when the program ends, flushes for
-    `last_flush_seconds` at most, and so does `close` where Ctrl-C comes; what is not delivered by then is lost, and
-    counted on standard error.
+    Close it, or use it in a `with` block. A producer that is dropped open, or open when the program ends, flushes for
+    at most `last_flush_seconds`, and so does `close` after Ctrl-C. Records that are not delivered by then are lost, and
+    their number is written to standard error.
     """
 
     def __init__(
@@ -72,17 +72,17 @@ class Producer(Droppable):
         """`broker` is "HOST:PORT"; `compression` is none, gzip, snappy, lz4 or zstd.
 
         A batch is sent when it holds `batch_bytes`, or `linger_ms` after its first record, as soon as fewer than
-        `max_requests_in_flight` requests are unanswered. Batches are no larger than their topic's max.message.bytes.
-        A record that a topic does not take, too large by itself or stamped too far ahead, fails alone: what else is in
-        its batch is delivered, in its order. `durability` None means what each topic says. `send` waits while
-        `max_buffered_bytes` of records are not done; a record that is not done `delivery_timeout_seconds` after `send`
-        fails. `request_timeout_seconds` bounds the calls that ask for a topic; `last_flush_seconds` the flush of a
-        producer that is dropped, interrupted, or open when the program ends. Raises InvalidRequestError for settings
-        without sense, and BrokerUnavailableError where the clients' background thread cannot be started.
+        `max_requests_in_flight` requests are unanswered. Batches are no larger than their topic's max.message.bytes. A
+        record that its topic refuses, because it is too large or its timestamp is too far ahead, fails alone: the other
+        records of its batch are delivered in order. `durability` None takes the setting of each topic. `send` waits
+        while `max_buffered_bytes` of records are not done. A record that is not done `delivery_timeout_seconds` after
+        `send` fails. `request_timeout_seconds` bounds the calls that look up a topic. `last_flush_seconds` bounds the
+        flush of a producer that is dropped, interrupted, or open when the program ends. Raises InvalidRequestError for
+        settings without sense, and BrokerUnavailableError where the clients' background thread cannot be started.
 
-        `value_serializer` and `key_serializer` make bytes of what is given to `send`: str, json, msgpack, or a
-        function; None stays None. Without, values and keys are bytes. What they raise comes as SerializationError, and
-        nothing is sent. An `ordering_key` is bytes, whatever they are.
+        `value_serializer` and `key_serializer` turn the arguments of `send` into bytes: str, json, msgpack, or a
+        function. None stays None. Without a serializer, values and keys are bytes. If a serializer fails, `send` raises
+        SerializationError and sends nothing. An `ordering_key` is always bytes.
         """
         self._lifetime = lifetime = producer_lifetime(broker, last_flush_seconds)
         options: dict[str, Any] = sender_options(
@@ -107,7 +107,7 @@ class Producer(Droppable):
         follow(lifetime, sender, self._accumulator)
         self._closed = False
         self._has_ended = False
-        """There is nothing left to be closed."""
+        """Whether there is nothing left to close."""
         # It sends from the first record on, but where no thread can be started, the program is to hear of that here.
         shared_loop()
 
@@ -123,14 +123,15 @@ class Producer(Droppable):
         ordering_key: bytes | None = None,
         priority: int | None = None,
     ) -> SyncDelivery:
-        """Put a record into its batch; blocks only while the buffer is full or the topic is asked for.
+        """Put a record into its batch. Block only while the buffer is full or the topic is looked up.
 
         `partition` overrules the key; `timestamp_ms` (milliseconds since 1970) None means now. `ordering_key` chooses
-        the partition instead of the key, where a queue group orders by a header: give what that header holds.
-        `priority` is 0 to 9, 9 the most urgent, None as good as 4: a header of the record, which chooses the band first
-        in a topic that has bands. `delivery.result()` waits for the broker's answer. Raises UnknownTopicError,
-        UnknownPartitionError, RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of
-        range, BrokerUnavailableError where the topic cannot be asked for, ForkedProcessError, or TypeError.
+        the partition in place of the key; if a queue group orders by a header, give the value of that header.
+        `priority` is 0 to 9, where 9 is the most urgent; None counts as 4. It is stored as a header and, in a topic
+        that has bands, chooses the band first. `delivery.result()` waits for the broker's answer. Raises
+        UnknownTopicError, UnknownPartitionError, RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a
+        priority out of range, BrokerUnavailableError if the topic cannot be looked up, ForkedProcessError, or
+        TypeError.
         """
         if self._serializes:
             value, key = self._serialized(value, key)
@@ -194,7 +195,8 @@ class Producer(Droppable):
         ordering_key: bytes | None = None,
         priority: int | None = None,
     ) -> RecordMetadata:
-        """Send one record and wait until it is as durable as asked for; raises as `send` and `delivery.result()` do."""
+        """Send one record and wait until it has the requested durability. Raises the errors of `send` and
+        `delivery.result()`."""
         delivery = self.send(
             topic,
             value,
@@ -208,18 +210,18 @@ class Producer(Droppable):
         return delivery.result()
 
     def flush(self) -> None:
-        """Wait until every record sent so far is done; raises the first failure that nobody was told of.
+        """Wait until every record sent so far is done. Raises the first failure that was not reported yet.
 
-        It takes as long as the broker is away, `delivery_timeout_seconds` after the last `send` at most.
+        The wait lasts while the broker is away, but ends at most `delivery_timeout_seconds` after the last `send`.
         """
         self._lifetime.check()
         run(self._sender.flush())
 
     def close(self) -> None:
-        """Flush, and let go of the connection. Raises what `flush` raises, after closing.
+        """Flush and close the connection. Raises the error of `flush`, after closing.
 
-        Ctrl-C bounds the flush by `last_flush_seconds`, and comes out of this after that; a second one ends the flush:
-        what is not delivered by then fails.
+        Ctrl-C bounds the flush by `last_flush_seconds`, and is raised after that. A second Ctrl-C ends the flush:
+        records that are not delivered by then fail.
         """
         self._close(None)
 

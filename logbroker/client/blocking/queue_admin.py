@@ -29,11 +29,12 @@ from logbroker.record.codec import Headers
 
 @checks_arguments()
 class QueueAdmin(Uncopied):
-    """Creates, describes, alters and deletes queue groups; looks into their lanes, and moves those that stand.
+    """Creates, describes, alters and deletes queue groups; shows their lanes, and moves standing ones.
 
     For programs without an event loop; may be used by many threads at once. All methods raise BrokerUnavailableError
     where the broker cannot be reached or the connection breaks, and RequestTimeoutError where it does not answer within
-    `request_timeout_seconds`. A change may have been made then, unless the broker was not reached; the message says so.
+    `request_timeout_seconds`. The change may have been made all the same, unless the broker was not reached; the
+    message says which.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
@@ -43,9 +44,9 @@ class QueueAdmin(Uncopied):
     def create_queue(
         self, group: str, topic: str, settings: QueueSettings | None = None, *, start: QueueStart = "earliest"
     ) -> tuple[QueueDescription, bool]:
-        """Create a queue group, durably; False: it was there, with the same settings.
+        """Create a queue group durably. Return False if it existed with the same settings.
 
-        Raises GroupExistsError where it has others, UnknownTopicError, or InvalidRequestError.
+        Raises GroupExistsError if it exists with other settings, UnknownTopicError, or InvalidRequestError.
         """
         return run(self._admin.create_queue(group, topic, settings, start=start))
 
@@ -54,63 +55,64 @@ class QueueAdmin(Uncopied):
         return run(self._admin.list_queues())
 
     def describe_queue(self, group: str) -> QueueDescription:
-        """Return the settings and numbers of a queue group; raises UnknownGroupError."""
+        """Return the description of a queue group. Raises UnknownGroupError."""
         return run(self._admin.describe_queue(group))
 
     def describe_queues(self, groups: Sequence[str]) -> list[QueueDescription | LogbrokerError]:
-        """Return the settings and numbers of queue groups, or their errors."""
+        """Return the description or the error of each queue group."""
         return run(self._admin.describe_queues(groups))
 
     def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
-        """Change settings while the group runs; True: another ordering waits until all in flight is settled.
+        """Change settings while the group runs. Return True if a change of ordering waits until all deliveries in
+        flight are settled.
 
         Raises UnknownGroupError or InvalidRequestError.
         """
         return run(self._admin.alter_queue(group, settings))
 
     def delete_queue(self, group: str) -> None:
-        """Delete a queue group and all it knows, durably; its topic stays. Raises UnknownGroupError."""
+        """Delete a queue group and its state durably. The topic stays. Raises UnknownGroupError."""
         run(self._admin.delete_queue(group))
 
     def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
-        """Return up to `top` lanes in this order, each with its last reason only; how many there are, and whether
-        anything may be missing."""
+        """Return up to `top` lanes in this order, each with its last reason only, the total number of lanes, and
+        whether the list may be incomplete."""
         return run(self._admin.list_lanes(group, order=order, top=top))
 
     def explain_lane(self, group: str, key: bytes) -> LaneDescription:
-        """Return why the lane of an ordering key stands, or that it does not."""
+        """Return the description of the lane of an ordering key, with the cause if it stands."""
         return run(self._admin.explain_lane(group, key))
 
     def resume_lane(self, group: str, lane: Lane) -> None:
-        """Let a lane that is blocked, parked or waiting go on with its head, whose attempts begin anew.
+        """Let a blocked, parked or waiting lane go on with its head, which gets new attempts.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
         run(self._admin.resume_lane(group, lane))
 
     def skip_head(self, group: str, lane: Lane) -> int:
-        """Let a lane go on without its head, which counts as done; return how many records that are.
+        """Let a lane go on without its head, which counts as done. Return the number of records done.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
         return run(self._admin.skip_head(group, lane))
 
     def drop_lane(self, group: str, lane: Lane) -> int:
-        """Count all records of a lane that are scanned as done; return how many.
+        """Count all scanned records of a lane as done. Return their number.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
         return run(self._admin.drop_lane(group, lane))
 
     def decide_all(self, group: str, decision: Decision) -> DecidedAll:
-        """Decide the same about all lanes that are blocked, parked, or refused by the dead-letter topic."""
+        """Make the same decision for all lanes that are blocked, parked, or refused by the dead-letter topic."""
         return run(self._admin.decide_all(group, decision))
 
     def replace_head(
         self, group: str, lane: Lane, value: bytes | None, *, key: bytes | None = None, headers: Headers = ()
     ) -> None:
-        """Let a lane go on with another record in the place of its head, for this group. Its key must be the same;
-        None: it is. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or InvalidRequestError.
+        """Let a lane go on with another record in place of its head, for this group only. The record's key must be the
+        same; None takes that key. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or InvalidRequestError.
 
         """
         run(self._admin.replace_head(group, lane, value, key=key, headers=headers))
@@ -118,8 +120,9 @@ class QueueAdmin(Uncopied):
     def redrive(
         self, group: str, *, key: bytes | None = None, dry_run: bool = False, max_records: int | None = None
     ) -> Redriven:
-        """Send dead letters, at most so many in one call, back to the tail of the topic they came from, each key in its
-        original order. What cannot be sent back is told, and holds only its own key. `dry_run` only counts them.
+        """Send dead letters, at most `max_records` in one call, back to the tail of the topic that they came from, each
+        key in its original order. A letter that cannot be sent back is reported, and holds only its own key. `dry_run`
+        only counts the letters.
         """
         return run(self._admin.redrive(group, key=key, dry_run=dry_run, max_records=max_records))
 
@@ -133,11 +136,11 @@ class QueueAdmin(Uncopied):
         drop_standing: bool = False,
         dry_run: bool = False,
     ) -> list[RewoundPartition]:
-        """Begin again at earlier, or later, offsets, in these partitions; none: in all.
+        """Move the group to earlier or later offsets, in these partitions or, without any, in all.
 
-        Receipts and attempts are void, and what was done above that place. Parked lanes stay unless they are included.
-        Below a later place, records of blocked and parked lanes stay unless they are dropped; what is returned counts
-        them.
+        Receipts and attempts become void, and records above the new offset are no longer done. Parked lanes stay unless
+        they are included. When the group moves to a later offset, records of blocked and parked lanes below it stay
+        unless they are dropped; the result counts them.
         """
         return run(
             self._admin.rewind(
@@ -151,7 +154,7 @@ class QueueAdmin(Uncopied):
         )
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if not self._admin._lifetime.is_forked:
             run(self._admin.close())
 

@@ -31,17 +31,18 @@ Handler = Callable[[SyncWorkerDelivery], object]
 SessionHandler = Callable[["Session"], object]
 
 _SIGNAL_CHECK_SECONDS: Final = 0.2
-"""A signal that comes just before a wait does not end it: Python sees to it afterwards."""
+"""The longest wait in one piece. A signal that comes just before a wait does not end it; Python handles the signal
+after the wait."""
 
 
 @checks_arguments()
 class Worker(Droppable):
-    """Takes the records of a queue group, together with its other workers: for programs without an event loop.
+    """Takes records of a queue group, in competition with its other workers: for programs without an event loop.
 
     with Worker("127.0.0.1:9192", "billing") as worker:
         worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
 
-    or, in a loop, with what the block raises caught, as it is raised again:
+    or in a loop, which has to catch the exceptions of the block, because they are raised again:
 
         for delivery in worker:
             try:
@@ -50,14 +51,14 @@ class Worker(Droppable):
             except Exception:
                 logging.exception("offset %d failed", delivery.offset)
 
-    or `worker.run(handler, concurrency=16)`, which goes on after an exception. What is settled is sent in few messages;
-    `flush`, `close` and `delivery.result()` wait until it is synced. Leases are prolonged as long as deliveries are in
-    hand, up to `max_extension_seconds`. When the connection breaks, nothing is delivered until the broker has confirmed
-    what is still this worker's; the rest is lost, and its settlement raises LeaseLostError. Leaving the block says
-    goodbye: what is not settled goes to others at once, and no attempt is counted. A worker that is dropped open, or
-    open when the program ends, does the same in the background.
+    `worker.run` goes on after an exception. Settlements are gathered into few messages; `flush`, `close` and
+    `delivery.result()` wait until they are synced. The worker extends the leases of deliveries in hand, up to
+    `max_extension_seconds`. After the connection breaks, nothing is delivered until the broker has confirmed which
+    deliveries are still this worker's. The others are lost, and settling them raises LeaseLostError. Leaving the block
+    says goodbye: unsettled deliveries go to other workers at once, and no attempt is counted. A worker that is dropped
+    open, or open when the program ends, does the same in the background.
 
-    May be used by many threads at once; `run` starts them by itself.
+    Many threads may use a worker at once; `run` starts its own.
     """
 
     def __init__(
@@ -75,11 +76,11 @@ class Worker(Droppable):
     ) -> None:
         """`broker` is "HOST:PORT"; the queue group must be there.
 
-        `prefetch` is how many unsettled deliveries the worker may have: in loops 100 unless it is set, in `run` as many
-        as run at once. `prefetch_bytes` bounds what waits for the program to take it, in bytes as they come (compressed
-        or not), outside of sessions and in each session; a single larger record still comes. `worker_id` must be unique
-        in the group; None: drawn at random. `client_name` is for people.
-        `band`: only its records, of a queue group with priorities; None: all. Sessions are not bound to it.
+        `prefetch` is the number of unsettled deliveries that the worker may have; by default 100 in loops, and in `run`
+        as many as run at once. `prefetch_bytes` bounds the bytes that wait for the program, as received (compressed or
+        not), outside of sessions and in each session; a single larger record is still delivered. `worker_id` must be
+        unique in the group; None draws one at random. `client_name` is for people. With `band`, the worker takes only
+        records of this band, in a queue group with priorities; None takes all. Sessions are not bound to a band.
         `request_timeout_seconds` bounds the first connection, `flush` and `close`. Raises InvalidRequestError for
         settings without sense.
         """
@@ -109,11 +110,11 @@ class Worker(Droppable):
     def batches(
         self, *, max_records: int = DEFAULT_PREFETCH, max_bytes: int = DEFAULT_LIST_BYTES
     ) -> Iterator[SyncWorkerDeliveries]:
-        """Iterate over lists of deliveries, for work that is cheaper for many at once: what is ready, at least one.
+        """Iterate over lists of at least one ready delivery, for work that is cheaper in bulk.
 
-        A list has up to `max_records`, and ends with the one with which it takes `max_bytes`, decoded. Its `ack`,
-        `nack` and `release` settle all of it that was not settled singly. With an order, no key is in a list twice: its
-        next record comes once this one is settled.
+        A list has up to `max_records`, and ends with the delivery that brings it to `max_bytes`, decoded. Its `ack`,
+        `nack` and `release` settle all its deliveries that were not settled singly. In a group with an order, no key is
+        in a list twice: its next record is delivered once this one is settled.
         """
         core = self._core
         run(core.start_lists(max_records, max_bytes))
@@ -129,10 +130,10 @@ class Worker(Droppable):
     def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C.
 
-        A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
-        handler settled it; a CancelledError is an exception as any other here. Raises what ended the worker, and
-        InvalidRequestError for a concurrency below 1 or a handler that does nothing when it is called, as it is async
-        or has `yield` in it; what it returns is not awaited either: that is nacked, too.
+        A delivery is acked when its handler returns, and nacked if it raises (the exception is logged), unless the
+        handler settled it. A CancelledError counts as any other exception here. A handler whose result would have to be
+        awaited is nacked, too. Raises the error that ended the worker, and InvalidRequestError for a concurrency below
+        1 or a handler that does nothing when it is called, because it is async or contains `yield`.
         """
         core = self._core
         check_plain(HANDLER, handler)
@@ -165,12 +166,13 @@ class Worker(Droppable):
         wait_seconds: float | None = None,
         idle_seconds: float | None = None,
     ) -> Session:
-        """Return the session of one ordering key, or of the next free one that has records, to be used with
-        `with`: it waits for it for `wait_seconds` (None: for ever), also while the broker is away, then raises
-        SessionHeldError, NoFreeSessionError of the next free one, or why the broker cannot be asked.
+        """Return the session of one ordering key, or of the next free one that has records, to be used with `with`: it
+        waits for `wait_seconds` (None: for ever), also while the broker is away. Then it raises SessionHeldError,
+        NoFreeSessionError if the next free session was asked for, or the error that kept it from asking the broker.
 
-        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`, but not before
-        the first of those that are there when it is opened; None: never.
+        The broker sends up to `prefetch` records of the session ahead. Its loop ends when no record has come for
+        `idle_seconds` (None: never). If records are there when the session is opened, the loop waits for the first of
+        them.
         """
         check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
         check_idle(idle_seconds)
@@ -186,11 +188,10 @@ class Worker(Droppable):
     ) -> None:
         """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C.
 
-        Waits on while the broker is away, or has no room.
-        The loop over a session ends when none of its records has come for `idle_seconds` after the first: then it is
-        another key's turn. 0: when none is at hand.
-        Raises what a handler raises, but for the loss of its session, and RuntimeError for a CancelledError;
-        InvalidRequestError for a concurrency below 1 or a handler that is async or has `yield` in it.
+        Keeps waiting while the broker is away or overloaded. The loop over a session ends when none of its records has
+        come for `idle_seconds` after the first (0: when none is at hand); then it is another key's turn. Raises the
+        error of a handler, except for the loss of its session; RuntimeError in place of a CancelledError; and
+        InvalidRequestError for a concurrency below 1 or a handler that is async or contains `yield`.
         """
         check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
@@ -211,8 +212,9 @@ class Worker(Droppable):
                 core.session_failed(session.key, error, is_handled=is_handled)
 
     def _in_threads(self, count: int, work: Callable[[], None]) -> None:
-        """Run `work` in threads until all return; where one raises, or Ctrl-C comes, end the others after what they
-        have in hand, and raise that. In a daemon thread they are daemons, too: a program's end waits for none of them.
+        """Run `work` in threads until all return. If one raises, or Ctrl-C comes, let the others finish the deliveries
+        in hand, and raise that error. Called in a daemon thread, the threads are daemons, too, and the end of the
+        program does not wait for them.
         """
         core = self._core
         outcomes: list[Future[None]] = [Future() for _ in range(count)]
@@ -246,17 +248,17 @@ class Worker(Droppable):
             outcome.result()
 
     def flush(self) -> None:
-        """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and
-        RequestTimeoutError where the broker does not answer in time.
+        """Wait until the broker has synced all settlements. Raises the first refusal that was not reported yet, and
+        RequestTimeoutError if the broker does not answer in time.
         """
         run(self._core.flush())
 
     def stop(self) -> None:
-        """End the loops over deliveries and sessions after what they have in hand."""
+        """End the loops over deliveries and sessions once they have finished the deliveries in hand."""
         self._core.stop()
 
     def close(self) -> None:
-        """Flush, say goodbye, and let go of the connection. Raises what `flush` raises, after closing."""
+        """Flush, say goodbye and close the connection. Raises the error of `flush`, after closing."""
         if not self._core.lifetime.is_forked:
             run(self._core.close_link(flush=True))
 
@@ -275,17 +277,17 @@ class Worker(Droppable):
 
 
 class Session:
-    """A session in this worker's hands: the records of one ordering key, in their order, and nobody else's.
+    """A session: this worker's exclusive hold on the records of one ordering key, in their order.
 
     with worker.session(b"customer-7") as session:
         for delivery in session:
             with delivery:
                 session.state = fold(session.state, delivery.value)
 
-    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) moves with the next ack, atomically; the
-    next holder finds it. Where a delivery is nacked or released, it comes again, and all that follow it. Where the
-    session is lost, its loop and all that is settled raise StaleSessionError. Where a state was not written, or it is
-    not known whether it was (the broker crashed), they raise LeaseLostError: open it again, for the state that is kept.
+    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
+    the next holder reads it. A delivery that is nacked or released is delivered again, with all that follow it. If the
+    session is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or may not have
+    been (the broker crashed), they raise LeaseLostError: open the session again to read the stored state.
     """
 
     def __init__(
@@ -297,9 +299,9 @@ class Session:
         idle_seconds: float | None,
         held: HeldSession[SyncWorkerDelivery] | None = None,
     ) -> None:
-        """Made by `Worker.session`. `held`: it is open already."""
+        """Made by `Worker.session`. `held` is the session if it is open already."""
         self._worker = worker
-        """Not to be dropped before the session."""
+        """The worker, which must not be dropped before the session."""
         self._core = worker._core
         self._wanted = (key, prefetch, wait_seconds)
         self._idle_seconds = idle_seconds
@@ -312,23 +314,23 @@ class Session:
 
     @property
     def key(self) -> bytes:
-        """Its ordering key."""
+        """The ordering key of the session."""
         return self._session().key
 
     @property
     def token(self) -> int:
-        """The fencing token: higher than that of any holder before."""
+        """The fencing token. It is higher than that of any earlier holder."""
         return self._session().token
 
     @property
     def lost(self) -> bool:
-        """Whether it is known not to be this worker's any more."""
+        """Whether the session is known to be lost."""
         session = self._session()
         return session.lost is not None or monotonic() > session.until
 
     @property
     def state(self) -> bytes:
-        """As it was set last; b"" where it never was."""
+        """The state as it was set last; b"" if it never was."""
         return self._session().state
 
     @state.setter
@@ -336,7 +338,7 @@ class Session:
         self._session().set_state(state)
 
     def flush(self) -> None:
-        """Wait until all that was settled in it, and its state, is synced; raises what was refused."""
+        """Wait until the session's settlements and its state are synced. Raises the first refusal."""
         self._core.in_flight.save_state(self._session())
         run(self._core.flush())
 
@@ -350,8 +352,8 @@ class Session:
             yield delivery
 
     def open(self) -> None:
-        """Wait for the session, as `with` does by itself; raises SessionHeldError, NoFreeSessionError, or why the
-        broker cannot be asked."""
+        """Wait for the session, as `with` does by itself. Raises SessionHeldError, NoFreeSessionError, or the error
+        that kept it from asking the broker."""
         run(self._core.start())
         try:
             run(self._open())
@@ -385,12 +387,13 @@ class Session:
 
 
 def _is_main_thread() -> bool:
-    """Whether signals are handled in this thread: there alone, what a handler raises may come between any two steps."""
+    """Whether signals are handled in this thread. Only there may a signal handler's exception come between any two
+    steps."""
     return threading.current_thread() is threading.main_thread()
 
 
 def _wait_for_all(ended: list[Latch]) -> None:
-    """Wait for the end of threads. Signals are handled meanwhile, whenever they come, whichever thread gets them."""
+    """Wait for the end of threads. Signals are handled during the wait, whichever thread receives them."""
     for each in ended:
         while not each.wait(_SIGNAL_CHECK_SECONDS):
             pass
@@ -404,7 +407,8 @@ def _next_delivery(
     *,
     keeps: bool = False,
 ) -> SyncWorkerDelivery | None:
-    """Wait for the next delivery; None: the worker is to stop, or none of the session has come for `idle_seconds`.
+    """Return the next delivery, waiting for it, or None if the worker is to stop or the session had none for
+    `idle_seconds`.
 
     `keeps`: it is `on_the_way`, where a signal handler's exception finds it that comes before the program has it.
     """
@@ -430,7 +434,7 @@ def _wait(
     session: HeldSession[SyncWorkerDelivery] | None,
     deadline: float | None,
 ) -> bool:
-    """Wait until it is worth looking again; False: the time is over."""
+    """Wait until there may be something to take. Return False when the time is over."""
     told = Latch()
     with core.in_flight.lock.free():
         if buffer.is_ready:

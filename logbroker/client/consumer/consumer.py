@@ -1,4 +1,4 @@
-"""Consumer: the records of partitions, from wherever one likes or as a member of a group."""
+"""Consumer: reads the records of partitions, from any position or as a member of a group."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ class Consumer(ConsumerCore):
         async for record in consumer:
             print(record.offset, record.key, record.value)
 
-    Reads ahead over one stream, and goes on at the right record when the broker was away. A loop over records may be
-    left at any record; the next loop or `poll` goes on with the one after it. Use it in one event loop, and by one
-    task at a time: `poll` and loops raise ConcurrentUseError beside another.
+    The consumer reads ahead over one stream, and continues at the right record after the broker was away. A loop over
+    records may be left at any record; the next loop or `poll` continues with the record after it. Use it in one event
+    loop, and by one task at a time: `poll` and loops raise ConcurrentUseError beside another.
 
-    Where a partition cannot be read on (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a topic that is
-    gone), its error is raised after the records before it, and again until the program seeks, pauses or unassigns that
-    partition, or the group takes it away; an error that a restart of the broker mends goes with it. The other
-    partitions go on: a `poll` directly after the error returns what comes of them within a tenth of a second, and a
-    loop their next batch; the call after that raises the error again, so no two calls in a row pass it over, and where
-    nothing comes, each raises. `error.partitions` names the partitions that stand by the same kind of error, with
-    their positions; that of the cut log, `error.cut_offsets`, where to go on.
+    If a partition cannot be read any further (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a deleted
+    topic), its error is raised after the records before it. It is raised again until the program seeks, pauses or
+    unassigns that partition, or the group takes it away; a restart of the broker may also clear it. The other
+    partitions go on: directly after the error, a `poll` returns the records that they bring within a tenth of a second,
+    and a loop their next batch. The call after that raises the error again, so that no two calls in a row hide it; if
+    no records come, every call raises it. `error.partitions` names the partitions that the same kind of error stops,
+    with their positions. For a truncated log, `error.cut_offsets` says where to go on.
 
-    In a group the members share the partitions of their topics, and each begins where the group is:
+    In a group, the members share the partitions of their topics, and each begins at the group's committed offsets:
 
     async with Consumer("127.0.0.1:9192", group="billing") as consumer:
         await consumer.subscribe("orders")
         async for record in consumer:
             ...
 
-    A record counts as finished when the program asks for the next one (a list of records: for the next list), and what
-    is finished is committed by and by, before a partition is given away, and at the end. So after a crash nothing is
-    skipped, and what was in hand comes again. The record at which a loop is left is not finished: `commit()` says that
-    it is. When the connection breaks, or the broker is silent for the session timeout, nothing is delivered until the
-    broker has confirmed that the partitions are still this member's.
+    A record counts as finished when the program asks for the next one (a list of records: for the next list). Finished
+    records are committed at intervals, before a partition is given away, and at the end. So a crash skips nothing, and
+    the records in hand are delivered again. The record at which a loop is left is not finished; `commit()` marks it as
+    finished. When the connection breaks, or the broker is silent for the session timeout, nothing is delivered until
+    the broker has confirmed that the partitions are still this member's.
     """
 
     def __init__(
@@ -87,25 +87,26 @@ class Consumer(ConsumerCore):
     ) -> None:
         """`broker` is "HOST:PORT".
 
-        `auto_offset_reset` is where to go on when there is no position in the log: earliest, latest, none (an error is
-        raised), or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It speaks of partitions in
-        which the group has committed nothing, and of positions that the log does not hold (any more); `start` of the
-        former alone (earliest, unless either says otherwise), `on_out_of_range` of the latter alone (error, likewise).
-        Where a power cut has cut the log below the position, any policy but none goes on at the cut. No policy skips
-        what is damaged. `buffer_bytes` bounds what is read ahead, as it lies in the log, `max_expanded_bytes` what one
-        compressed batch may expand to: beside what the program was given, one batch at a time is decoded.
+        `auto_offset_reset` says where to begin without a valid position: earliest, latest, none (an error is raised),
+        or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It applies to partitions in which the
+        group has committed nothing, and to positions that the log does not hold (any more). `start` applies to the
+        former alone (default: earliest), `on_out_of_range` to the latter alone (default: error). If a power cut has cut
+        the log below the position, every policy but none continues at the cut. No policy skips damaged records.
+        `buffer_bytes` bounds what is read ahead, as it lies in the log, `max_expanded_bytes` what one compressed batch
+        may expand to: beside what the program was given, one batch at a time is decoded.
 
-        `growth_order` is about topics to which partitions are added, which gives keys other partitions. "key" (the
-        default): a group, or a consumer that assigned a whole topic, delivers nothing from after the addition before
-        all from before it is finished in all partitions, so the records of a key stay in order. "none": whatever is
-        there is delivered. The members of a group must name the same, or nothing; partitions that are assigned one by
-        one are not held back.
+        `growth_order` concerns topics to which partitions are added, which moves keys to other partitions. With "key"
+        (the default), a group, or a consumer that assigned a whole topic, finishes all records from before the
+        addition, in all partitions, before it delivers any from after it. So the records of a key stay in order. With
+        "none", every record is delivered as soon as it is there. All members of a group must give the same value, or
+        none. Partitions that are assigned one by one are not held back.
 
-        With a `group`: `auto_commit` commits what is finished every `auto_commit_interval_seconds`. An `instance_id`
+        With a `group`: `auto_commit` commits finished records every `auto_commit_interval_seconds`. An `instance_id`
         makes the member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is
-        sticky (the broker's default), range or round_robin, and the same for all members. A member of which the broker
-        hears nothing for the session timeout, that holds on to partitions for the rebalance timeout, or whose program
-        asks for no record for the poll interval, loses its partitions, and joins again when the program asks.
+        sticky (the broker's default), range or round_robin, and the same for all members. A member loses its partitions
+        if the broker hears nothing from it for the session timeout, if it does not give up revoked partitions within
+        the rebalance timeout, or if its program asks for no record for the poll interval. It joins again when the
+        program asks for records.
 
         `request_timeout_seconds` bounds each call to the broker. Raises InvalidRequestError for settings without sense.
         """
@@ -141,11 +142,11 @@ class Consumer(ConsumerCore):
         return self._records(bounded=False)
 
     def until_end(self) -> AsyncIterator[Record]:
-        """Iterate up to what the high watermarks are now, and stop.
+        """Iterate up to the present high watermarks, and stop.
 
-        Paused partitions are left out. Errors that the program has heard before are raised once the other partitions
-        are at their ends, unless one of these was the last thing it was given: then the partitions that stand are left
-        out, this once. In a group: of the partitions that this member is assigned first, and of those that come while
+        Paused partitions are left out. An error that was raised before is raised again once the other partitions are at
+        their ends. If such an error was the last thing that the program was given, its partitions are left out this
+        once. In a group, the loop covers the partitions that this member is assigned first, and those that come while
         it iterates.
         """
         self.begin()
@@ -188,8 +189,8 @@ class Consumer(ConsumerCore):
         """Iterate over lists of records, each from one batch of one partition: the fast way.
 
         A batch of more than `max_records`, or of more than `max_bytes` decoded, comes in several lists; a single larger
-        record comes alone. A list counts as delivered when it is handed out. With `until_end`, stop at what the high
-        watermarks are now.
+        record comes alone. A list counts as delivered when it is handed out. With `until_end`, stop at the present high
+        watermarks.
         """
         Room(max_records, max_bytes)
         self.begin()
@@ -219,7 +220,8 @@ class Consumer(ConsumerCore):
         *,
         max_bytes: int = DEFAULT_POLL_BYTES,
     ) -> list[Record]:
-        """Return up to `max_records`, as soon as there are any; none when the time is over, whatever it was spent on.
+        """Return up to `max_records` as soon as there are any. Return none when the time is over, even if it was spent
+        on rebalancing or reconnecting.
 
         Together they take up to `max_bytes`, decoded (keys, values and headers); a single larger record is returned
         alone. Raises the error of a partition that cannot be read on: see the class.
@@ -274,9 +276,9 @@ class Consumer(ConsumerCore):
     async def close(self) -> None:
         """Commit what is finished, leave the group, stop reading, and let go of the connection.
 
-        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError; so does the `poll` or loop in whose
-        callback it is called. What `on_revoked` raises is raised after all else is done. A second call, also one in a
-        callback of the first, returns at once.
+        A caller that waits for records meanwhile, or asks later, gets BrokerUnavailableError, and so does the `poll` or
+        loop in whose callback it is called. An error of `on_revoked` is raised after everything else is done. A second
+        call, also one in a callback of the first, returns at once.
         """
         if self._is_closing or not self._lifetime.may_close():
             return

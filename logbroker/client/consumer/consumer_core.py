@@ -1,4 +1,4 @@
-"""What the asynchronous and the synchronous consumer share: everything but the loops over records."""
+"""The common part of the asynchronous and the synchronous consumer: everything but the loops over records."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ DEFAULT_BUFFER_BYTES: Final = 8 * 1024 * 1024
 DEFAULT_POLL_BYTES: Final = 16 * 1024 * 1024
 DEFAULT_POLL_RECORDS: Final = 500
 DEFAULT_LIST_RECORDS: Final = 100_000
-"""Of one list of `batches`: a batch of a few compressed bytes may hold millions of records."""
+"""Most records in one list of `batches`. A batch of a few compressed bytes may hold millions of records."""
 _UNLIMITED: Final = OwnershipDeadline()
 
 
 class Step(enum.Enum):
-    """What `open_next` did, or needs."""
+    """Result of `open_next`: a batch is open, or why none is."""
 
     OPENED = enum.auto()
     NEEDS_CHUNK = enum.auto()
@@ -57,7 +57,7 @@ class Step(enum.Enum):
 
 
 class Room:
-    """What a list of records may still take. The first record goes in whatever its size."""
+    """The room that is left in a list of records. The first record goes in whatever its size."""
 
     __slots__ = ("bytes", "records")
 
@@ -78,7 +78,7 @@ class Room:
 
 
 def concurrent_use(error: ValueError) -> Exception:
-    """Return what to raise where the decoder of the open batch cannot go on: another thread is just in it."""
+    """Return the error for a decoder that cannot go on because another thread is in it."""
     return ConcurrentUseError(BESIDE) if "already executing" in str(error) else error
 
 
@@ -117,12 +117,12 @@ class ConsumerCore(Droppable):
         )
         self.connection = connect()
         self._for_records = connect()
-        """For the fetch stream alone: on a slow link, megabytes of records lie between the broker and this end, and no
-        answer to a heartbeat, or to anything else, is to wait behind them."""
+        """The connection of the fetch stream alone. On a slow link, megabytes of records wait between the broker and
+        this end, and no answer to a heartbeat or another call is to wait behind them."""
         self.cursor = Cursor(max_expanded_bytes)
         self.closed = False
         self.has_ended = False
-        """There is nothing left to be closed."""
+        """Whether there is nothing left to close."""
         self.use = Exclusive(functools.partial(who, lifetime))
         self._call = call
         self._fetcher: Fetcher | None = None
@@ -133,19 +133,20 @@ class ConsumerCore(Droppable):
         }
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._reached: dict[TopicPartition, int] = {}
-        """Ends of a bounded loop that it has reached."""
+        """The ends of a bounded loop that were reached."""
         self._not_reached: dict[TopicPartition, int] = {}
-        """Those of them before which the program has moved since."""
+        """The partitions among these that the program has since moved back before their ends."""
         self._holds = False
         self._settings = group
         self._group: GroupReader | None = None
         self._keeps_order = growth_order != NO_ORDER
         self._whole_topics: WholeTopics | None = None
-        """Those that are assigned as a whole."""
+        """The topics that are assigned as a whole."""
 
     @property
     def fetcher(self) -> Fetcher:
-        """What reads ahead; raises InvalidRequestError where nothing is assigned, ForkedProcessError after a fork."""
+        """The fetcher, which reads ahead. Raises InvalidRequestError where nothing is assigned, ForkedProcessError
+        after a fork."""
         self._lifetime.check()
         if self._fetcher is None:
             raise InvalidRequestError("nothing is assigned; call assign(topic) or, in a group, subscribe(topic) first")
@@ -153,22 +154,23 @@ class ConsumerCore(Droppable):
 
     @property
     def in_group(self) -> bool:
-        """Whether it is, or is to be, a member of a group."""
+        """Whether the consumer is, or is going to be, a member of a group."""
         return self._settings is not None
 
     @property
     def subscribed(self) -> bool:
-        """Whether it is a member of a group."""
+        """Whether the consumer is a member of a group."""
         return self._group is not None
 
     @property
     def ownership(self) -> OwnershipDeadline:
-        """Until when records may be handed out."""
+        """The deadline until which records may be handed out."""
         return _UNLIMITED if self._group is None else self._group.ownership
 
     @property
     def must_turn(self) -> bool:
-        """Whether the group has to be followed before records are waited for: there are some, or it has changed."""
+        """Whether the consumer must follow the group before it waits for records: there are records, or the group has
+        changed."""
         ownership = self.ownership
         if ownership.lasts():
             return False
@@ -194,19 +196,20 @@ class ConsumerCore(Droppable):
     ) -> None:
         """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
 
-        `pattern` is in RE2 syntax. Topics need not be there yet. With `bands`, only partitions of bands of these names
-        are read, of the topics that have bands; other members may read other bands, and what nobody subscribes to
-        stays unread. Nor need the bands be there. Later calls change the subscription as a whole, and leave the
-        callbacks that they do not name. Returns when the broker has let this member in; the partitions come later.
+        `pattern` is in RE2 syntax. The topics need not exist yet. With `bands`, only the bands of these names are read,
+        in topics that have bands; the bands need not exist yet, either. Other members may read other bands; a band to
+        which no member subscribes stays unread. Later calls change the subscription as a whole, and leave the callbacks
+        that they do not name. Returns when the broker has let this member in; the partitions come later.
 
-        The callbacks get a list of partitions, and are called while the program asks for records, so that it has
-        finished all records that it was given: `on_assigned` before the first record of the partitions, when they have
-        their positions; `on_revoked` before they are given away, and before what was finished of them is committed;
-        `on_lost` where they are somebody else's already, and nothing can be committed any more. They may commit, seek,
-        pause, subscribe and close, but not ask for records. An error that a callback raises comes out of the loop or
-        `poll`; `on_assigned` and `on_revoked` are then called again by the next one, before it delivers anything.
+        Each callback gets a list of partitions. Callbacks are called while the program asks for records, when it has
+        finished all records that it was given. `on_assigned` is called before the first record of the partitions, once
+        they have positions. `on_revoked` is called before the partitions are given away and their finished records are
+        committed. `on_lost` is called if another member already has them and nothing can be committed any more.
+        Callbacks may commit, seek, pause, subscribe and close, but not ask for records. An error in a callback is
+        raised by the loop or `poll`; the next one calls `on_assigned` or `on_revoked` again before it delivers
+        anything.
 
-        A later call that raises leaves the member its subscription, its partitions and its callbacks.
+        If a later call raises, the member keeps its subscription, its partitions and its callbacks.
 
         Raises InvalidRequestError (also for a pattern), InstanceIdInUseError, AssignorMismatchError, or
         BrokerUnavailableError.
@@ -235,16 +238,18 @@ class ConsumerCore(Droppable):
     async def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
         """Commit these offsets (the next to be read) or, without any, all records that were handed out so far.
 
-        With a record, or a list of them, commit that they are done, and all before them in their partitions: the offset
-        behind the last of each. Returns when they are synced. Raises the first refusal: NotOwnerError for a partition
-        that this member does not hold (any more), StaleMemberEpochError, OffsetGoesBackError below what it has
-        committed since it got the partition; UnknownMemberError where the group gave everything away.
+        With a record or a list of records, commit these and all before them in their partitions, that is, the offset
+        behind the last one of each partition. Returns when the offsets are synced. Raises the first refusal:
+        NotOwnerError for a partition that this member does not hold (any more), StaleMemberEpochError,
+        OffsetGoesBackError for an offset below one that the member committed since it got the partition, or
+        UnknownMemberError if the member has lost all its partitions.
         """
         self._lifetime.check_loop()
         await self._in_group().commit(_behind(offsets))
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of partitions, None where there is none; without an argument: of all assigned."""
+        """Return the committed offset of each partition, or None where there is none. Without an argument, take all
+        assigned partitions."""
         return await self._in_group().committed(self.assignment() if partitions is None else list(partitions))
 
     def _in_group(self) -> GroupReader:
@@ -262,13 +267,12 @@ class ConsumerCore(Droppable):
     ) -> None:
         """Read these topics and partitions from `start` on, and no others.
 
-        A topic is read with all its partitions; those that are added later join the assignment, from their beginning,
-        while the program waits for records. Of a topic that has grown, or grows, records of a key stay in order:
-        nothing that was appended after partitions were added is delivered before the program has finished all from
-        before that. See `growth_order`.
-        With `bands`, of a topic that has bands only the partitions of these; each must be a band of one of the topics.
-        Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing. A partition
-        that is offline is told of while records are read.
+        A topic is read with all its partitions. Partitions that are added later join the assignment, from their
+        beginning, while the program waits for records. When a topic grows, the records of a key stay in order: no
+        record from after the growth is delivered before the program has finished all from before it. See
+        `growth_order`. With `bands`, only these bands of a topic that has bands are read. Each must be a band of one of
+        the topics. Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing. An
+        offline partition raises its error later, while records are read.
         """
         if self._settings is not None:
             raise InvalidRequestError("in a group, partitions are assigned by the broker; call subscribe(topic)")
@@ -323,7 +327,8 @@ class ConsumerCore(Droppable):
     def position(self, partition: TopicPartition) -> int:
         """Return the offset of the next record to be delivered.
 
-        Raises InvalidRequestError where it is not assigned, NoCommittedOffsetError where none is known yet.
+        Raises InvalidRequestError if the partition is not assigned, and NoCommittedOffsetError if it has no position
+        yet.
         """
         assigned = self._find(partition)
         self.cursor.settle()
@@ -339,7 +344,7 @@ class ConsumerCore(Droppable):
         return {at.partition: at.position for at in self._assigned.values() if at.position >= 0}
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset. Also starts a partition again that an error ended; that is raised no more.
+        """Go on at an offset. Also restarts a partition that an error stopped, and clears that error.
 
         Raises InvalidRequestError for a negative offset, or a partition that is not assigned.
         """
@@ -356,11 +361,11 @@ class ConsumerCore(Droppable):
         self._move(await find_offsets(self.connection, [partition], milliseconds(moment)))
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go back to the log start offset; without partitions: in all."""
+        """Go back to the log start offset of these partitions; without any: of all assigned."""
         self._move(await self.beginning_offsets(partitions or None))
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on with what comes from now on; without partitions: in all."""
+        """Go on at the end of these partitions; without any: of all assigned."""
         self._move(await self.end_offsets(partitions or None))
 
     def _move(self, offsets: dict[TopicPartition, int]) -> None:
@@ -379,7 +384,7 @@ class ConsumerCore(Droppable):
                 self._whole_topics.moved(assigned)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Deliver nothing of these partitions until they are resumed; what is buffered of them is dropped."""
+        """Deliver no records of these partitions until they are resumed. Their buffered records are dropped."""
         self._lifetime.check_loop()
         for partition in partitions or self.assignment():
             assigned = self._find(partition)
@@ -419,7 +424,8 @@ class ConsumerCore(Droppable):
     # --- the way through the chunks ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Read without end, also what a bounded loop left out. Raises BrokerUnavailableError where it is closed."""
+        """Read without an end again, including partitions that a bounded loop left out. Raises BrokerUnavailableError
+        if the consumer is closed."""
         if self.closed:
             raise BrokerUnavailableError(CLOSED)
         self._lifetime.check()
@@ -567,7 +573,7 @@ class ConsumerCore(Droppable):
 
 
 def _fill(records: list[Record], cursor: Cursor, room: Room) -> None:
-    """Deliver record by record, as each may be larger than what is left, until it is known that all others fit."""
+    """Deliver record by record, as each may be larger than the room that is left, until all others are known to fit."""
     left, before = room.bytes, len(records)
     try:
         for record in itertools.islice(cursor.records, room.records):

@@ -1,4 +1,5 @@
-"""Where a consumer is: takes what arrived apart into batches and records, and knows the next offset of each partition.
+"""The position of a consumer: splits the received chunks into batches and records, and knows the next offset of each
+partition.
 
 No I/O: the asynchronous and the synchronous consumer bring the chunks. `records` belongs to the open batch and keeps
 its place, so that a loop over records may be left and begun again at the next one.
@@ -26,7 +27,7 @@ _UNKNOWN_BYTES: Final = 1 << 62
 
 
 class Record(Decoding, msgspec.Struct, gc=False):
-    """A record as it lies in the log. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
+    """A record of the log. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
 
     `text()`, `json()`, `msgpack()` and `decode(function)` make objects of its value, `header(name)` finds a header.
     """
@@ -41,7 +42,7 @@ class Record(Decoding, msgspec.Struct, gc=False):
 
     @property
     def priority(self) -> int:
-        """0 to 9, 9 the most urgent; 4 where its headers tell none."""
+        """The priority: 0 to 9, where 9 is the most urgent; 4 if the headers state none."""
         return priority_of(self.headers)
 
 
@@ -80,14 +81,15 @@ def _check_continues(chunk: Chunk, first: int, end: int = 0) -> None:
 
 
 def _is_past(chunk: Chunk, end: int) -> bool:
-    """Whether all before `end` was delivered before it came: of a batch that was open when the reader was moved back to
-    its beginning, as another generation of the topic is to be read, and that was delivered whole."""
+    """Whether everything before `end` was delivered before the chunk came. This happens to a batch that was open when
+    the reader was moved back to its beginning (since another generation of the topic is to be read) and that was then
+    delivered whole."""
     assigned = chunk.assigned
     return chunk.gaps_below is not None and end <= assigned.position and assigned.continued != assigned.version
 
 
 def _check_intact(chunk: Chunk, header: BatchHeader, batch: bytes) -> None:
-    """Raise CorruptLogError where a batch is not what the producer has sent."""
+    """Raise CorruptLogError for a batch that differs from what the producer sent."""
     try:
         check_crc(header, batch)
     except CorruptBatchError:
@@ -102,20 +104,22 @@ class Cursor:
 
     def __init__(self, max_expanded_bytes: int) -> None:
         self.records: Generator[Record, None, None] = _nothing()
-        """Those of the open batch that were not delivered yet."""
+        """The records of the open batch that were not delivered yet."""
         self.last: Record | None = None
-        """The last one delivered of the open batch: whoever delivers sets it."""
+        """The last delivered record of the open batch. The deliverer sets it."""
         self.assigned: Assigned | None = None
-        """To whom the open batch, or else the chunk, belongs."""
+        """The partition to which the open batch belongs, or else the chunk."""
         self.open_bytes = 0
-        """The most that the records of the open batch take: more than any bound before the first of them is decoded."""
+        """A bound on the decoded size of the open batch's records. Until the first of them is decoded, it is higher
+        than any limit."""
         self._source: Iterator[Record] = self.records
-        """What the records of the open batch come from, but for one that was put back."""
+        """The iterator that decodes the records of the open batch. A record that was put back does not come from it."""
         self._unfinished: dict[Assigned, int] = {}
-        """The first offset handed out since the program asked last, where `last` does not tell."""
+        """The first offset of each partition that was handed out since the program asked last, where `last` does not
+        tell."""
         self._header: BatchHeader | None = None
         self._version = 0
-        """Of the partition, when the open batch was opened."""
+        """The partition's version when the open batch was opened."""
         self._chunk: Chunk | None = None
         self._batches: Iterator[tuple[BatchHeader, bytes]] = iter(())
         self._max_expanded_bytes = max_expanded_bytes
@@ -183,13 +187,13 @@ class Cursor:
         self.records = self._source = _nothing()
 
     def put_back(self, record: Record) -> None:
-        """Deliver a record of the open batch, the one taken last, later."""
+        """Put back the record that was taken last from the open batch, to be delivered later."""
         self.records = _before(record, self._source)
 
     # --- what the program has finished ------------------------------------------------------------------------------
 
     def asked(self) -> None:
-        """Note that the program asks for more: it has finished all that it was given."""
+        """Note that the program asks for more, and so has finished all that it was given."""
         self._unfinished.clear()
 
     def hand_out(self, records: list[Record], first: int) -> None:
@@ -218,13 +222,13 @@ class Cursor:
             self.assigned.position = self.last.offset + 1
 
     def stop(self) -> None:
-        """Deliver nothing more of the open batch. May be called in another thread than that of the loop over records,
-        which a batch that is just decoded outlives."""
+        """Deliver no more records of the open batch. May be called from another thread than the loop over records; a
+        batch that is being decoded at that moment goes on."""
         with suppress(ValueError):
             self.records.close()
 
     def drop(self) -> None:
-        """Forget the open batch and its chunk; the position says what was delivered."""
+        """Forget the open batch and its chunk. The position says which records were delivered."""
         if self.last is not None and self.assigned is not None:
             self._unfinished.setdefault(self.assigned, self.last.offset)
         self.settle()

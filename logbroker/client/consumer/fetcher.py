@@ -1,4 +1,4 @@
-"""The event loop's side of a consumer: one fetch stream, its credit, and how it goes on after it breaks.
+"""The event loop's side of a consumer: one fetch stream, its credit, and its recovery after a break.
 
 Credit bounds what is buffered: the broker may send `buffer_bytes`, and gets back what was taken out. Every partition
 that is moved (assigned, sought, resumed) gets a new version; what arrives for, or waits under, an older one is dropped,
@@ -49,9 +49,9 @@ _GRANT_SHARE: Final = 4
 """Credit is given back when it is a quarter of the buffer: a message costs more than the delay."""
 _MAX_CHUNK_BYTES: Final = 1024 * 1024
 _SILENT_SECONDS: Final = 1.0
-"""A stream that brought something within as much is not dead."""
+"""A stream that brought something within this time is alive."""
 _TELL_AGAIN_SECONDS: Final = 0.1
-"""While a partition stands, the others' records are waited for so long before its error is raised again."""
+"""How long the other partitions' records are waited for before the error of a standing partition is raised again."""
 
 
 class Assigned(msgspec.Struct, eq=False):
@@ -59,41 +59,44 @@ class Assigned(msgspec.Struct, eq=False):
 
     partition: TopicPartition
     topic_id: TopicId
-    """A topic that is deleted and created again is another one: its records are never taken for those of this."""
+    """The topic's id. A topic that is deleted and created again has another one, and its records are never taken for
+    those of this one."""
     position: int
     """The next offset to be delivered; -1: not known yet, `start` says where it is."""
     fetched: int
     """The next offset to be received."""
     leader_epoch: int = -1
-    """Of what was received last; -1: nothing yet."""
+    """Leader epoch of the last batch received; -1: nothing was received yet."""
     version: int = 0
     continued: int = -1
-    """The version in which a batch that was received begins right at the position, as all before it was received."""
+    """The version in which the next batch begins exactly at the position, because everything before it was received."""
     correlation_id: int = 0
-    """Of the request that positioned it in the current stream; 0: none did."""
+    """Id of the request that positioned the partition in the current stream; 0: no request did."""
     paused: bool = False
     held: bool = False
-    """Not wanted until the consumer goes on reading without end."""
+    """Whether the partition is left out until the consumer reads without an end again."""
     start: Policy | datetime.datetime = None
     """Where to begin while the position is not known; None: the program has to say."""
     cut_offset: int | None = None
-    """The log was cut there, and the position is from before. Nothing above may be committed: it is other records."""
+    """The offset at which the log was cut below the position. No offset above it may be committed, since it now names
+    other records."""
     doubtful: bool = False
-    """The connection broke since the broker last confirmed the position: the log may have been cut below it."""
+    """Whether the connection broke since the broker last confirmed the position. If so, the log may have been cut below
+    it."""
     failed: bool = False
-    """An error ended it; a move starts it again."""
+    """Whether an error stopped the partition. A move starts it again."""
     error: LogbrokerError | None = None
-    """That error; None: nobody is to hear of it."""
+    """The error that ended it; None: there is none to report."""
     told: int = 0
-    """How often the program has heard of it."""
+    """How many times this error was raised to the program."""
     may_mend: bool = False
-    """The broker may serve it again after a restart."""
+    """Whether the broker may serve the partition again after a restart."""
     generation: int = 0
-    """Of its topic; nothing is read from behind its end. 0: all is read."""
+    """Generation of the topic that is read; nothing behind its end is. 0: all generations are read."""
     has_read: bool = False
-    """Records of it were opened, at least."""
+    """Whether any of its records were opened."""
     generation_end: int | None = None
-    """Where that ends in this partition; None: as far as is known it has not ended."""
+    """The end offset of that generation in this partition; None: as far as is known it has not ended."""
 
     @property
     def wanted(self) -> bool:
@@ -106,14 +109,16 @@ class Assigned(msgspec.Struct, eq=False):
 
     @property
     def unreadable(self) -> bool:
-        """Whether it cannot be read wherever one begins: the program cannot mend that by saying where to go on."""
+        """Whether the partition cannot be read from any position, so that the program cannot mend the error by a
+        seek."""
         return self.failed and not isinstance(
             self.error, OffsetOutOfRangeError | LogTruncatedError | NoCommittedOffsetError
         )
 
     @property
     def limit(self) -> int | None:
-        """Up to where it can be delivered: to the end of its generation, or to where it cannot be read any further.
+        """The offset up to which the partition can be delivered: the end of its generation, or the place from which it
+        cannot be read.
 
         None: as far as is known, nothing ends it.
         """
@@ -121,7 +126,7 @@ class Assigned(msgspec.Struct, eq=False):
 
 
 class Chunk(msgspec.Struct, eq=False):
-    """Batches of one partition as they arrived, or the error that ended it."""
+    """Batches of one partition as they arrived, or the error that stopped it."""
 
     assigned: Assigned
     version: int
@@ -129,11 +134,11 @@ class Chunk(msgspec.Struct, eq=False):
     next_offset: int
     error: LogbrokerError | None = None
     gaps_below: int | None = None
-    """Batches that begin below it may leave gaps before them; None: the position moves by our own will."""
+    """The offset below which a batch may leave a gap before it; None: the client moved the position by itself."""
 
 
 class Fetcher:
-    """Keeps a stream open while partitions are assigned, and hands out what arrives in its order."""
+    """Keeps a stream open while partitions are assigned, and hands out arrivals in order."""
 
     def __init__(
         self,
@@ -149,13 +154,13 @@ class Fetcher:
         With `topics_may_go`, a partition whose topic was deleted is no error: there is nothing more to read.
         """
         self.on_cut: Callable[[Assigned, int], None] = lambda assigned, offset: None
-        """Told where the log of a partition was cut below its position."""
+        """Called with a partition and an offset when the partition's log was cut there, below its position."""
         self.standing: dict[Assigned, None] = {}
-        """Whose error the program has heard, and must hear again."""
+        """Partitions whose error was raised to the program and must be raised again."""
         self._refusal: LogbrokerError | None = None
-        """Why the broker takes no stream at all, now; every call is told."""
+        """The error with which the broker refuses every stream at the moment. Every call raises it."""
         self.just_told = False
-        """The last thing that the program was given is an error of these; whoever gives it records resets this."""
+        """Whether the last thing that the program was given is an error of these. Delivering records resets it."""
         self._topics_may_go = topics_may_go
         self._connection = connection
         self._records = records
@@ -166,27 +171,28 @@ class Fetcher:
         self._buffered_bytes = 0
         self._arrived = asyncio.Event()
         self.waiting = False
-        """The program waits for records."""
+        """Whether the program waits for records."""
         self._to_place: dict[Assigned, None] = {}
         self._to_remove: dict[TopicPartition, TopicId] = {}
         self._credit_bytes = 0
         self._work = asyncio.Event()
         self._correlation_id = 0
         self._heard_at = 0.0
-        """When the stream brought something last."""
+        """The time when the stream last brought something."""
         self._attempt = 0
         self._stream_work = Background(
             "the consumer's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
         )
         self._searching: dict[Assigned, asyncio.Task[None]] = {}
-        """For places to begin at."""
+        """The searches for start positions."""
         self._closed = False
         self.boundary: Callable[[], bool] = lambda: False
-        """Called while the program waits for records, if something is in `at_boundary`, or `has_news`. True: who waits
-        is to look again at what it waits for."""
+        """Called while the program waits for records, if `at_boundary` or `has_news` is set. Returns True if the caller
+        has to look again at what it waits for."""
         self.has_news = False
         self.at_boundary: dict[Assigned, None] = {}
-        """Partitions at the end of their generation, or ended by an error, which `boundary` has not dealt with."""
+        """Partitions at the end of their generation, or stopped by an error, which `boundary` has not dealt with
+        yet."""
 
     # --- what is read -----------------------------------------------------------------------------------------------
 
@@ -205,7 +211,7 @@ class Fetcher:
             self._stream_work.start()
 
     def remove(self, assigned: Assigned) -> None:
-        """Read this partition no more; nothing that has arrived of it is handed out."""
+        """Stop reading this partition. Nothing of it that has arrived is handed out."""
         del self._assigned[assigned.partition]
         self._withdraw(assigned)
         self._clear(assigned)
@@ -338,8 +344,8 @@ class Fetcher:
     async def next_chunk(
         self, deadline: float | None, ownership: OwnershipDeadline, *, tell_again: bool = True
     ) -> Chunk | None:
-        """Return what comes next, waiting for it; None when the deadline (monotonic seconds) is over, when there is
-        something and ownership does not last, or when it is time to look again at what is waited for.
+        """Return the next chunk, waiting for it. Return None when the deadline (monotonic seconds) is over, when there
+        is a chunk but ownership has lapsed, or when the caller has to look again at what it waits for.
 
         With `tell_again`, raises what ended a partition, after a short wait also where the program has heard that
         before; else that is left to the caller. Raises BrokerUnavailableError once it is closed.
@@ -381,13 +387,13 @@ class Fetcher:
         return chunk
 
     def connection_is_silent(self) -> None:
-        """Another connection to the broker is dead: begin the stream anew, where it may be on one that is, too."""
+        """Restart the stream, because another connection to the broker is dead and the stream may be on it."""
         if self._heard_at + _SILENT_SECONDS < monotonic():
             self._records.renew()
 
     @property
     def has_nothing(self) -> bool:
-        """Whether nothing has arrived, and nothing is to be done or told."""
+        """Whether nothing has arrived, and there is nothing to do or to raise."""
         return not (self._chunks or self.standing or self.at_boundary or self.has_news or self._refusal)
 
     def tell_again(self) -> None:
@@ -411,15 +417,15 @@ class Fetcher:
             raise _error_of(told, first)
 
     def interrupt(self) -> None:
-        """Let one who waits look at the ownership deadline."""
+        """Wake the waiter to look at the ownership deadline."""
         self._arrived.set()
 
     async def ready_chunk(self) -> Chunk | None:
-        """Return what has arrived already, unless it is an error."""
+        """Return the chunk that has arrived already, unless it is an error."""
         return self._take_chunk() if self._drop_old_chunks() and self._chunks[0].error is None else None
 
     def _drop_old_chunks(self) -> bool:
-        """Drop what waits in front under an old version; returns whether anything is left."""
+        """Drop stale chunks at the front. Return whether any chunk is left."""
         while self._chunks and _is_old(self._chunks[0]):
             self._take_chunk()
         return bool(self._chunks)
@@ -458,12 +464,12 @@ class Fetcher:
         self._doubt_positions()
 
     def _cut_off(self) -> None:
-        """The event loop ends, or no tasks live in it: nothing will arrive any more."""
+        """Handle the end of the event loop, or of all its tasks: nothing will arrive any more."""
         self._closed = True
         self._arrived.set()
 
     def _begin(self) -> None:
-        """Ask a new stream for all that is wanted, from where the old one was."""
+        """Ask a new stream for all wanted partitions, from where the old one was."""
         self._to_remove.clear()
         for assigned in self._assigned.values():
             assigned.correlation_id = 0
@@ -539,7 +545,7 @@ class Fetcher:
         self._arrived.set()
 
     def refused(self, assigned: Assigned, error: LogbrokerError) -> None:
-        """Take what the broker says against reading on: try again, go on elsewhere, or end the partition."""
+        """Handle the broker's refusal to read on: try again, go on elsewhere, or stop the partition."""
         assigned.correlation_id = 0
         policy = self._on_out_of_range
         if error.retriable:
@@ -631,11 +637,12 @@ class Fetcher:
             self.move(assigned)
 
     def _goes_on_elsewhere(self, assigned: Assigned) -> bool:
-        """Whether its position was refused, and only has to follow."""
+        """Whether the broker refused the position, which only has to follow the new one."""
         return assigned in self._searching or self._place_to_follow(assigned) is not None
 
     def _place_to_follow(self, assigned: Assigned) -> int | None:
-        """Where a partition goes on, from which more may have arrived; None: its position is there."""
+        """The offset at which a partition goes on, and from which more may have arrived; None: it is at its
+        position."""
         places = (
             chunk.next_offset
             for chunk in reversed(self._chunks)
@@ -645,7 +652,7 @@ class Fetcher:
         return next(places, None)
 
     def _search(self, assigned: Assigned, policy: Reset | datetime.datetime) -> None:
-        """Find where a policy says to begin, and go on there."""
+        """Find the offset that a policy names, and go on there."""
         self._stop_search(assigned)
         if self._closed:
             return
@@ -682,7 +689,7 @@ class Fetcher:
                 return
 
     def _go_on_at(self, assigned: Assigned, offset: int) -> None:
-        """Go on elsewhere. What arrived before is still to be delivered; then the position follows."""
+        """Go on at another offset. Chunks that arrived before are still delivered; then the position follows."""
         self._clear(assigned)
         assigned.fetched = offset
         assigned.leader_epoch = -1
@@ -694,7 +701,7 @@ class Fetcher:
             self._ask_for(assigned)
 
     async def close(self) -> None:
-        """End the stream, and the wait of one who waits."""
+        """End the stream, and wake the waiter."""
         self._closed = True
         self._arrived.set()
         try:
@@ -716,7 +723,7 @@ def _fetch_item(assigned: Assigned, offset: int, *, max_bytes: int | None = None
 
 
 def _is_old(chunk: Chunk) -> bool:
-    """Whether a chunk is from before a move, or an error that is over."""
+    """Whether a chunk is stale: from before a move, or an error that is over."""
     if chunk.version != chunk.assigned.version:
         return True
     return chunk.error is not None and chunk.error is not chunk.assigned.error
@@ -730,7 +737,7 @@ def _error_in(result: log_pb2.FetchResult) -> LogbrokerError | None:
 
 
 def _error_of(told: Sequence[Assigned], first: LogbrokerError) -> LogbrokerError:
-    """Return one error for partitions that stand by errors of one class, with the words of that of the first one."""
+    """Return one error for all partitions that errors of one class stop, with the message of the first."""
     message = first.message
     if str(told[0].partition) not in message:
         message = f"{told[0].partition}: {message}"

@@ -1,4 +1,4 @@
-"""The generations of topics, as a consumer goes through them: records of a key stay in order when partitions are added.
+"""A consumer's way through the generations of topics: the records of a key stay in order when partitions are added.
 
 Growth of a topic gives a key another partition. A consumer that reads a whole topic therefore finishes generation g in
 all partitions before it reads anything of g + 1 in any. The fetch stream sends nothing from behind the generation that
@@ -37,7 +37,7 @@ KEY_ORDER: Final = "key"
 NO_ORDER: Final = "none"
 FIRST_GENERATION: Final = 1
 LOOK_SECONDS: Final = 5.0
-"""How often a consumer that keeps no order asks whether partitions were added."""
+"""How often, in seconds, a consumer without order asks whether partitions were added."""
 
 
 class TopicGenerations:
@@ -49,9 +49,9 @@ class TopicGenerations:
         self._assigned = list(assigned)
         self._generation = FIRST_GENERATION
         self._begins: dict[Assigned, int | None] = {}
-        """Where the generation begins in each partition; None: not known, as an error kept it from being read."""
+        """The start offsets of the generation; None: not known, since an error kept it from being read."""
         self._waits = dict.fromkeys(self._assigned)
-        """Those that are not finished up to the end of the generation, or were not looked at since."""
+        """Partitions that are not finished up to the end of the generation, or were not looked at since."""
 
     def look(self, assigned: Assigned) -> bool:
         """Look at a partition at the end of its generation; return whether the program has finished all of it that can
@@ -63,7 +63,7 @@ class TopicGenerations:
 
     @property
     def wanted(self) -> int:
-        """The generation to be read now: the next one where this one is finished in all partitions."""
+        """Return the generation to read now: the next one if this one is finished in all partitions."""
         is_finished = not self._waits and not all(each.unreadable for each in self._assigned)
         return self._generation + is_finished
 
@@ -74,13 +74,13 @@ class TopicGenerations:
             self._read(self._generation + 1)
 
     def add(self, assigned: Assigned) -> None:
-        """Read a partition as well that came with a later generation than this one, which has nothing of it."""
+        """Read also a partition that came with a later generation and holds no records of this one."""
         assigned.generation = self._generation
         self._assigned.append(assigned)
         self._begins[assigned] = 0
 
     def moved(self, assigned: Assigned) -> None:
-        """Begin with the first generation again, where the program has moved a partition back into one before this."""
+        """Begin with the first generation again, because the program moved a partition back into an earlier one."""
         if self._generation == FIRST_GENERATION:
             self._waits[assigned] = None
             return
@@ -103,7 +103,7 @@ class TopicGenerations:
 
 
 class WholeTopic:
-    """A topic that is assigned as a whole, or all that it has of some bands."""
+    """A topic that is assigned as a whole, or all its partitions of some bands."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class WholeTopic:
         partitions: Iterable[TopicPartition],
         generations: TopicGenerations | None,
     ) -> None:
-        """`generations`: None where no order is kept."""
+        """`generations` is None if no order is kept."""
         self.generations = generations
         self.info = info
         self._bands = bands
@@ -120,11 +120,11 @@ class WholeTopic:
 
     @property
     def waits(self) -> bool:
-        """Whether the generation to be read now is one of which nothing is known yet."""
+        """Whether the generation to read now is not known yet."""
         return self.generations is not None and self.generations.wanted > self.info.generation
 
     def update(self, found: TopicInfo | LogbrokerError | None) -> list[TopicPartition]:
-        """Take over what the broker says of the topic now; returns the partitions that were added to it."""
+        """Apply the broker's present answer about the topic. Return the partitions that were added to it."""
         if not isinstance(found, TopicInfo) or found.id != self.info.id or found.generation <= self.info.generation:
             return []  # One that is gone, or another one of that name: its partitions tell.
         self.info = found
@@ -150,7 +150,7 @@ class WholeTopics:
         self._topics: dict[str, WholeTopic] = {}
         self._of: dict[Assigned, WholeTopic] = {}
         self._found: Mapping[str, TopicInfo | LogbrokerError] = {}
-        """What the broker said of topics, not yet taken over."""
+        """The broker's last answers about topics, not applied yet."""
         self._looking: Background | None = None
         self._closed = False
         fetcher.boundary = self._look
@@ -180,13 +180,13 @@ class WholeTopics:
             self._take_over()
 
     async def close(self) -> None:
-        """Look for nothing any more."""
+        """Stop looking for partitions."""
         self._closed = True
         if self._looking is not None:
             await self._looking.end()
 
     def _look(self) -> bool:
-        """Go on where a generation is finished; returns whether there is something new to be read."""
+        """Begin the next generation of each topic that finished one. Return whether there is something new to read."""
         waiting = self._fetcher.at_boundary
         changed: dict[WholeTopic, None] = {}
         for assigned in list(waiting):
@@ -231,7 +231,7 @@ class WholeTopics:
             self._looking.start()
 
     async def _look_for_growth(self) -> None:
-        """Ask until every topic that waits for its next generation is known to have it, or to be gone."""
+        """Ask the broker until every topic that waits for its next generation is known to have it, or to be gone."""
         for attempt in itertools.count():
             if await self._ask() and not any(self._still_waits(topic) for topic in self._topics.values()):
                 return
@@ -249,7 +249,7 @@ class WholeTopics:
             await self._ask()
 
     async def _ask(self) -> bool:
-        """Ask what the broker says of the topics now, for the program to take over while it waits."""
+        """Ask the broker about the topics now. The program applies the answers while it waits."""
         try:
             self._found = await look_for_topics(self._connection, self._topics)
         except LogbrokerError as error:

@@ -1,4 +1,4 @@
-"""Between the API's columns over topics and partitions, and mappings by partition."""
+"""Conversions between the API's columns over topics and partitions, and mappings by partition."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Offsets = Mapping[TopicPartition, tuple[TopicId, int]]
 """Offsets to be committed; an empty topic id: the topic of that name, whichever it is."""
 
 Positions = Mapping[TopicPartition, tuple[TopicId, int, groups_pb2.ReadingState]]
-"""Where a member stands: the topic's id, the offset that it has finished up to, and what it does there."""
+"""The position of a member: the topic's id, the offset up to which it has finished, and its reading state."""
 
 
 def assignment_of(message: groups_pb2.Assignment) -> AssignedPartitions:
-    """Read what the broker pushed. A topic that was deleted meanwhile has no name, and is left out."""
+    """Read an assignment that the broker pushed. A topic that was deleted meanwhile has no name, and is left out."""
     return AssignedPartitions(
         message.epoch,
         {
@@ -38,7 +38,7 @@ def generations_of(
 
 
 def topic_positions(positions: Positions) -> list[groups_pb2.TopicPositions]:
-    """Write where a member stands, by topic."""
+    """Write a member's positions, by topic."""
     columns: dict[str, groups_pb2.TopicPositions] = {}
     for (topic, partition), (topic_id, offset, state) in positions.items():
         if topic not in columns:
@@ -73,7 +73,7 @@ def topic_offsets(offsets: Offsets) -> list[groups_pb2.TopicOffsets]:
 def failures_of(
     offsets: Offsets, answer: groups_pb2.CommitAnswer | groups_pb2.CommitOffsetsResponse
 ) -> dict[TopicPartition, LogbrokerError]:
-    """Return what was refused of the commit that `topic_offsets` wrote."""
+    """Return the refusals of the commit that `topic_offsets` wrote."""
     failures: dict[TopicPartition, LogbrokerError] = {}
     for topic, result in zip(dict.fromkeys(partition.topic for partition in offsets), answer.topics, strict=True):
         error = error_of_item(result.status)

@@ -1,4 +1,4 @@
-"""The committed offsets of a group, for programs that are no members of it."""
+"""The committed offsets of a group, for programs that are not members."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _BY_NAME = TopicId(b"")
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a group is in one partition."""
+    """The committed offset of a group in one partition."""
 
     offset: int
-    """The next to be read."""
+    """The offset of the next record to read."""
     leader_epoch: int
-    """Of the last record read; -1: not known."""
+    """Leader epoch of the last record read; -1: not known."""
     metadata: str
     commit_time_ms: int
 
@@ -31,7 +31,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
 async def fetch_offsets(
     connection: Connection, group: str, partitions: Sequence[TopicPartition] | Mapping[TopicPartition, TopicId] | None
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return what the group has committed in these partitions; None: in all. Those without an offset are left out.
+    """Return the committed offsets in these partitions; None: in all. Partitions without an offset are left out.
 
     A mapping names the ids of their topics, too. Raises the first error, such as UnknownTopicError.
     """
@@ -76,7 +76,7 @@ def _take(topic: groups_pb2.CommittedTopic, found: dict[TopicPartition, Committe
 
 
 async def _halves(connection: Connection, item: groups_pb2.TopicPartitions) -> list[groups_pb2.TopicPartitions]:
-    """Return the halves of what one answer has no room for by itself. Raises OverloadedError for one partition."""
+    """Split a request whose answer is too large into halves. Raises OverloadedError for a single partition."""
     numbers: Sequence[int] = item.partitions
     if not numbers:
         numbers = range((await find_topic(connection, item.topic)).partitions)

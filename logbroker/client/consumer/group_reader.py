@@ -49,14 +49,14 @@ from logbroker.v1.groups_pb2 import (
 _log = logging.getLogger(__name__)
 
 Callback = Callable[[list[TopicPartition]], Any]
-"""Told of partitions; what an asynchronous consumer's returns is awaited where it can be."""
+"""A callback with a list of partitions. The awaitable that an asynchronous consumer's callback returns is awaited."""
 
 Calls = AsyncGenerator[tuple[Callback, list[TopicPartition]], None]
 """Callbacks to be called, each before the next is asked for."""
 
 _STOPPED: Final = (READING_STATE_FAILED, READING_STATE_PAUSED)
 _MAX_TOLD: Final = 10_000
-"""Positions in one heartbeat."""
+"""Most positions in one heartbeat."""
 _NOT_COMMITTED: Final = "member of group %s: not committed: %s"
 _ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
 
@@ -65,15 +65,16 @@ class _Places(msgspec.Struct):
     """Where to begin in new partitions."""
 
     starts: dict[TopicPartition, ListedOffset | LogbrokerError]
-    """Of those in which nothing was committed."""
+    """Start offsets of partitions without a committed offset."""
     ends: dict[TopicPartition, ListedOffset | LogbrokerError]
-    """For a bounded loop."""
+    """End offsets, for a bounded loop."""
     committed: dict[TopicPartition, int]
-    """What was committed of it by now."""
+    """Committed offsets at this moment."""
 
 
 class GroupReader:
-    """Between a member and what its consumer reads. `assigned` is the consumer's own, kept up to date here."""
+    """Connects a member with what its consumer reads. `assigned` belongs to the consumer, and is kept up to date
+    here."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class GroupReader:
         )
         self.ownership = self.member.membership.ownership
         self.asked = False
-        """The program has asked for records since the last heartbeat."""
+        """Whether the program has asked for records since the last heartbeat."""
         self._settings = settings
         self._group_id = settings.member.group_id
         self._connection = connection
@@ -100,23 +101,23 @@ class GroupReader:
         self._fetcher = fetcher
         self._assigned = assigned
         self._committed: dict[TopicPartition, int] = {}
-        """As far as this member knows, of what it reads; -1: nothing."""
+        """Committed offsets of the partitions that this member reads, as far as it knows; -1: nothing is committed."""
         self._unsure: dict[TopicPartition, int] = {}
-        """What was committed, as far as this member knew, when its present stream began, until the broker has said what
-        it has: an older store may have been restored beneath it."""
+        """Offsets that were committed when the present stream began, as far as this member knew. They are kept until
+        the broker has reported its own: its store may have been restored from an older backup."""
         self._looking = asyncio.Lock()
         self._lost_uncommitted = False
-        """Records that the program was given went uncommitted when all was lost, and nothing is held again yet."""
+        """Whether the program's records went uncommitted when all was lost, and nothing is held again yet."""
         self._unplaced: dict[TopicPartition, GrantedPartitions] = {}
-        """Held, but not read yet."""
+        """Partitions that are held, but not read yet."""
         self._placing: Errand[_Places] = Errand()
         self._letting_go: Errand[bool] = Errand()
         self._released: set[TopicPartition] = set()
-        """Still held, though the program was told that they go."""
+        """Partitions that are still held, although the program was told that they go."""
         self._being_revoked: set[TopicPartition] = set()
-        """The program is being told that they go."""
+        """Partitions whose revocation the program is being told."""
         self._to_tell: dict[TopicPartition, None] = {}
-        """Read, though the program has not been told, or its callback raised."""
+        """Partitions that are read, although the program has not been told or its callback raised."""
         self._on_assigned: Callback = _ignore
         self._on_revoked: Callback = _ignore
         self._on_lost: Callback = _ignore
@@ -125,11 +126,11 @@ class GroupReader:
         self._committer = Background("commits at intervals", connection, self._commit_on_and_on)
         self._commit_now = asyncio.Event()
         self._refused: set[TopicPartition] = set()
-        """What was to be committed of them last was refused."""
+        """Partitions whose last commit was refused."""
         self._generations: dict[TopicId, int] = {}
-        """Of topics, which one the broker says is to be read."""
+        """For each topic, the generation that is to be read, as the broker said last."""
         self._told: dict[TopicPartition, tuple[int, ReadingState]] = {}
-        """What the broker was told on this stream: where it stands, and what it does there."""
+        """The position and the reading state that were reported to the broker on this stream, by partition."""
         fetcher.boundary = self._at_boundary
 
     async def subscribe(
@@ -168,7 +169,7 @@ class GroupReader:
     # --- between two records ----------------------------------------------------------------------------------------
 
     async def turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None) -> Calls:
-        """Do what the group wants until records may be handed out, or the deadline (monotonic seconds) is over.
+        """Do what the group requires until records may be handed out, or the deadline (monotonic seconds) is over.
 
         The deadline ends waits, not what is waited for: the next call goes on with that. Retriable errors do not come
         out of it; what they kept from being done is tried again.
@@ -251,7 +252,8 @@ class GroupReader:
                 return
 
     def _missing(self, assignment: AssignedPartitions) -> list[TopicPartition]:
-        """Return what is read and not named by an assignment: the same name may be another topic by now."""
+        """Return the partitions that are read and that an assignment does not name. The same name may be another topic
+        by now."""
         return [
             partition
             for partition, assigned in self._assigned.items()
@@ -285,7 +287,8 @@ class GroupReader:
         return partitions
 
     async def _find_places(self, new: Mapping[TopicPartition, GrantedPartitions], *, bounded: bool) -> _Places:
-        """Find where to begin in what is held and not read yet, and commit it where that would not be found again."""
+        """Find the start positions of partitions that are held and not read yet, and commit those that would not be
+        found again."""
         start = self._settings.start
         without = [partition for partition, granted in new.items() if granted.offset < 0 and start is not None]
         ends = list(new) if bounded else []
@@ -326,7 +329,8 @@ class GroupReader:
     async def _begin_to_read(
         self, new: Mapping[TopicPartition, GrantedPartitions], places: _Places, ends: dict[TopicPartition, int] | None
     ) -> None:
-        """Read what is held and not read yet, at the committed offset or where the settings say."""
+        """Begin to read partitions that are held and not read yet, at the committed offset or where the settings
+        say."""
         for partition, granted in new.items():
             place = places.starts.get(partition, granted)
             # Where it was not found, the fetcher goes on asking, or tells the program.
@@ -390,8 +394,8 @@ class GroupReader:
         return failures
 
     async def _try_commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit what is ahead of what is committed. What cannot be is read again by whoever owns it next; returns
-        whether all is."""
+        """Commit positions that are ahead of the committed offsets. Records that cannot be committed are read again by
+        the next owner. Return whether all were committed."""
         try:
             failures = await self._commit(await self._ahead(offsets), None)
             for refusal in failures.values():
@@ -402,7 +406,7 @@ class GroupReader:
         return True
 
     async def _ahead(self, offsets: Mapping[TopicPartition, int], *, retry: bool = False) -> dict[TopicPartition, int]:
-        """Return what is ahead of what is committed, of positions that are of the log as it is now."""
+        """Return the positions that are ahead of the committed offsets and belong to the log as it is now."""
         ahead = {partition: offset for partition, offset in offsets.items() if offset > self._committed[partition]}
         await self._fetcher.confirm([self._assigned[partition] for partition in ahead], retry=retry)
         return {
@@ -435,7 +439,7 @@ class GroupReader:
                 _log.info("member of group %s: what is committed is not known: %s", self._group_id, error)
 
     async def _look_at_committed(self) -> None:
-        """Ask the broker what it has of what was committed before the stream broke, and commit again what it lacks.
+        """Ask the broker for its committed offsets after the stream broke, and commit again what it lacks.
 
         Who holds a partition is the only one to know that it was committed further.
         """
@@ -474,7 +478,7 @@ class GroupReader:
         self._unsure |= {p: at for p, at in lacking.items() if self._committed.get(p, at) < at}
 
     def _log_was_cut(self, assigned: Assigned, offset: int) -> None:
-        """Commit from the cut on again: what the broker had above it is void, too."""
+        """Commit from the cut on again. The broker's offsets above it are void, too."""
         if assigned.partition in self._committed:
             self._committed[assigned.partition] = min(self._committed[assigned.partition], offset)
 
@@ -499,7 +503,8 @@ class GroupReader:
                 self._fetcher.read_generation(assigned, generation)
 
     def new_positions(self) -> Positions:
-        """See `member.Reader`. The broker knows what is committed, so it is told what is finished and is not."""
+        """See `member.Reader`. The broker knows the committed offsets, so it is told only of finished offsets that are
+        not committed."""
         found: dict[TopicPartition, tuple[TopicId, int, ReadingState]] = {}
         for partition, assigned in self._assigned.items():
             limit, is_stopped = assigned.limit, assigned.failed or assigned.paused
@@ -527,11 +532,12 @@ class GroupReader:
         return found
 
     def _will_commit(self, partition: TopicPartition) -> bool:
-        """Whether what is finished is committed without the program's doing."""
+        """Whether finished records are committed without the program's doing."""
         return self._settings.auto_commit and partition not in self._refused
 
     def _at_boundary(self) -> bool:
-        """Commit, or tell, what is finished up to the end of its generation: the group may wait for it."""
+        """Commit, or report, positions that are finished up to the end of their generation: the group may wait for
+        them."""
         waiting, is_news = self._fetcher.at_boundary, False
         for assigned in list(waiting):
             limit = assigned.limit
@@ -547,7 +553,7 @@ class GroupReader:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     async def goodbye(self) -> Calls:
-        """Commit what the program has finished, and leave the group. Yields callbacks as `turn` does."""
+        """Commit the finished records, and leave the group. Yields callbacks as `turn` does."""
         gone = self._released | self._being_revoked
         held = [partition for partition in self._assigned if partition not in gone]
         if held:
@@ -555,7 +561,7 @@ class GroupReader:
         await self.commit_last()
 
     async def commit_last(self) -> None:
-        """Commit what the program has finished, where that is done for it, and the broker answers in time."""
+        """Commit the finished records if commits are automatic and the broker answers in time."""
         if self._settings.auto_commit:
             try:
                 async with asyncio.timeout(self._connection.request_timeout_seconds):
@@ -574,7 +580,8 @@ class GroupReader:
 
 
 def _may_commit(assigned: Assigned) -> bool:
-    """Whether the position is one of the log as it is now: else it may come to lie behind records nobody has read."""
+    """Whether the position belongs to the log as it is now. If not, it may come to lie behind records that nobody has
+    read."""
     in_log = assigned.cut_offset is None and not isinstance(assigned.error, OffsetOutOfRangeError)
     return in_log and not assigned.doubtful
 

@@ -1,4 +1,4 @@
-"""How a consumer takes part in a group."""
+"""The settings of a consumer in a group."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ GrowthOrder = Literal["key", "none"]
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a consumer takes part in a group."""
+    """The settings of a consumer in a group."""
 
     member: MemberOptions
     start: Policy
-    """Where to begin in a partition without a committed offset."""
+    """The start position in a partition without a committed offset."""
     auto_commit: bool
     auto_commit_interval_seconds: float
 

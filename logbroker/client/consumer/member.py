@@ -1,4 +1,4 @@
-"""The event loop's side of a group member: its stream, heartbeats and commits, and how it comes back after a break.
+"""The event loop's side of a group member: its stream, heartbeats and commits, and its return after a break.
 
 What is sent goes through one outbox, in order: a commit travels under the epoch of the AssignmentTaken before it.
 """
@@ -54,7 +54,8 @@ _TOO_LATE: Final = (
 
 
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member says of itself when it joins. Seconds; empty text: the broker's choice, or none."""
+    """The options that a member sends when it joins. Times are in seconds; an empty text leaves the choice to the
+    broker, or stands for none."""
 
     group_id: str
     instance_id: str
@@ -67,31 +68,31 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What the program has done since somebody looked last."""
+    """The program's activity since the last look."""
 
     polls: bool
-    """It has asked for records."""
+    """Whether the program asked for records."""
     delivers: bool
-    """It was given some."""
+    """Whether the program was given records."""
 
 
 class Reader(Protocol):
-    """What reads the partitions that the member holds."""
+    """The part that reads the partitions which the member holds."""
 
     def joined(self) -> None:
-        """The broker let the member in, on a new stream."""
+        """Note that the broker let the member in, on a new stream."""
         ...
 
     def silent(self) -> None:
-        """The broker does not answer: the connection is given up, and others to it may be dead, too."""
+        """Note that the broker does not answer: the connection is given up, and others to it may be dead, too."""
         ...
 
     def read_generations(self, generations: Mapping[TopicId, int]) -> None:
-        """The broker says which generations of topics are to be read."""
+        """Take the generations of topics that the broker says are to be read."""
         ...
 
     def new_positions(self) -> Positions:
-        """Return where it stands, as far as the broker is to hear of it and has not on this stream."""
+        """Return the positions that are to be reported to the broker and were not reported on this stream."""
         ...
 
 
@@ -107,9 +108,8 @@ class GroupMember:
         look_at_program: Callable[[], Activity],
         on_change: Callable[[], None],
     ) -> None:
-        """`look_at_program` tells what the program has done since the last call; `on_change` is called when something
-        has happened that an asking program must see to.
-        """
+        """`look_at_program` returns the program's activity since the last call. `on_change` is called when something
+        has happened that a program that asks for records must handle."""
         self.membership = Membership(
             session_timeout_seconds=options.session_timeout_seconds,
             max_poll_interval_seconds=options.max_poll_interval_seconds,
@@ -126,35 +126,35 @@ class GroupMember:
         self._busy_interval_seconds = self._idle_interval_seconds = (
             min(options.session_timeout_seconds, options.max_poll_interval_seconds) / 4
         )
-        """Between two heartbeats, while records are delivered, or else."""
+        """The time between two heartbeats: while records are delivered, and otherwise."""
         self._is_busy = False
-        """Records are delivered, or are about to be: the ownership deadline is kept ahead."""
+        """Whether records are delivered, or are about to be. If so, the ownership deadline is kept ahead."""
         self._next_heartbeat_at = 0.0
         self._beat_anew = asyncio.Event()
-        """There is another moment to wait for, before the next heartbeat."""
+        """Set when the next heartbeat has to come at another time than planned."""
         self._outbox: deque[groups_pb2.MemberRequest] = deque()
         self._to_send = asyncio.Event()
         self._changed = asyncio.Event()
         self._correlation_id = 0
         self._commits: dict[int, asyncio.Future[groups_pb2.CommitAnswer]] = {}
         self._changes: dict[int, asyncio.Future[groups_pb2.SubscriptionAnswer]] = {}
-        """Of the subscription."""
+        """Changes of the subscription that wait for an answer, by correlation id."""
         self._attempt = 0
-        """Streams since the last one on which the broker let the member in."""
+        """Number of streams since the last one on which the broker let the member in."""
         self._was_let_in = False
         self._last_error: LogbrokerError | None = None
-        """What ended the last stream."""
+        """The error that ended the last stream."""
         self._grace_seconds = 0.0
-        """The broker's."""
+        """The broker's grace."""
         self._late_answers = 0
-        """Those in a row that came when the ownership deadline that they give was over."""
+        """Number of successive answers that came after the ownership deadline that they give."""
         self._may_warn_at = NOT_NOW
         self.is_leaving = False
-        """It is being closed, or is."""
+        """Whether the member is being closed, or is closed."""
         self._left = False
         self._returns = False
-        """Others have ended the task of its stream, as happens when the event loop ends, and it comes back on another
-        one: who waits for the broker now is not told that the stream broke, but waits on."""
+        """Whether other code ended the stream's task, as happens when the event loop ends, and the stream comes back in
+        another task. A caller that waits for the broker then waits on instead of hearing that the stream broke."""
         self._stream_work = Background(
             "the member's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
         )
@@ -212,7 +212,8 @@ class GroupMember:
                 )
 
     async def _ask_to_change(self, subscription: groups_pb2.Subscription, deadline: float) -> None:
-        """Raises what refuses it; BrokerUnavailableError where there is no answer on this stream."""
+        """Ask the broker to change the subscription. Raises its refusal, or BrokerUnavailableError if there is no
+        answer on this stream."""
         self._correlation_id += 1
         answered: asyncio.Future[groups_pb2.SubscriptionAnswer] = asyncio.get_running_loop().create_future()
         correlation_id = self._correlation_id
@@ -232,7 +233,7 @@ class GroupMember:
             raise error
 
     def go_on(self) -> None:
-        """Raise what keeps the member out of the group, once. Where nothing does: let it join, or move its deadline
+        """Raise the error that keeps the member out of the group, once. Without one, let it join, or move its deadline
         on."""
         if self.is_leaving:
             raise BrokerUnavailableError(CLOSED)
@@ -245,7 +246,7 @@ class GroupMember:
             self._send_heartbeat(now, is_wanted=True)
 
     async def changed(self, deadline: float | None) -> bool:
-        """Wait until something happens, True, or the deadline is over, False. Monotonic seconds."""
+        """Wait until something happens (return True) or the deadline, in monotonic seconds, is over (return False)."""
         self._changed.clear()
         try:
             async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
@@ -255,7 +256,7 @@ class GroupMember:
         return True
 
     def take(self, assignment: AssignedPartitions) -> bool:
-        """Tell the broker that the program holds what `assignment` names, and nothing else; False where it is void."""
+        """Tell the broker that the program holds exactly the partitions of `assignment`. Return False if it is void."""
         if not self.membership.take(assignment):
             return False
         self._send(taken=groups_pb2.AssignmentTaken(epoch=assignment.epoch))

@@ -57,18 +57,18 @@ class GrantedPartitions(msgspec.Struct, frozen=True):
 
     topic_id: TopicId
     offset: int
-    """The committed one; -1: none."""
+    """The committed offset; -1: none."""
 
 
 class AssignedPartitions(msgspec.Struct, frozen=True):
-    """All that the member shall hold."""
+    """The partitions that the member is to hold, with the epoch of the assignment."""
 
     epoch: int
     partitions: Mapping[TopicPartition, GrantedPartitions]
 
 
 class MembershipState(enum.Enum):
-    """Where the member is. See the module's table."""
+    """The state of the member. See the module's table."""
 
     OUT = enum.auto()
     JOINING = enum.auto()
@@ -98,25 +98,27 @@ class Membership:
         self.state = MembershipState.OUT
         self.ownership = OwnershipDeadline(NOT_NOW)
         self.session_timeout_seconds = session_timeout_seconds
-        """As asked for, then as the broker took it."""
+        """The session timeout that was asked for, and once the broker has answered, the one that it granted."""
         self.epoch = 0
-        """Of the assignment taken last; 0: none since everything was lost."""
+        """Epoch of the assignment taken last; 0: none was taken since everything was lost."""
         self.owned: Mapping[TopicPartition, GrantedPartitions] = {}
-        """What that assignment named."""
+        """The partitions of that assignment."""
         self.outstanding: AssignedPartitions | None = None
-        """Pushed, and not yet taken."""
+        """The assignment that the broker pushed and that is not taken yet."""
         self.placed = False
-        """The program knows where to begin in all that it holds."""
+        """Whether the program knows where to begin in all partitions that it holds."""
         self.lost = False
-        """What the program held is no longer its own, which it has not been told yet."""
+        """Whether the program has lost its partitions without having been told yet."""
         self.error: LogbrokerError | None = None
-        """Why the broker does not let it in; the program must be told before the member tries again."""
+        """The error with which the broker keeps the member out. The program must be told before the member tries
+        again."""
         self.sure_until = NOT_NOW
-        """Until when it is surely a member, and what it holds its own. NOT_NOW: something has to be heard first."""
+        """Until when the member is surely in the group, and its partitions are its own. NOT_NOW: the broker has to be
+        heard first."""
         self.losses = 0
         """Counts the times that everything was lost."""
         self.lease_seconds = session_timeout_seconds
-        """How long the partitions are surely kept after the broker heard of the member."""
+        """How long the partitions are surely kept after the broker last heard of the member."""
         self._rebalance_timeout_seconds = rebalance_timeout_seconds
         self._max_poll_interval_seconds = max_poll_interval_seconds
         self._heard_at = 0.0
@@ -215,7 +217,8 @@ class Membership:
         self.broken()
 
     def broken(self) -> None:
-        """The stream ended. What is held is kept, to be claimed on the next one; nothing is delivered before."""
+        """Handle the end of the stream. The partitions are kept, to be claimed on the next stream; nothing is delivered
+        before."""
         self.state = MembershipState.OUT
         self.outstanding = None
         self._heartbeats.clear()

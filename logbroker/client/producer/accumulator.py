@@ -1,4 +1,4 @@
-"""Where records wait to be sent: encoded at once into the open batch of their partition.
+"""The records that wait to be sent, each encoded at once into the open batch of its partition.
 
 No I/O and no event loop in here. `try_append` is the line that runs for every record; everything else runs once per
 batch. The lock guards all of it: a synchronous producer appends in its callers' threads while the event loop sends.
@@ -50,7 +50,7 @@ class Accumulator(Generic[Handle]):
         self.lock = ThreadLock()
         self.routes: dict[str, TopicRoute] = {}
         self.buffered_bytes = 0
-        """Of records, before compression."""
+        """Bytes of the buffered records, before compression."""
         self.unfinished: dict[Batch, None] = {}
         self.closed_batches = 0
         self.check_loop: Callable[[], None] | None = None
@@ -66,7 +66,7 @@ class Accumulator(Generic[Handle]):
         self._wake = wake
         self._number = 0
         self._active: dict[tuple[TopicRoute, int], None] = {}
-        """Partitions with anything to send or to learn; those served last stand last."""
+        """Partitions with anything to send or to learn. Those served last stand last."""
         self._room_waiters: list[Callable[[], None]] = []
         self._unseen_failures: list[Batch] = []
 
@@ -82,7 +82,7 @@ class Accumulator(Generic[Handle]):
         timestamp_ms: int | None,
         ordering_key: bytes | None = None,
     ) -> Handle | None:
-        """Append where a batch is open and has room; None: use `append`, after looking why not."""
+        """Append if a batch is open and has room. Return None otherwise; then use `append`, after looking why."""
         route = self.routes.get(topic)
         if route is None or self.buffered_bytes >= self._max_buffered_bytes:
             return None
@@ -178,7 +178,7 @@ class Accumulator(Generic[Handle]):
         return self._handle(batch, place)
 
     def _append(self, batch: Batch, arguments: tuple[Any, ...], ordering_key: bytes | None) -> Handle | None:
-        """As `try_append` does it, where no call may be spared."""
+        """Append as `try_append` does, without its shortcuts."""
         count = batch.count
         batch.appending = True
         try:
@@ -237,14 +237,14 @@ class Accumulator(Generic[Handle]):
         self._wake()
 
     def _bound(self, route: TopicRoute) -> int:
-        """How large a batch of several records may be."""
+        """The size limit of a batch of several records."""
         return min(self._batch_bytes, route.max_batch_bytes, self.max_request_batch_bytes)
 
     def has_room(self) -> bool:
         return self.buffered_bytes < self._max_buffered_bytes
 
     def when_room(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called, once, when there is room again, or will never be."""
+        """Have `tell` called once, when there is room again or never will be."""
         if not self._max_buffered_bytes:
             tell()
             return
@@ -253,7 +253,7 @@ class Accumulator(Generic[Handle]):
         self._wake()
 
     def close_open_batches(self) -> None:
-        """Let everything go without waiting for more records."""
+        """Let all batches be sent without waiting for more records."""
         for route, partition in self._active:
             if route.open[partition] is not None:
                 self._close(route, partition)
@@ -290,7 +290,7 @@ class Accumulator(Generic[Handle]):
         return request
 
     def next_due_seconds(self, now: float) -> float:
-        """How long at most until `take` may have something that it has not now; answers aside."""
+        """The longest time until `take` may have something that it has not now, apart from answers."""
         due = now + 1.0
         for route, partition in self._active:
             queue, open_batch = route.queues[partition], route.open[partition]
@@ -305,7 +305,8 @@ class Accumulator(Generic[Handle]):
         return [route.queues[partition] for route, partition in self._active]
 
     def expire(self, now: float, last_failure: LogbrokerError | None) -> bool:
-        """Fail what is past its deadline; returns whether some of that is in flight: only its answer ends it.
+        """Fail the batches that are past their deadline. Return whether any of these is in flight: only its answer ends
+        it.
 
         `last_failure` is the connection's, told of what was never sent.
         """
@@ -340,7 +341,7 @@ class Accumulator(Generic[Handle]):
         batch.finish(base_offset=base_offset, log_append_time_ms=log_append_time_ms, error=error)
 
     def split(self, route: TopicRoute, queue: PartitionQueue, batch: Batch, error: LogbrokerError) -> None:
-        """Part a batch that was refused for what may be some of its records, and is done with for its queue.
+        """Split a batch that was refused because of some of its records, and that its queue is done with.
 
         Who is known to be at fault fails; the others go on in smaller batches in the place of this one, in their order.
         Each part has fewer records than the batch, so in the end what is at fault fails alone.
@@ -411,7 +412,7 @@ class Accumulator(Generic[Handle]):
         return part
 
     def take_unseen_failure(self) -> LogbrokerError | None:
-        """Return the first failure that nobody was told of, and count all of them as told."""
+        """Return the first failure that was not reported, and count all failures as reported."""
         unseen = [batch for batch in self._unseen_failures if batch.count_untold()]
         self._unseen_failures.clear()
         for batch in unseen:
@@ -419,15 +420,16 @@ class Accumulator(Generic[Handle]):
         return unseen[0].error if unseen else None
 
     def shut(self) -> None:
-        """Take no more records from the program: `try_append` finds no room, and who waits for it looks again."""
+        """Take no more records from the program. `try_append` finds no room, and callers that wait for room look
+        again."""
         self._max_buffered_bytes = 0
         waiters, self._room_waiters = self._room_waiters, []
         for tell in waiters:
             tell()
 
     def take_lost(self) -> tuple[int, LogbrokerError | None]:
-        """Return how many records failed, or have no outcome, of which nobody was told, and the first error of them;
-        count them as told."""
+        """Return the number of unreported records that failed or have no outcome, and the first error of them. Count
+        them as reported."""
         with self.lock.free():
             untold = [batch for batch in (*self._unseen_failures, *self.unfinished) if batch.count_untold()]
             self._unseen_failures.clear()
@@ -437,8 +439,8 @@ class Accumulator(Generic[Handle]):
             return count, next((batch.error for batch in untold if batch.error), None)
 
     def give_up(self, error: LogbrokerError) -> None:
-        """Fail all, in the child of a fork, where it is not this process that delivers it. No waiter is told: they are
-        those of the parent's threads."""
+        """Fail all records in the child of a fork, because the parent delivers them. No waiter is told, since the
+        waiters are threads of the parent."""
         for batch in list(self.unfinished):
             batch.waiters.clear()
             batch.finish(error=error)
@@ -460,12 +462,14 @@ class Accumulator(Generic[Handle]):
     # --- topics that change -----------------------------------------------------------------------------------------
 
     def stale_routes(self) -> list[TopicRoute]:
-        """Return the routes to be described and routed again: those of which nothing is left to be learned."""
+        """Return the stale routes that are to be looked up and routed again: those without a batch whose outcome only
+        the broker can tell."""
         stale = [route for route in self.routes.values() if route.stale]
         return [route for route in stale if not any(queue.has_unknown() for queue in route.queues)]
 
     def reroute(self, route: TopicRoute, info: TopicInfo) -> None:
-        """Route what was not appended by the topic's new generation; in order, per old partition and so per key."""
+        """Route the records that were not appended by the topic's new generation, in order for each old partition and
+        so for each key."""
         pending: list[Batch] = []
         for partition, queue in enumerate(route.queues):
             if route.open[partition] is not None:
@@ -488,7 +492,7 @@ class Accumulator(Generic[Handle]):
             batch.finish_moved(moved)
 
     def drop(self, route: TopicRoute, error: LogbrokerError) -> None:
-        """Forget a topic that is gone and fail what was meant for it; what is in flight gets its own answer."""
+        """Forget a deleted topic and fail its records. Batches in flight get their own answers."""
         if self.routes.get(route.name) is route:
             del self.routes[route.name]
         for partition, queue in enumerate(route.queues):

@@ -1,4 +1,4 @@
-"""What `send` returns: a handle on one record that becomes an offset."""
+"""The handle that `send` returns: it stands for one record and becomes its offset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def _check_nothing() -> None:
 
 
 class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
-    """Where a record lies. `timestamp_ms` is the log's: the producer's clock, or the broker's under LogAppendTime."""
+    """The place of a record in the log. `timestamp_ms` is the time by the producer's clock, or by the broker's under
+    LogAppendTime."""
 
     topic: str
     partition: int
@@ -74,93 +75,96 @@ class Batch:
 
     def __init__(self, *, number: int, topic: str, partition: int, by_hand: bool, builder: BatchBuilder) -> None:
         self.number = number
-        """Counts a producer's batches: a lower number goes first."""
+        """Position among the producer's batches: a lower number is sent first."""
         self.part: tuple[int, ...] = ()
-        """Of a part of a batch that was split, and keeps its number: the index there of the first record, once for each
-        split."""
+        """Position of a part of a split batch, which keeps the batch's number: for each split, the index of the part's
+        first record in the batch that was split."""
         self.topic = topic
         self.partition = partition
         self.by_hand = by_hand
-        """The caller chose the partition: these records stay there when the topic grows."""
+        """Whether the caller chose the partition. If so, the records stay there when the topic grows."""
         self.builder: BatchBuilder | None = builder
         self.append = builder.append
         self.check_loop: Callable[[], None] = _check_nothing
-        """Raises where the event loop of an asynchronous producer does not run, and a wait would be for ever."""
+        """Raises an error if the event loop of an asynchronous producer does not run, since a wait would never end."""
         self.appending = False
-        """A record is being appended; or what a signal handler raised has ended that: it may be in the builder, though
-        it is not counted, and no other one may follow it."""
+        """Whether a record is being appended, or such an append was cut short by an exception from a signal handler. In
+        that case the record may be in the builder without being counted, and no other record may follow it."""
         self.count = 0
         self.ordering_keys: dict[int, bytes] = {}
-        """By index, of the records that are routed by another key than their own."""
+        """The ordering key of each record that is routed by another key than its own, by index."""
         self.record_bytes = 0
-        """Before compression."""
+        """The bytes of the records, before compression."""
         self.ready_at = 0.0
         self.deadline = 0.0
-        """Monotonic seconds: when it may be sent though not full, and when it has failed."""
+        """When the batch may be sent though not full, and when it has failed, in monotonic seconds."""
 
         self.payload = b""
         """The encoded batch, once it has a sequence."""
         self.base_sequence = -1
         self.sent_as = 0
-        """Send sequence within the partition, of the last time that it was sent."""
+        """Send sequence within the partition, from the last time that the batch was sent."""
         self.uncertain = False
-        """It was sent, and whether it was appended is not known."""
+        """Whether the batch was sent without it being known whether it was appended."""
         self.was_uncertain = False
         self.last_error: LogbrokerError | None = None
 
         self.done = False
         self.error: LogbrokerError | None = None
         self.told: set[int] = set()
-        """The indexes of the records of whose `error` somebody was told."""
+        """The indexes of the records whose `error` was reported."""
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.moved: list[tuple[Batch, Any]] | None = None
-        """Where each record went when the topic grew or the batch was split: its batch, and what `append` returned."""
+        """The place of each record after the topic grew or the batch was split: its new batch, and the result of
+        `append`."""
         self.waiters: dict[Callable[[], None], int] = {}
-        """Who is to be told when it is done, and of which record; NO_RECORD: of none."""
+        """Callbacks to run when the batch is done, each with the index of its record, or NO_RECORD."""
 
     def look_what_was_appended(self) -> None:
-        """An error came out of `append`: the codec has added nothing for its own, but it may be a signal handler's."""
+        """Note whether the record may be in the builder after `append` raised an error. The codec adds nothing if the
+        error is its own, but a signal handler may have raised it."""
         assert self.builder is not None
         self.appending = self.builder.size_bytes() - HEADER_BYTES != self.record_bytes
 
     @property
     def rank(self) -> tuple[int, tuple[int, ...]]:
-        """A batch of lower rank goes first. The parts of a split one come behind it, and before all behind it."""
+        """The rank of the batch: lower ones are sent first. The parts of a split batch follow it, before all batches
+        behind it."""
         return self.number, self.part
 
     def finish(
         self, *, base_offset: int = -1, log_append_time_ms: int = -1, error: LogbrokerError | None = None
     ) -> None:
-        """Set the outcome and tell who waits. The bytes are let go."""
+        """Set the outcome, let the bytes go, and wake the waiters."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.error = error
         self._finish()
 
     def count_untold(self) -> int:
-        """Return of how many records nobody was told that they failed, or have no outcome."""
+        """Return the number of records that failed or have no outcome and were not reported."""
         return self.count - len(self.told)
 
     def tell_all(self) -> None:
-        """Count all as told."""
+        """Count all records as reported."""
         self.told.update(range(self.count))
 
     def when_done(self, tell: Callable[[], None], index: int) -> None:
-        """Have `tell` called when it is done, also by going on in other batches; from any thread. Whoever waits for
-        the record with this index is told of its outcome; NO_RECORD: of none."""
+        """Have `tell` called when the batch is done, or goes on in other batches. May be called from any thread. Its
+        caller reports the outcome of the record with this index; NO_RECORD: of none."""
         self.waiters[tell] = index
         # It may have been finished between the caller's look and the append.
         if self.done:
             tell()
 
     def wait_no_longer(self, tell: Callable[[], None], index: int) -> None:
-        """Do not have `tell` called; where it was, nobody heard of it. From any thread."""
+        """Withdraw a `tell`. If it was called already, nothing was reported. May be called from any thread."""
         if self.waiters.pop(tell, None) is None:
             self.told.discard(index)
 
     def finish_moved(self, moved: list[tuple[Batch, Any]]) -> None:
-        """Say that these records go on in other batches."""
+        """Record the new batches of these records."""
         self.moved = moved
         self._finish()
 
@@ -178,11 +182,11 @@ class Batch:
 
 
 class _Handle(msgspec.Struct, gc=False, eq=False):
-    """One record of a batch. No future of its own: one is made when somebody waits."""
+    """One record of a batch. It has no future of its own: one is made when a caller waits."""
 
     batch: Batch
     place: Any
-    """What the builder's `append` returned: the index in the batch, and the time."""
+    """The result of the builder's `append`: the index in the batch, and the time."""
 
     @property
     def topic(self) -> str:
@@ -200,11 +204,12 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
         return self.batch
 
     def add_done_callback(self, function: Callable[[Self], object]) -> None:
-        """Call `function` with this delivery once the broker has answered or the record has failed; now, if so.
+        """Call `function` with this delivery once the broker has answered or the record has failed; at once, if that
+        has happened.
 
-        It is called in the event loop of the producer, that of a synchronous one in the background: it must not block,
-        nor be async, and what it raises is logged. `result()` in it returns at once; it may `send`, where the buffer
-        has room.
+        The function is called in the event loop of the producer (of a synchronous producer: in the background), so it
+        must not block or be async. Its errors are logged. `result()` returns at once in it, and it may call `send` if
+        the buffer has room.
         """
         if not callable(function):
             raise TypeError(f"add_done_callback(): function must be a function, not {quoted(function)}")
@@ -225,7 +230,7 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
 
 
 class _Once:
-    """Calls back once, when the record is done."""
+    """Calls a function once, when the record is done."""
 
     __slots__ = ("_function", "_handle", "_lock")
 
@@ -257,7 +262,8 @@ class _Once:
 
 
 class Delivery(_Handle):
-    """`await delivery` waits until the record is as durable as asked for; it can be awaited many times.
+    """The handle of the asynchronous producer. `await delivery` waits until the record has the requested durability,
+    and may be repeated.
 
     Raises the error with which the broker refused the record, or RequestTimeoutError.
     """
@@ -279,8 +285,8 @@ class Delivery(_Handle):
         return self._outcome(batch)
 
     def result(self) -> RecordMetadata:
-        """Return the outcome of a delivery that is done; raises asyncio.InvalidStateError before: `await delivery`, or
-        `await asyncio.wait_for(delivery, seconds)`, waits."""
+        """Return the outcome of a delivery that is done. Raises asyncio.InvalidStateError before that; to wait, use
+        `await delivery` or `await asyncio.wait_for(delivery, seconds)`."""
         batch = self._settle()
         if not batch.done:
             raise asyncio.InvalidStateError("the broker has not answered yet; await the delivery")
@@ -291,7 +297,7 @@ class SyncDelivery(_Handle):
     """The handle of the synchronous producer."""
 
     def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> RecordMetadata:
-        """Wait until the record is as durable as asked for. `timeout` is another name of `timeout_seconds`, that of
+        """Wait until the record has the requested durability. `timeout` is another name of `timeout_seconds`, as in
         other libraries' futures.
 
         Raises the error with which the broker refused the record; RequestTimeoutError also where the time is over.

@@ -1,4 +1,4 @@
-"""The batches of one partition on their way to the broker: their order and their sequence numbers.
+"""The unfinished batches of one partition: their order and their sequence numbers.
 
 A state machine without I/O. Batches go `waiting` -> `in_flight` -> done; one whose outcome is not yet final goes
 `in_flight` -> `retry`, and then the queue recovers: it sends nothing more until all that is in flight is answered, puts
@@ -36,7 +36,8 @@ from logbroker.record.header import MAX_SEQUENCE, NO_PRODUCER_ID, parse_header
 from logbroker.types import TopicId
 
 MAX_IN_FLIGHT: Final = 5
-"""Per partition: the broker remembers as many batches of a producer, and recognises no older one."""
+"""Most batches in flight for each partition. The broker remembers as many batches of a producer, and recognises no
+older one."""
 
 _NOTHING_APPENDED: Final = frozenset(
     {
@@ -58,7 +59,7 @@ class ProducerIdentity(msgspec.Struct, frozen=True):
 
 
 ANONYMOUS: Final = ProducerIdentity(NO_PRODUCER_ID, -1)
-"""Of a producer that is not idempotent; its batches carry no sequence numbers."""
+"""Identity of a producer that is not idempotent. Its batches carry no sequence numbers."""
 
 
 class PartitionQueue:
@@ -67,21 +68,21 @@ class PartitionQueue:
     def __init__(
         self, topic: str, topic_id: TopicId, partition: int, used_before: ProducerIdentity | None = None
     ) -> None:
-        """`used_before`: another queue may have sent to this partition under it."""
+        """`used_before`: another queue may have sent to this partition under this identity."""
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
         self.waiting: deque[Batch] = deque()
-        """Closed and never sent."""
+        """Batches that are closed and were never sent."""
         self.in_flight: list[Batch] = []
         self.retry: list[Batch] = []
-        """Sent before, by number."""
+        """Batches that were sent before and are to be sent again, by number."""
         self.resume_at = 0.0
-        """Monotonic seconds: nothing is sent before."""
+        """The time before which nothing is sent, in monotonic seconds."""
         self.needs_epoch: ProducerIdentity | None = None
-        """The identity that must be left behind before this queue can go on."""
+        """The identity that must be replaced before this queue can go on."""
         self.needs_new_id = False
-        """A higher epoch will not do: it must be another id."""
+        """Whether it takes another id, since a higher epoch will not do."""
         self._used_before = used_before
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
@@ -89,9 +90,9 @@ class PartitionQueue:
         self._sent = 0
         self._failures = 0
         self._given_back: Batch | None = None
-        """The oldest batch that was refused unappended since the numbers were last in order."""
+        """The oldest batch that was refused without being appended since the numbers were last in order."""
         self._broken = False
-        """The next sequence that the broker would take is not known."""
+        """Whether the next sequence that the broker would take is unknown."""
 
     def idle(self) -> bool:
         return not (self.waiting or self.in_flight or self.retry)
@@ -105,7 +106,7 @@ class PartitionQueue:
         return bool(self.in_flight) or any(batch.uncertain for batch in self.retry)
 
     def can_take(self, now: float, identity: ProducerIdentity) -> bool:
-        """Whether a batch that waited here would go now."""
+        """Whether a batch that waited here could be sent now."""
         limit = 1 if self._recovering or identity is ANONYMOUS else MAX_IN_FLIGHT
         # Counted from the oldest one unanswered, since answers may overtake each other.
         window = self._sent - self.in_flight[0].sent_as if self.in_flight else 0
@@ -142,7 +143,7 @@ class PartitionQueue:
         return self._send(batch)
 
     def answered(self, batch: Batch, error: LogbrokerError | None, now: float) -> bool:
-        """Take the broker's answer; returns whether the batch is done with (the caller then finishes it)."""
+        """Apply the broker's answer. Return whether the batch is done with, so that the caller finishes it."""
         self.in_flight.remove(batch)
         if error is None:
             self._failures = 0
@@ -167,11 +168,11 @@ class PartitionQueue:
         return True
 
     def put_parts(self, parts: list[Batch]) -> None:
-        """Take what goes on of a batch that was refused and is done with. The numbers that it gave back are theirs."""
+        """Take the rest of a batch that was refused and is done with. The numbers that it gave back go to this rest."""
         self._put_back(parts)
 
     def lost(self, error: LogbrokerError) -> None:
-        """The connection broke: nothing is known of what was in flight."""
+        """Handle a broken connection: nothing is known of the batches in flight."""
         lost, self.in_flight = self.in_flight, []
         for batch in lost:
             batch.uncertain = batch.was_uncertain = True
@@ -193,7 +194,7 @@ class PartitionQueue:
         return late
 
     def give_back(self, batch: Batch) -> None:
-        """Note that a batch which has numbers is not sent again, so that those behind it move up."""
+        """Note that a numbered batch is not sent again, so that the batches behind it move up."""
         if batch.was_uncertain:
             # It may have been appended after all, and then its numbers are taken.
             self._broken = True

@@ -54,7 +54,7 @@ def new_accumulator(
     delivery_timeout_seconds: float,
     wake: Callable[[], None],
 ) -> Accumulator[Handle]:
-    """Return what either producer keeps its records in; raises InvalidRequestError for settings without sense."""
+    """Return the accumulator of either kind of producer. Raises InvalidRequestError for settings without sense."""
     check_bounds(1, MAX_INT, batch_bytes=batch_bytes, max_buffered_bytes=max_buffered_bytes)
     check_bounds(0, LONGEST_SECONDS * 1000, linger_ms=linger_ms)
     check_seconds(delivery_timeout_seconds=delivery_timeout_seconds)
@@ -70,7 +70,7 @@ def new_accumulator(
 
 
 def sender_options(*, durability: Durability | None, idempotent: bool, max_requests_in_flight: int) -> dict[str, Any]:
-    """Return the settings that are the sender's, checked."""
+    """Return the checked settings of the sender."""
     check_bounds(1, MAX_INT, max_requests_in_flight=max_requests_in_flight)
     return {
         "durability": _DURABILITIES[durability],
@@ -80,13 +80,13 @@ def sender_options(*, durability: Durability | None, idempotent: bool, max_reque
 
 
 def producer_lifetime(broker: str, last_flush_seconds: float) -> Lifetime:
-    """Return the lifetime of either producer; raises InvalidRequestError."""
+    """Return the lifetime of either kind of producer. Raises InvalidRequestError."""
     check_seconds(shortest=0, last_flush_seconds=last_flush_seconds)
     return Lifetime("Producer", broker, seconds=last_flush_seconds)
 
 
 def follow(lifetime: Lifetime, sender: Sender, accumulator: Accumulator[Any]) -> None:
-    """Have what was sent counted as lost or delivered at the end."""
+    """Have the sent records counted as lost or delivered at the end."""
 
     async def finish() -> None:
         sender.shut()
@@ -98,7 +98,7 @@ def follow(lifetime: Lifetime, sender: Sender, accumulator: Accumulator[Any]) ->
 
 
 async def end_producer(sender: Sender, connection: Connection, lifetime: Lifetime) -> None:
-    """Fail what is not delivered, and give back everything; all of it, however often this is cancelled."""
+    """Fail undelivered records and release all resources, however often this is cancelled."""
     try:
         await sender.close()
     finally:
@@ -117,11 +117,11 @@ class Producer(Droppable):
         delivery = await producer.send("orders", b"value", b"key")
         print((await delivery).offset)
 
-    Records go to the partition that Kafka's clients choose for their key; without a key they fill one partition's batch
-    after another. In a topic with bands they do so among the partitions of their priority's band. Each partition keeps
-    the order of `send`; where a topic grows while records wait, each key does. By default the producer is idempotent: a
-    broker that restarts or a connection that breaks neither loses nor doubles an acknowledged record. Use it in one
-    event loop.
+    A record goes to the partition that Kafka's clients choose for its key. Records without a key fill the batch of one
+    partition after another. In a topic with bands, the choice is among the partitions of the priority's band. Each
+    partition keeps the order of `send`; if a topic grows while records wait, each key keeps it. By default the producer
+    is idempotent: no acknowledged record is lost or duplicated when the broker restarts or the connection breaks. Use
+    it in one event loop.
     """
 
     def __init__(
@@ -144,17 +144,18 @@ class Producer(Droppable):
         """`broker` is "HOST:PORT"; `compression` is none, gzip, snappy, lz4 or zstd.
 
         A batch is sent when it holds `batch_bytes`, or `linger_ms` after its first record, as soon as fewer than
-        `max_requests_in_flight` requests are unanswered. Batches are no larger than their topic's max.message.bytes.
-        A record that a topic does not take, too large by itself or stamped too far ahead, fails alone: what else is in
-        its batch is delivered, in its order. `durability` None means what each topic says. `send` waits while
-        `max_buffered_bytes` of records are not done; a record that is not done `delivery_timeout_seconds` after `send`
-        fails. `request_timeout_seconds` bounds the calls that ask for a topic, `last_flush_seconds` the flush of a
-        producer whose block is cancelled or interrupted, or that is dropped without `close`, while its event loop runs;
-        what is not delivered by then, or when the loop ends, is lost, and counted on standard error.
+        `max_requests_in_flight` requests are unanswered. Batches are no larger than their topic's max.message.bytes. A
+        record that its topic refuses, because it is too large or its timestamp is too far ahead, fails alone: the other
+        records of its batch are delivered in order. `durability` None takes the setting of each topic. `send` waits
+        while `max_buffered_bytes` of records are not done. A record that is not done `delivery_timeout_seconds` after
+        `send` fails. `request_timeout_seconds` bounds the calls that look up a topic. `last_flush_seconds` bounds the
+        flush of a producer whose block is cancelled or interrupted, or that is dropped without `close`, while its event
+        loop runs. Records that are not delivered by then, or when the loop ends, are lost, and their number is written
+        to standard error.
 
-        `value_serializer` and `key_serializer` make bytes of what is given to `send`: str, json, msgpack, or a
-        function; None stays None. Without, values and keys are bytes. What they raise comes as SerializationError, and
-        nothing is sent. An `ordering_key` is bytes, whatever they are.
+        `value_serializer` and `key_serializer` turn the arguments of `send` into bytes: str, json, msgpack, or a
+        function. None stays None. Without a serializer, values and keys are bytes. If a serializer fails, `send` raises
+        SerializationError and sends nothing. An `ordering_key` is always bytes.
         """
         self._lifetime = lifetime = producer_lifetime(broker, last_flush_seconds)
         self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=lifetime)
@@ -192,14 +193,14 @@ class Producer(Droppable):
         ordering_key: bytes | None = None,
         priority: int | None = None,
     ) -> Delivery:
-        """Put a record into its batch; waits only while the buffer is full or the topic is asked for.
+        """Put a record into its batch. Wait only while the buffer is full or the topic is looked up.
 
-        `partition` overrules the key; `timestamp_ms` None means now. `ordering_key` chooses the partition instead of
-        the key, where a queue group orders by a header: give what that header holds. `priority` is 0 to 9, 9 the most
-        urgent, None as good as 4: a header of the record, which chooses the band first in a topic that has bands.
-        Awaiting the returned delivery waits for the broker's answer. Raises UnknownTopicError, UnknownPartitionError,
-        RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of range,
-        BrokerUnavailableError where the topic cannot be asked for, or TypeError.
+        `partition` overrules the key; `timestamp_ms` None means now. `ordering_key` chooses the partition in place of
+        the key; if a queue group orders by a header, give the value of that header. `priority` is 0 to 9, where 9 is
+        the most urgent; None counts as 4. It is stored as a header and, in a topic that has bands, chooses the band
+        first. Awaiting the returned delivery waits for the broker's answer. Raises UnknownTopicError,
+        UnknownPartitionError, RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of
+        range, BrokerUnavailableError if the topic cannot be looked up, or TypeError.
         """
         self._lifetime.check_loop()
         if self._serializes:
@@ -263,15 +264,15 @@ class Producer(Droppable):
         return await delivery
 
     async def flush(self) -> None:
-        """Wait until every record sent so far is done; raises the first failure that nobody was told of."""
+        """Wait until every record sent so far is done. Raises the first failure that was not reported yet."""
         self._lifetime.check()
         self._lifetime.check_loop()
         await self._sender.flush()
 
     async def close(self) -> None:
-        """Flush, and let go of the connection. Raises what `flush` raises, after closing.
+        """Flush and close the connection. Raises the error of `flush`, after closing.
 
-        Where it is cancelled, it does not wait for the broker any longer: what is not delivered by then fails, and the
+        If it is cancelled, it stops waiting for the broker: records that are not delivered by then fail, and the
         producer is closed all the same.
         """
         await self._close(None)

@@ -1,4 +1,4 @@
-"""The event loop's side of a producer: one ordered stream to the broker, and what to do when it breaks."""
+"""The event loop's side of a producer: one ordered stream to the broker, and its recovery after a break."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from logbroker.v1 import log_pb2
 _log = logging.getLogger(__name__)
 
 _MAX_REQUEST_BYTES: Final = 1024 * 1024
-"""A request is closed when it holds as much; a single batch may be larger."""
+"""A request is closed at this size. A single batch may be larger."""
 _ITEM_FIELDS_BYTES: Final = 64
-"""What an item has at most beside its batch."""
+"""Most bytes of an item beside its batch."""
 _REQUEST_FIELDS_BYTES: Final = 64 + _ITEM_FIELDS_BYTES
-"""What a request of one item has at most beside its batch."""
+"""Most bytes of a request of one item beside its batch."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
 
 _CANCELLED: Final = (
@@ -50,13 +50,13 @@ _CANCELLED: Final = (
     " open another one in the next loop"
 )
 _OF_SINGLE_RECORDS: Final = (RecordTooLargeError, InvalidTimestampError, InvalidRecordError)
-"""Refusals of a batch that may be the fault of some of its records."""
+"""Refusals of a batch that may be caused by some of its records."""
 
 _Sent = list[tuple[TopicRoute, PartitionQueue, Batch]]
 
 
 class Sender:
-    """Sends what the accumulator holds until it is closed.
+    """Sends the batches of the accumulator until it is closed.
 
     `wake` says that there may be something to send; it must be called in the event loop.
     """
@@ -76,30 +76,30 @@ class Sender:
         self._max_requests_in_flight = max_requests_in_flight
         self._identity: ProducerIdentity | None = None if idempotent else ANONYMOUS
         self._used_in_dropped: ProducerIdentity | None = None
-        """The newest identity under which batches may have gone to a topic that was forgotten since: it may come back,
-        with its records, where an operator puts its files back."""
+        """The newest identity that batches may have used for a topic that was forgotten since. The topic may come back
+        with its records if an operator puts its files back."""
         self._in_flight: dict[int, _Sent] = {}
         self._correlation_id = 0
         self._max_request_bytes = DEFAULT_MAX_REQUEST_BYTES
-        """What the broker reads at most."""
+        """The largest request that the broker accepts."""
         self._attempt = 0
         self._last_failure: LogbrokerError | None = None
-        """Why nothing gets to the broker at the moment."""
+        """The error that keeps batches from the broker at the moment."""
         self._work = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._works: list[Background] = []
         self._stream: Stream | None = None
         self._is_answered = False
-        """The broker has answered on this stream."""
+        """Whether the broker has answered on this stream."""
         self._over: LogbrokerError | None = None
-        """Why no more records are taken."""
+        """The error because of which no more records are taken."""
         self._is_closed = False
         forking.watch(self)
         self.on_cancelled: Callable[[], None] = lambda: None
-        """Called where its event loop ends before `close`, and what was not delivered has failed."""
+        """Called if the event loop ends before `close`, after undelivered records have failed."""
 
     def start(self) -> None:
-        """Begin to send, in this event loop; does nothing where it has begun."""
+        """Begin to send, in this event loop. Does nothing if it has begun."""
         if self._works:
             return
         self._loop = asyncio.get_running_loop()
@@ -112,7 +112,7 @@ class Sender:
             work.start()
 
     def _cut_off(self) -> None:
-        """The event loop ends, and nobody would hear of what waits."""
+        """Handle the end of the event loop: nobody would hear of records that wait."""
         if not self._is_closed:
             self._is_closed = True
             self._over = error = BrokerUnavailableError(_CANCELLED).as_value()
@@ -120,7 +120,7 @@ class Sender:
             self.on_cancelled()
 
     def check(self) -> None:
-        """Raise why no more records are taken."""
+        """Raise the error because of which no more records are taken."""
         if self._over is not None:
             raise self._over.anew()
 
@@ -128,7 +128,7 @@ class Sender:
         self._work.set()
 
     def wake_soon(self) -> None:
-        """`wake`, from any thread."""
+        """Call `wake` from any thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.wake)
 
@@ -153,14 +153,14 @@ class Sender:
         return routes[topic]
 
     async def _find_topic(self, name: str) -> TopicInfo:
-        """Ask the broker, also for what it reads at most; raises UnknownTopicError."""
+        """Look the topic up at the broker, and the largest request that it reads. Raises UnknownTopicError."""
         info = await find_topic(self._connection, name)
         self._max_request_bytes = info.max_request_bytes
         self._accumulator.max_request_batch_bytes = max(1, self._max_request_bytes - _REQUEST_FIELDS_BYTES)
         return info
 
     async def refresh(self, route: TopicRoute) -> None:
-        """Look whether a topic has grown, for a partition that is not known; raises UnknownTopicError."""
+        """Look whether a topic has grown, for an unknown partition. Raises UnknownTopicError."""
         accumulator = self._accumulator
         info = await self._find_topic(route.name)
         with accumulator.lock.free():
@@ -174,21 +174,21 @@ class Sender:
         await told
 
     def shut(self) -> None:
-        """Take no more records: what is appended by now is the last."""
+        """Take no more records. Those appended by now are the last."""
         if self._over is None:
             self._over = BrokerUnavailableError("this producer is closed; open another one").as_value()
         with self._accumulator.lock.free():
             self._accumulator.shut()
 
     async def flush(self) -> None:
-        """Wait until all that was appended is done; raises the first failure that nobody was told of."""
+        """Wait until all appended records are done. Raises the first failure that was not reported yet."""
         await self.drain()
         error = self._accumulator.take_unseen_failure()
         if error is not None:
             raise error
 
     async def drain(self) -> None:
-        """Wait until all that was appended is done, however it ends."""
+        """Wait until all appended records are done, however they end."""
         accumulator = self._accumulator
         with accumulator.lock.free():
             accumulator.close_open_batches()
@@ -210,7 +210,7 @@ class Sender:
                 unfinished += {new: None for new, _ in batch.moved}
 
     async def close(self) -> None:
-        """Stop; what is not done by now fails, and nobody waits any more, however often this is cancelled."""
+        """Stop. Records that are not done fail, and nobody waits any more, however often this is cancelled."""
         self._is_closed = True
         self.shut()
         routes = self._forget_routes()
@@ -257,7 +257,7 @@ class Sender:
                 await self._learn_bound()
 
     async def _learn_bound(self) -> None:
-        """Ask what the broker reads at once: it may have been started again with a lower bound."""
+        """Ask for the largest request that the broker reads: it may have been restarted with a lower limit."""
         for name in list(self._accumulator.routes)[:1]:
             with contextlib.suppress(LogbrokerError):
                 await self._find_topic(name)
@@ -267,7 +267,7 @@ class Sender:
         self.wake()
 
     def _lost(self, error: LogbrokerError) -> None:
-        """The stream is over: what it has not answered is sent again."""
+        """Handle the end of the stream: requests without an answer are sent again."""
         self._last_failure = error
         with self._accumulator.lock.free():
             for queue in self._accumulator.queues():
@@ -309,7 +309,7 @@ class Sender:
                 await self._wait_for_work()
 
     def _requests_of(self, sent: _Sent) -> Iterator[_Sent]:
-        """Part what is to be sent into what the broker reads at once; refuse a batch for which that is too little."""
+        """Split batches into requests that the broker reads. Refuse a batch that is too large for one."""
         bound = self._max_request_bytes - _REQUEST_FIELDS_BYTES
         size_bytes = 0
         some: _Sent = []

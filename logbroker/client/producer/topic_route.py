@@ -1,4 +1,4 @@
-"""How the records of a topic find their partition."""
+"""The routing of a topic's records to partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logbroker.record.partitioner import PartitionCache
 
 
 class BandRoute:
-    """How records of one band find their partition; a topic without bands is one band."""
+    """The routing of records within one band. A topic without bands is one band."""
 
     __slots__ = ("_partitions", "partition_of", "sticky")
 
@@ -34,7 +34,7 @@ class BandRoute:
 
 
 class TopicRoute:
-    """How records of one topic find their partition, and the batches that take them."""
+    """The routing of one topic's records to partitions, and the batches that take them."""
 
     __slots__ = (
         "_bands",
@@ -54,7 +54,7 @@ class TopicRoute:
     )
 
     def __init__(self, info: TopicInfo, used_before: ProducerIdentity | None = None) -> None:
-        """`used_before`: batches may have gone to this topic under it by another route."""
+        """`used_before`: batches may have gone to this topic under this identity by another route."""
         self._used_before = used_before
         self.name = info.name
         self.topic_id = info.id
@@ -62,37 +62,38 @@ class TopicRoute:
         self.open: list[Batch | None] = []
         self.queues: list[PartitionQueue] = []
         self.stale = False
-        """The topic has a newer generation: nothing new goes until it was described and routed again."""
+        """Whether the topic has a newer generation. If so, nothing new is sent until it was looked up and routed
+        again."""
         self.when_fresh: list[Callable[[], None]] = []
-        """Told when it is no longer stale, or the topic is gone."""
+        """Callbacks for when the route is no longer stale, or the topic is deleted."""
         self.grow(info)
 
     def grow(self, info: TopicInfo) -> None:
-        """Take over a newer generation."""
+        """Switch to a newer generation."""
         for partition in range(self.partitions, info.partitions):
             self.open.append(None)
             self.queues.append(PartitionQueue(info.name, info.id, partition, self._used_before))
         self.partitions = info.partitions
         self.generation = info.generation
         self.max_batch_bytes = info.max_message_bytes
-        """The largest batch that the topic takes, as far as is known: it may be altered at any time."""
+        """The largest batch that the topic is known to take. It may be altered at any time."""
         bands = info.routing_bands or (one_band(info.partitions),)
         self.has_bands = len(bands) > 1
         self._bands = {band: BandRoute(band) for band in bands}
         self._ways = [self._bands[band_of(bands, priority)] for priority in range(MAX_PRIORITY + 1)]
         self.way = self._ways[DEFAULT_PRIORITY]
-        """Of records that tell no priority."""
+        """The route of records without a priority."""
         self.refreshed()
 
     def refreshed(self) -> None:
-        """Say that nothing newer is to be awaited."""
+        """Note that no newer generation is awaited."""
         self.stale = False
         waiters, self.when_fresh = self.when_fresh, []
         for tell in waiters:
             tell()
 
     def way_of(self, headers: Headers) -> BandRoute:
-        """Return how a record with these headers finds its partition."""
+        """Return the route of a record with these headers."""
         return self._ways[priority_of(headers)] if self.has_bands else self.way
 
     def batch_closed(self, partition: int) -> None:

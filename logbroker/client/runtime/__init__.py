@@ -1,4 +1,4 @@
-"""What every client stands on: its lifetime, arguments, handlers, forks, the loop of synchronous ones.
+"""The base of every client: lifetime, arguments, handlers, forks, and the loop of synchronous clients.
 
 It knows no API. Begin with `lifetime`.
 """

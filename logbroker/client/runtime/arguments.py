@@ -1,4 +1,4 @@
-"""Wrong arguments are named: each public method of a client checks what it is given against its annotations.
+"""Argument checks: each public method of a client checks its arguments against its annotations, and names wrong ones.
 
 Else they would show where they are used: as a fault of protobuf, or of a task in the background. What protobuf refuses
 all the same, numbers beyond a field and texts that UTF-8 cannot say, becomes an InvalidRequestError here as well.
@@ -25,19 +25,19 @@ T = TypeVar("T")
 
 SHORTEST_SECONDS: Final = 0.001
 LONGEST_SECONDS: Final = 2_000_000
-"""What fits the API's milliseconds."""
+"""The longest time that fits the API's milliseconds."""
 MAX_INT: Final = (1 << 63) - 1
 _NO_TEXT: Final = "is no text that UTF-8 can say"
 _BEYOND_FIELD: Final = re.compile(r"Value out of range: (-?[0-9]+)")
-"""What protobuf says, which has no class of its own for it."""
+"""Protobuf's message for this error, which has no exception class of its own."""
 
 _MAX_LOOKED_AT: Final = 1000
-"""Elements of a list; what lies behind is as the first ones."""
+"""Elements of a list that are checked. Later ones are taken to be like these."""
 _CONVERTIBLE: Final[dict[type, tuple[type, ...]]] = {bytes: (bytes, bytearray, memoryview)}
 
 
 def checks_arguments(*unchecked: str) -> Callable[[C], C]:
-    """Return a class decorator that has all public methods but these raise TypeError for wrong arguments."""
+    """Return a class decorator that makes all public methods but these raise TypeError for wrong arguments."""
 
     def decorate(cls: C) -> C:
         for name, function in list(vars(cls).items()):
@@ -83,8 +83,8 @@ def _checked(function: Any, name: str) -> Any:
 def _refusal(
     function: Any, name: str, arguments: tuple[Any, ...], named: Mapping[str, Any], error: ValueError
 ) -> InvalidRequestError | None:
-    """Return what to raise where a message could not be made of the arguments; None: the error is another one, or comes
-    from a function of the program's."""
+    """Return the error for arguments that a message could not be made of. Return None if the error is another one, or
+    comes from a function of the program."""
     if not _is_own(error):
         return None
     if isinstance(error, UnicodeEncodeError):
@@ -100,7 +100,7 @@ def _refusal(
 
 
 def _is_own(error: Exception) -> bool:
-    """Whether it was raised in code of ours, or of protobuf."""
+    """Whether the error was raised in code of ours, or of protobuf."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -119,25 +119,26 @@ def _has(value: Any, number: int) -> bool:
 
 
 def check_seconds(*, shortest: float = SHORTEST_SECONDS, **times: float) -> None:
-    """Raise InvalidRequestError for a time that is no number, or out of all bounds."""
+    """Raise InvalidRequestError for a time that is not a number, or out of all bounds."""
     check_bounds(shortest, LONGEST_SECONDS, **times)
 
 
 def check_bounds(least: float, most: float, **numbers: float) -> None:
-    """Raise InvalidRequestError for a number that is none, or out of these bounds."""
+    """Raise InvalidRequestError for a value that is not a number, or out of these bounds."""
     for name, number in numbers.items():
         if not least <= number <= most:
             raise InvalidRequestError(f"{name} must be between {least:,} and {most:,}, not {number}")
 
 
 def check_wait(seconds: float | None) -> None:
-    """Raise TypeError for a time to wait that is no number; less than none is none, and one without end has none."""
+    """Raise TypeError for a time to wait that is not a number. A negative one means no wait, an infinite one no
+    limit."""
     if not fits(seconds, float | None):
         raise TypeError(f"timeout_seconds must be float or None, not {_what(seconds)}{_advice(seconds, float | None)}")
 
 
 def choice(name: str, choices: Mapping[Any, T], value: object) -> T:
-    """Return what a word stands for; raises InvalidRequestError for another one."""
+    """Return the value of a word. Raises InvalidRequestError for an unknown word."""
     try:
         return choices[value]
     except KeyError:
@@ -188,7 +189,7 @@ def check(
 
 @functools.cache
 def _take_bytes(function: Any) -> frozenset[str]:
-    """The parameters that may be bytes, or have bytes in them."""
+    """Parameters that may be bytes, or contain bytes."""
     _, hints = _hints(function)
     return frozenset(parameter for parameter, hint in hints.items() if _mentions_bytes(hint))
 
@@ -211,7 +212,7 @@ def as_bytes(name: str, value: Any) -> Any:
 
 
 def check_fields(parameter: str, struct: msgspec.Struct) -> None:
-    """Raise TypeError for the first field that is not what its annotation says."""
+    """Raise TypeError for the first field that does not fit its annotation."""
     for field, hint in _field_hints(type(struct)).items():
         value = getattr(struct, field)
         if not fits(value, hint):
@@ -269,7 +270,7 @@ def check_one(method: str, name: str, value: object, hint: Any) -> None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is what a type hint says, as far as can be told without using it up."""
+    """Whether a value fits a type hint, as far as can be told without using it up."""
     if hint is Any:
         return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)

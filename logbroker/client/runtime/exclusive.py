@@ -1,4 +1,5 @@
-"""What only one caller may do at a time: who comes beside another is told so, instead of sharing its records."""
+"""Exclusive use of a consumer by one caller at a time. A second caller gets an error instead of a share of the
+records."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Exclusive:
         self._holder: object = None
 
     def reading(self) -> AbstractContextManager[object]:
-        """Hold it for a `with` block; raises ConcurrentUseError where it is held, also by the caller."""
+        """Hold it for a `with` block. Raises ConcurrentUseError if it is held, even by the caller."""
         forking.check()  # In the child of a fork, a thread of the parent seems to hold it.
         me, hold = self._who(), io.BytesIO()
         try:
@@ -52,7 +53,7 @@ class Exclusive:
             raise
 
     def changing(self) -> AbstractContextManager[object]:
-        """Hold it, or go on in the hands of the caller, as a callback does; raises ConcurrentUseError."""
+        """Hold it, or share the hold of the caller, as a callback does. Raises ConcurrentUseError."""
         if self._is_held() and self._holder == self._who():
             return nullcontext()
         return self.reading()

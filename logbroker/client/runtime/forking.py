@@ -1,15 +1,16 @@
-"""What a fork does to clients: it copies the process, but of its threads only the one that forked.
+"""Clients after a fork. A fork copies the process, but only one of its threads: the one that forked.
 
-gRPC's threads are not in the child, and where its asyncio part was running, nothing makes it run there again: a call
-would wait for ever. So in the child
-- a client that was in use before the fork is not usable, and raises ForkedProcessError at once, whatever is called;
-- a new client raises it as well where, at the fork, any client of the process was in use: create clients after the
-  fork, or start the child by spawn or exec;
-- where none was in use (never used, or all closed), clients work, those too that were made before. What the last ones
-  leave behind in gRPC ends a moment after their `close`; a fork waits for that.
-The parent notices nothing: the child neither writes to its connections nor closes them, and does not flush its records.
+gRPC's threads do not exist in the child. Where gRPC's asyncio part was running, nothing can start it again in the
+child, and a call would wait for ever. Therefore, in the child:
+- A client that was in use before the fork cannot be used: each call raises ForkedProcessError at once.
+- A new client raises it, too, if any client of the process was in use at the fork. Create clients after the fork, or
+  start the child by spawn or exec.
+- If no client was in use (never used, or all closed), clients work, including those made before the fork. gRPC's
+  threads end a moment after the last `close`; a fork waits for that.
 
-This module comes first of those of the client, as it decides how gRPC is loaded.
+The parent is not affected: the child neither writes to its connections nor closes them, and does not flush its records.
+
+This module is imported before the other modules of the client, because it decides how gRPC is loaded.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from logbroker.errors import ForkedProcessError
 
 _SETTING: Final = "GRPC_ENABLE_FORK_SUPPORT"
 _POLLER: Final = "(_poll_wrapper)"
-"""How the name of the thread ends that gRPC's asyncio part has while it runs, whoever uses it."""
+"""The end of the name of the thread that gRPC's asyncio part has while it runs, whoever uses it."""
 _NATIVE: Final = ("event_engine", "grpc_")
-"""How the names of its other threads begin."""
+"""The beginnings of the names of gRPC's other threads."""
 _ENDING_SECONDS: Final = 10.0
-"""After the last close gRPC may need as long to end its threads, on a machine that is busy."""
+"""How long gRPC may take to end its threads after the last close, on a busy machine."""
 _FIRST_LOOK_SECONDS: Final = 0.002
 _LAST_LOOK_SECONDS: Final = 0.1
 
@@ -59,10 +60,10 @@ grpc: Final = _load_grpc()
 
 
 class Forked(Protocol):
-    """What does not work in the child as it is."""
+    """An object that does not work in the child as it is."""
 
     def forked(self) -> None:
-        """Called in the child of a fork, before anything else: make locks anew, and give up what only the parent has.
+        """Make new locks and give up what only the parent has. Called in the child of a fork, before anything else.
 
         It must not wait, and not touch an event loop, a channel or a file of the parent.
         """
@@ -70,7 +71,8 @@ class Forked(Protocol):
 
 
 class ForkedLock:
-    """Stands where a lock was that guards what the parent works on: whoever takes it in the child hears why not."""
+    """Replaces, in the child, a lock that guards something which the parent works on. Taking it raises the error that
+    says why."""
 
     def __enter__(self) -> None:
         raise error()
@@ -81,23 +83,23 @@ class ForkedLock:
 
 _watched: weakref.WeakSet[Any] = weakref.WeakSet()
 _channels: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Those of gRPC that clients of this process have open."""
+"""The gRPC channels that clients of this process have open."""
 _was_running = False
-"""gRPC ran at the last fork."""
+"""Whether gRPC ran at the last fork."""
 _is_held = False
-"""Its asyncio part is kept from ending until that fork is over."""
+"""Whether gRPC's asyncio part is kept from ending until that fork is over."""
 _closed_at = -math.inf
-"""When a client closed its channel last."""
+"""When a client last closed its channel."""
 _closed_by = 0
-"""The thread that did."""
+"""The thread that closed it."""
 _others: set[int] = set()
-"""Threads of gRPC that outlived the wait for their end: somebody else uses them."""
+"""gRPC threads that outlived the wait for their end, because other code uses gRPC."""
 _lock = threading.RLock()
-"""Held through a fork, as several threads may fork at once, and what is noted above is of one fork."""
+"""The lock that is held throughout a fork: several threads may fork at once, and the notes above concern one fork."""
 _is_lost = False
-"""This process is the child of one in which gRPC's asyncio part ran, and so it can never run here."""
+"""Whether this process is the child of one in which gRPC's asyncio part ran. If so, that part can never run here."""
 _left_alone: Final[list[Any]] = []
-"""What the parent still uses, and must not be closed here by the end of its last reference."""
+"""Objects that the parent still uses. Keeping a reference prevents them from being closed in this child."""
 _keep_for_ever: Callable[[Any], object] = _left_alone.append
 
 
@@ -112,14 +114,14 @@ def opened(channel: Any) -> None:
 
 
 def closed(channel: Any) -> None:
-    """Note that it has closed it."""
+    """Note that a client has closed a channel."""
     global _closed_at, _closed_by
     _channels.discard(channel)
     _closed_at, _closed_by = monotonic(), threading.get_ident()
 
 
 def leave_alone(thing: Any) -> None:
-    """Keep what belongs to the parent for as long as this child lives, its last moments included."""
+    """Keep an object of the parent alive for as long as this child lives, including its last moments."""
     _keep_for_ever(thing)
 
 
@@ -135,7 +137,7 @@ def check() -> None:
 
 
 def error() -> ForkedProcessError:
-    """Return what is raised where a client cannot work in this process."""
+    """Return the error for a process in which no client can work."""
     return ForkedProcessError(
         "this process was forked while its parent used logbroker clients (or gRPC for asyncio), and gRPC does not work"
         " in such a child: create clients only in the children (gunicorn: in post_fork, or without --preload), close"
@@ -168,7 +170,7 @@ def _before() -> None:
 
 
 def _has_ended() -> bool:
-    """Whether gRPC runs in no thread any more; waits for the end of what closed clients have left behind.
+    """Whether no thread runs gRPC any more. Waits for the end of the threads that closed clients have left behind.
 
     Its asyncio part runs until nothing refers to the last channel: a call that was cancelled does so until the event
     loop has heard of it, and calls lie in cycles. After that, threads end that no Python code knows of. Where somebody
@@ -208,7 +210,7 @@ def _comm(task: Path) -> str:
 
 
 class _NoLoop:
-    """What gRPC is given to watch its sockets where it asks for an event loop in a thread that may have none."""
+    """The event loop that gRPC is given to watch its sockets, in a thread that may have none."""
 
     def add_reader(self, *arguments: object) -> None:
         """Watch nothing: the loops of those who use gRPC do."""
@@ -222,7 +224,7 @@ _no_loop: Final[Any] = _NoLoop()
 
 
 def _hold() -> None:
-    """Count as one more user of gRPC's asyncio part, which wants an event loop for it, that runs in this thread."""
+    """Count as one more user of gRPC's asyncio part, which requires an event loop that runs in this thread."""
     running = asyncio._get_running_loop()
     asyncio._set_running_loop(_no_loop)
     try:
@@ -232,7 +234,7 @@ def _hold() -> None:
 
 
 def _leaked(ctypes: Any) -> Callable[[Any], object]:
-    """Return what adds a reference that even the end of the interpreter does not take away."""
+    """Return a function that adds a reference which even the end of the interpreter does not remove."""
     return lambda thing: ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 

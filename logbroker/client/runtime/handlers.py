@@ -32,7 +32,7 @@ _ASYNC: Final = "does nothing when it is called: give a function without yield"
 
 
 def check_plain(what: str, function: Callable[..., object]) -> None:
-    """Raise InvalidRequestError for a function that only begins to work where it is awaited or iterated over."""
+    """Raise InvalidRequestError for a function that does its work only when it is awaited or iterated over."""
     code = getattr(function, "__code__", None)
     if code is not None and not code.co_flags & _NOT_PLAIN:
         return  # Quickly: most are of this kind, and callbacks of deliveries come by the record.
@@ -52,7 +52,7 @@ def _is(kind: Callable[[object], bool], function: Callable[..., object]) -> bool
 
 
 def check_plain_outcome(what: str, outcome: object) -> None:
-    """Raise InvalidRequestError where a function returned something that would have to be awaited or iterated over."""
+    """Raise InvalidRequestError for a result that would have to be awaited or iterated over."""
     if outcome is not None:
         if inspect.isawaitable(outcome):
             _drop(outcome)
@@ -61,7 +61,7 @@ def check_plain_outcome(what: str, outcome: object) -> None:
 
 
 def check_outcome(what: str, outcome: object) -> None:
-    """Raise InvalidRequestError where what a function returned, once that was awaited, is work that was not begun."""
+    """Raise InvalidRequestError if a function's result, once awaited, is work that was not begun."""
     if inspect.iscoroutine(outcome):
         _drop(outcome)
         raise InvalidRequestError(f"{what} returned a coroutine that nobody awaits: await it in the function")
@@ -76,8 +76,8 @@ def _drop(outcome: object) -> None:
 
 
 def call_plain(what: str, function: Callable[[T], object], argument: T) -> None:
-    """Call a function for which nothing is awaited. Raises what it raises, InvalidRequestError where its work was not
-    begun, and an ordinary exception for a CancelledError: nobody cancels a thread."""
+    """Call a function without awaiting anything. Raises its error, InvalidRequestError if its work was not begun, and
+    an ordinary exception in place of a CancelledError: nobody cancels a thread."""
     try:
         outcome = function(argument)
     except asyncio.CancelledError as error:
@@ -86,8 +86,8 @@ def call_plain(what: str, function: Callable[[T], object], argument: T) -> None:
 
 
 async def call(what: str, function: Callable[[T], Awaitable[object] | object], argument: T) -> None:
-    """Call a function, and await what it returns if that can be. Raises as `call_plain`, and CancelledError where the
-    task of the caller is cancelled."""
+    """Call a function, and await its result if it is awaitable. Raises as `call_plain` does, and CancelledError if the
+    caller's task is cancelled."""
     try:
         outcome = function(argument)
         if inspect.isawaitable(outcome):
@@ -100,14 +100,14 @@ async def call(what: str, function: Callable[[T], Awaitable[object] | object], a
 
 
 def is_own(error: BaseException | None) -> bool:
-    """Whether this is a cancellation of something that was awaited, and not of the task that runs."""
+    """Whether this is the cancellation of something that was awaited, not of the running task."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling()
 
 
 def let_out(what: str, error: BaseException) -> RuntimeError:
-    """Return the failure of a function that let a CancelledError out: as that, it would look further out as if the
-    caller was cancelled, and a task group, for one, passes over that."""
+    """Return the failure of a function that raised a CancelledError. Raised as it is, that would look as if the caller
+    was cancelled, which a task group, for one, ignores."""
     failure = RuntimeError(
         f"{what} let a CancelledError out: something that it awaited was cancelled, and not its task"
     )
@@ -116,23 +116,23 @@ def let_out(what: str, error: BaseException) -> RuntimeError:
 
 
 class Slots:
-    """Tasks of one call that call a handler side by side, until all return, one raises, or the call is cancelled.
+    """The tasks of one call, which call a handler side by side until all return, one raises, or the call is cancelled.
 
     Whatever a handler does to the task that it runs in, such as to cancel it for a deadline of its own and to hear of
     that later or never, the task goes on: only the end of the call ends it.
     """
 
     def __init__(self) -> None:
-        """To be made in the task of the call."""
+        """Must be made in the task of the call."""
         owner = asyncio.current_task()
         assert owner is not None
         self._owner = owner
         self._cancelled_before = owner.cancelling()
         self.are_over = False
-        """The call is at its end: nothing new is begun."""
+        """Whether the call is ending, so that nothing new is begun."""
 
     async def run(self, count: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run so many; raises the first thing that one raises, when the others have ended."""
+        """Run this many tasks. Raises the first error of one, when the others have ended."""
         tasks = [asyncio.ensure_future(self._run_one(work)) for _ in range(count)]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -155,7 +155,7 @@ class Slots:
                 _pass_over_cancellation()
 
     async def outlive_handler(self) -> None:
-        """Hear of the cancellation by a handler that has returned, so that the next one does not fail by it."""
+        """Take the cancellation that a returned handler caused, so that the next handler does not fail by it."""
         task = asyncio.current_task()
         if task is None or not task.cancelling() or self._is_cancelled():
             return
@@ -167,7 +167,7 @@ class Slots:
         _pass_over_cancellation()
 
     def failure(self, what: str, error: BaseException) -> Exception | None:
-        """Return what a handler failed with; None: it is the call that ends."""
+        """Return the error of a handler, or None if the call itself ends."""
         if isinstance(error, Exception):
             return error
         if isinstance(error, asyncio.CancelledError) and not self._is_cancelled():
@@ -176,8 +176,8 @@ class Slots:
         return None
 
     def _is_cancelled(self) -> bool:
-        """Whether a cancellation of one of the tasks is that of the call. Who cancels all tasks of a loop may come to
-        those of the handlers first."""
+        """Whether a task was cancelled because the call was. Code that cancels all tasks of a loop may reach those of
+        the handlers first."""
         return self.are_over or self._owner.cancelling() > self._cancelled_before
 
 

@@ -29,21 +29,23 @@ from logbroker.errors import BrokerUnavailableError, InvalidRequestError, Logbro
 from logbroker.texts import shown
 
 LAST_SECONDS: Final = 10.0
-"""How long the end of a client that nobody closed may take, unless the client says otherwise."""
+"""How long the end of an unclosed client may take, unless the client says otherwise."""
 _SPARE_SECONDS: Final = 3.0
-"""For what goes on after the bound: goodbyes and closing."""
+"""Time for goodbyes and closing, after that bound."""
 _CHECK_SECONDS: Final = 0.2
 _HOW: Final = "close() it, or use it in a with block"
 OTHER_LOOP: Final = "this client belongs to another event loop; open one in each"
 
 _open: dict[Lifetime, None] = {}
-"""All that hold something, of this process. Strong: their parts live on in event loops anyway."""
+"""All lifetimes of this process that hold something. The references are strong, since their parts live on in event
+loops anyway."""
 _watched_process = 0
-"""The id of the process of multiprocessing whose end is waited for."""
+"""The id of the multiprocessing process whose end is watched."""
 
 
 class Lifetime:
-    """One client's, from the moment when it holds anything that is to be given back until it has given it back."""
+    """The lifetime of one client, from the moment when it holds anything that must be given back until it has given it
+    back."""
 
     def __init__(self, what: str, broker: str, *, seconds: float = LAST_SECONDS) -> None:
         """`what` and `broker` name it in messages."""
@@ -51,10 +53,10 @@ class Lifetime:
         self.broker = broker
         self.seconds = seconds
         self.finish: Callable[[], Coroutine[Any, Any, None]] | None = None
-        """What is to be done before the parts are closed, within `seconds`; they are closed after that."""
+        """Work to finish, within `seconds`, before the parts are closed. They are closed after that in any case."""
         self.take_lost: Callable[[], tuple[int, LogbrokerError | None]] | None = None
-        """Return how many records were sent and not confirmed of which nobody was told, and the first error of them;
-        count them as told."""
+        """Returns the number of unreported records that were sent and not confirmed, and the first error of them, and
+        counts them as reported."""
         self._has_warned = False
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -66,8 +68,8 @@ class Lifetime:
         _watch_multiprocessing()
 
     def opened(self, *closers: Callable[[], Awaitable[None]]) -> None:
-        """Note, in the event loop, what is to be closed at the end, the last one first. Raises InvalidRequestError in
-        another one than before."""
+        """Note, in the event loop, the parts to be closed at the end, the last one first. Raises InvalidRequestError in
+        another event loop than before."""
         self.check_loop()
         self._closers += [closer for closer in closers if closer not in self._closers]
         self._loop = asyncio.get_running_loop()
@@ -80,53 +82,54 @@ class Lifetime:
         _watch_multiprocessing()
 
     def ended(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Note that this needs to be closed no more."""
+        """Note that this part needs to be closed no more."""
         with contextlib.suppress(ValueError):
             self._closers.remove(closer)
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something to be given back."""
+        """Whether there is something to give back."""
         return self in _open
 
     @property
     def is_ending(self) -> bool:
-        """Whether it is ended without the client, which is dropped, or open at the end of the program."""
+        """Whether it is ended without the client, which was dropped or was open at the end of the program."""
         return self._task is not None
 
     def closed(self) -> None:
-        """Note that all is given back."""
+        """Note that everything was given back."""
         self._is_closed = True
         _open.pop(self, None)
         self._closers.clear()
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is the copy, in the child of a fork, of what was in use in the parent, or might as well be."""
+        """Whether this is the copy, in the child of a fork, of a lifetime that was or may have been in use in the
+        parent."""
         return self._is_forked or forking.is_lost()
 
     def check(self) -> None:
-        """Raise ForkedProcessError where this is so."""
+        """Raise ForkedProcessError in the child of a fork."""
         if self.is_forked:
             raise forking.error()
 
     def check_loop(self) -> None:
-        """Raise InvalidRequestError outside of the event loop to which the client belongs since its first use: what it
-        waits for comes there, and nowhere else. Raises ForkedProcessError in the child of a fork."""
+        """Raise InvalidRequestError outside the event loop to which the client belongs since its first use: its answers
+        come in that loop only. Raises ForkedProcessError in the child of a fork."""
         if self._loop is not None and self._loop is not _running_loop():
             self.check()
             raise InvalidRequestError(OTHER_LOOP)
 
     def check_loop_runs(self) -> None:
-        """Raise InvalidRequestError where the event loop of the client does not run: nothing that is waited for comes.
-        Raises ForkedProcessError in the child of a fork."""
+        """Raise InvalidRequestError if the client's event loop does not run, since no answer would ever come. Raises
+        ForkedProcessError in the child of a fork."""
         if self._loop is not None and not self._loop.is_running():
             self.check()
             raise InvalidRequestError(OTHER_LOOP)
 
     def may_close(self) -> bool:
-        """Whether it is to be closed now, and not closed or the parent's already. Raises InvalidRequestError outside of
-        its event loop; where that has ended, it is closed by this: nothing can be done for it any more."""
+        """Whether the client is to be closed now, and is neither closed nor the parent's. Raises InvalidRequestError
+        outside its event loop. If that loop has ended, this call closes the client: nothing more can be done for it."""
         if self._is_closed or self.is_forked:
             return False
         if self._loop is None or self._loop is _running_loop():
@@ -142,14 +145,15 @@ class Lifetime:
         return False
 
     def forked(self) -> None:
-        """See `forking.Forked`: what is open is the parent's to end."""
+        """See `forking.Forked`. The parent ends what is open."""
         if self in _open:
             del _open[self]
             self._is_forked = True
             forking.leave_alone((self._loop, self._closers, self._task))
 
     def dropped(self, client: object) -> None:
-        """The program refers to `client` no more: called by its `__del__`, in any thread, at any point of any code."""
+        """Handle that the program has dropped its last reference to `client`. Called by `__del__`, in any thread, at
+        any point of any code."""
         if self not in _open:
             return
         if sys.is_finalizing():
@@ -164,7 +168,7 @@ class Lifetime:
         warnings.warn(f"unclosed {self.what} of {self.broker}: {_HOW}", ResourceWarning, stacklevel=3, source=client)
 
     def say_lost(self, why: str) -> None:
-        """Say on standard error how many records are not known to have arrived, if any are."""
+        """Report on standard error how many records are not known to have arrived, if any."""
         if self.take_lost is None:
             return
         count, error = self.take_lost()
@@ -181,7 +185,7 @@ class Lifetime:
             self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Where it was cancelled, its event loop ends, and nothing more can be done in it."""
+        """Handle the end of the task. If it was cancelled, its event loop ends, and nothing more can be done in it."""
         if task.cancelled():
             self._loop_is_over()
 
@@ -190,7 +194,7 @@ class Lifetime:
         self.closed()
 
     async def end(self) -> None:
-        """Give back everything, without the client."""
+        """Give everything back, without the client."""
         async with contextlib.AsyncExitStack() as stack:
             # All of them, also where this task is cancelled.
             for close in self._closers.copy():
@@ -201,7 +205,7 @@ class Lifetime:
         self.closed()
 
     def begin_last(self) -> concurrent.futures.Future[None] | None:
-        """Begin to end it, if its event loop runs in another thread."""
+        """Begin to end the client, if its event loop runs in another thread."""
         loop = self._loop
         if loop is None or not self._has_loop_beside:
             return None
@@ -223,13 +227,13 @@ class Lifetime:
             await asyncio.wait([self._task])
 
     def warn_last(self) -> None:
-        """The program ends, and has not closed it."""
+        """Warn that the program ends without having closed the client."""
         if not self._has_warned:
             message = f"unclosed {self.what} of {self.broker} at the end of the program: {_HOW}"
             warnings.warn(message, ResourceWarning, stacklevel=1)
 
     def last_words(self) -> None:
-        """The program ends: say what is lost."""
+        """Report lost records at the end of the program."""
         why = f"the program ended before the {self.what} was closed"
         if self._has_loop_beside:
             why = f"not done within {self.seconds:g} s after the program ended"
@@ -237,7 +241,7 @@ class Lifetime:
 
 
 async def _quietly(work: Callable[[], Awaitable[None]], seconds: float | None = None) -> None:
-    """Do this, within `seconds`; nobody is there to hear what fails."""
+    """Do this work within `seconds`. Errors are swallowed, since nobody is there to hear of them."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(seconds):
             await work()
@@ -252,7 +256,7 @@ class Uncopied:
 
 
 class Droppable(Uncopied):
-    """A client that is ended where the program refers to it no more."""
+    """A client that is ended when the program drops its last reference."""
 
     _lifetime: Lifetime
 
@@ -271,7 +275,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _at_exit() -> None:
-    """End what is open. Other threads than daemons have ended before."""
+    """End all open clients. Non-daemon threads have ended before."""
     if _open:
         threading.excepthook = _quiet(threading.excepthook)
     ends = {lifetime: lifetime.begin_last() for lifetime in list(_open)}
@@ -289,7 +293,8 @@ def _at_exit() -> None:
 
 
 def _quiet(hook: Callable[[threading.ExceptHookArgs], Any]) -> Callable[[threading.ExceptHookArgs], Any]:
-    """Return a hook that says nothing of a daemon that this end has taken the client from: it was to end now anyway."""
+    """Return a hook that is silent about a daemon thread from which this end has taken its client: the thread was to
+    end anyway."""
 
     def say(failed: threading.ExceptHookArgs) -> None:
         is_ours = issubclass(failed.exc_type, BrokerUnavailableError)
@@ -303,7 +308,7 @@ atexit.register(_at_exit)
 
 
 def _watch_multiprocessing() -> None:
-    """In a process of multiprocessing, which may end without what is registered by atexit, have `_at_exit` called."""
+    """Have `_at_exit` called in a multiprocessing process, which may end without calling what atexit has registered."""
     global _watched_process
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.parent_process() is None or _watched_process == os.getpid():
@@ -319,7 +324,7 @@ def _watch_multiprocessing() -> None:
 
 
 def _begin_last_thread() -> None:
-    """Call `_at_exit` after the last of the threads that are no daemons. The end of the process waits for this one."""
+    """Call `_at_exit` after the last non-daemon thread. The end of the process waits for this thread."""
     threading.Thread(target=_end_after_threads, name="logbroker-at-exit", daemon=False).start()
 
 

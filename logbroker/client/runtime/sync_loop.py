@@ -27,11 +27,11 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _CHECK_SECONDS: Final = 0.2
-"""A signal that comes just before the wait, or to another thread, does not end it: Python sees to it afterwards. Nor
-does the end of the loop's thread."""
+"""The longest wait in one piece. A signal that comes just before the wait, or to another thread, does not end it;
+Python handles the signal after the wait. Nor does the end of the loop's thread end it."""
 _GIVING_UP_SECONDS: Final = 3.0
-"""For the end of what is cancelled: longer than the goodbyes of members and workers take at most. Only where a callback
-of the program blocks the loop is it not enough."""
+"""How long cancelled work may take to end: longer than the goodbyes of members and workers take. It is not enough only
+if a callback of the program blocks the loop."""
 _OVER: Final = "the program is ending, and the background thread of its clients has ended: close clients before"
 
 
@@ -56,18 +56,18 @@ class SharedLoop:
 
     @property
     def is_alive(self) -> bool:
-        """Whether what is given to it will run."""
+        """Whether the loop will run work that it is given."""
         # The thread is not asked: an exception of a signal handler in `Thread.is_alive` marks one that runs as ended.
         return not (self._has_ended or sys.is_finalizing())
 
     def check(self) -> None:
-        """Raise BrokerUnavailableError where nothing will run in it any more."""
+        """Raise BrokerUnavailableError if the loop will run nothing any more."""
         if not self.is_alive:
             raise BrokerUnavailableError(_OVER)
 
     @property
     def is_current(self) -> bool:
-        """Whether this is called in its thread."""
+        """Whether this is called in the loop's thread."""
         return threading.current_thread() is self._thread
 
     def check_waits(self) -> None:
@@ -95,7 +95,7 @@ class SharedLoop:
             self._has_ended = True
 
     def discard(self) -> None:
-        """End one that nobody has used."""
+        """End a loop that nobody has used."""
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
@@ -105,10 +105,10 @@ _shared: SharedLoop | None = None
 
 
 class _Fork:
-    """What a fork does to the shared loop."""
+    """Replaces the shared loop in the child of a fork."""
 
     def forked(self) -> None:
-        """The thread is the parent's, and so are the descriptors of its loop: the first call here starts another."""
+        """Forget the loop, since its thread and descriptors are the parent's. The first call here starts another."""
         global _lock, _shared
         _lock = threading.RLock()
         if _shared is not None:
@@ -121,7 +121,7 @@ forking.watch(_fork)
 
 
 class Latch:
-    """Something that happens once, and that one thread waits for: a `threading.Event` that signals may interrupt.
+    """An event that happens once, and that one thread waits for: a `threading.Event` that signals may interrupt.
 
     What a signal handler raises ends the wait at any point of it. A plain lock is not left half taken by that, as the
     conditions of events and futures may be: whoever tells of what happened, the loop for one, would then stand still.
@@ -133,7 +133,7 @@ class Latch:
         self._lock.acquire()
 
     def set(self) -> None:
-        """It has happened. From any thread, also more than once."""
+        """Note that it has happened. May be called from any thread, and more than once."""
         self._is_set = True
         with contextlib.suppress(RuntimeError):
             self._lock.release()
@@ -143,7 +143,7 @@ class Latch:
         return self._is_set
 
     def wait(self, seconds: float) -> bool:
-        """Whether it has after that time at most. By the thread that waits for it."""
+        """Wait for at most this time, and return whether it has happened. For the thread that waits for it."""
         return self._is_set or self._lock.acquire(timeout=max(0.0, seconds)) or self._is_set
 
 
@@ -161,13 +161,14 @@ class _Call(Generic[T]):
         self.ended = Latch()
 
     def begin(self) -> None:
-        """Run it. To be called in the loop."""
+        """Run the coroutine. Must be called in the loop."""
         if not self._is_given_up:
             self._task = asyncio.get_running_loop().create_task(self._coroutine)
             self._task.add_done_callback(self._end)
 
     def give_up(self) -> None:
-        """Cancel it or, where it has not begun, let it never begin. To be called in the loop, if that still runs."""
+        """Cancel the coroutine or, if it has not begun, never let it begin. Must be called in the loop, if that still
+        runs."""
         if self._task is not None:
             self._task.cancel()
         elif not self._is_given_up:
@@ -182,7 +183,7 @@ class _Call(Generic[T]):
         self.ended.set()
 
     def outcome(self) -> T:
-        """Return what came of it, or raise that; when it has ended."""
+        """Return the coroutine's result, or raise its error, after its end."""
         if self._task is None or self._task.cancelled():
             raise CancelledError
         return self._task.result()
@@ -219,7 +220,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _give_up(call: _Call[Any], shared: SharedLoop | None) -> None:
-    """Cancel what nobody waits for any more, and give it a moment for its end."""
+    """Cancel work that nobody waits for any more, and give it a moment to end."""
     if shared is None or shared.is_current or not shared.is_alive:
         # It has not begun, or nothing will end it any more.
         call.give_up()
@@ -233,7 +234,7 @@ def _give_up(call: _Call[Any], shared: SharedLoop | None) -> None:
 
 
 def wait_for(told: Latch, timeout_seconds: float | None) -> bool:
-    """Wait for what the loop tells; False: the time is over.
+    """Wait for an event of the loop. Return False when the time is over.
 
     Raises BrokerUnavailableError where the interpreter is ending, and nobody will tell any more; InvalidRequestError in
     the loop's own thread; ForkedProcessError as `run` does; TypeError for a time that is no number.
@@ -252,7 +253,7 @@ def wait_for(told: Latch, timeout_seconds: float | None) -> bool:
 
 
 def check_waits() -> None:
-    """Raise what `SharedLoop.check_waits` raises, where `run` would, before anything is changed."""
+    """Raise the errors of `SharedLoop.check_waits` where `run` would, before anything is changed."""
     if _shared is not None:
         _shared.check_waits()
 
@@ -301,8 +302,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _is_no_poller_noise(record: logging.LogRecord) -> bool:
-    """False for what gRPC logs where another event loop of the process took its wake-up, or has ended with calls that
-    are answered only now, as at the end of a program: nothing is wrong."""
+    """Return False for a message that gRPC logs although nothing is wrong: another event loop of the process took its
+    wake-up, or has ended with calls that are answered only now, as at the end of a program."""
     error = record.exc_info[1] if record.exc_info else None
     is_late = isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
     return not ((is_late or isinstance(error, BlockingIOError)) and "PollerCompletionQueue" in record.getMessage())

@@ -1,4 +1,4 @@
-"""Tasks and futures that are waited for, and ended, whatever cancels those who wait."""
+"""Waiting for tasks and futures, and ending them, whatever cancels the waiter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
-    """Return something to await in this event loop, and what ends the wait, in any thread."""
+    """Return an awaitable for this event loop, and a function that ends the wait from any thread."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[None] = loop.create_future()
 
@@ -29,13 +29,13 @@ def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
 
 
 def let_go_of_error(task: asyncio.Task[Any]) -> None:
-    """Ask what a task came to: as long as nobody does it keeps its error, with all that this refers to."""
+    """Fetch a task's outcome. Until somebody does, the task keeps its error with everything that this refers to."""
     with contextlib.suppress(BaseException):
         task.result()
 
 
 async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
-    """Cancel tasks and wait for them; return what they came to, or their errors.
+    """Cancel tasks and wait for them. Return their results or errors.
 
     A caller that is cancelled, however often, hands that on to them and goes on when all of them have ended, too. What
     must be done after that belongs into a `finally`. It goes on with the last CancelledError that came to it, which
@@ -65,8 +65,8 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
 
 
 def _outcome(task: asyncio.Task[Any]) -> Any:
-    """Return what a task that has ended came to, or its error, which gets no frames of those who ask: they would hold
-    it, and it them."""
+    """Return the result or the error of an ended task. The error gets no frames of the caller: they would hold it, and
+    it them."""
     if task.cancelled():
         let_go_of_error(task)
         return asyncio.CancelledError()

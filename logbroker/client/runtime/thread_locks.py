@@ -36,27 +36,27 @@ class ThreadLock:
         _locks.add(weakref.ref(self, _locks.discard))
 
     def free(self) -> AbstractContextManager[object]:
-        """Return the lock; raises ConcurrentUseError where this thread has it."""
+        """Return the lock. Raises ConcurrentUseError if this thread has it."""
         if self.is_mine():
             raise taken_here()
         return self.lock
 
     def renew(self) -> None:
-        """Let nobody have it: in the child of a fork, the thread that has it is the parent's."""
+        """Make the lock anew. In the child of a fork, a thread of the parent may hold it."""
         # It has no `__enter__` of its own: what a signal handler raises at the end of that would leave the lock taken.
         lock: Any = threading.RLock()
         self.lock: AbstractContextManager[object] = lock
         self.is_mine: Callable[[], bool] = lock._is_owned
-        """Whether this thread has it: what `threading.Condition` asks."""
+        """Whether this thread has the lock, as `threading.Condition` asks."""
 
     def leave_to_parent(self) -> None:
-        """In the child of a fork, let whoever takes it hear why it cannot."""
+        """In the child of a fork, make the lock raise the error that says why it cannot be taken."""
         self.lock = forking.ForkedLock()
         self.is_mine = bool
 
 
 def taken_here() -> ConcurrentUseError:
-    """Return what to raise where this thread has a lock that is asked for."""
+    """Return the error for a thread that asks for a lock which it has."""
     return ConcurrentUseError(_WITHIN)
 
 
@@ -64,7 +64,7 @@ _locks: set[weakref.ref[ThreadLock]] = set()
 
 
 def check_has_none() -> None:
-    """Raise ConcurrentUseError where this thread has any of these locks: it must not wait for the event loop."""
+    """Raise ConcurrentUseError if this thread has any of these locks: it must not wait for the event loop."""
     for reference in list(_locks):
         lock = reference()
         if lock is not None and lock.is_mine():

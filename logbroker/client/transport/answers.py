@@ -1,4 +1,4 @@
-"""Calls with an item for each name, repeated for those names for which an answer had no room."""
+"""Calls with an item for each name. They are repeated for names for which an answer had no room."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logbroker.v1 import common_pb2
 
 
 class Item(Protocol):
-    """What an answer says of one name."""
+    """The part of an answer that concerns one name."""
 
     @property
     def status(self) -> common_pb2.Status: ...
@@ -23,7 +23,7 @@ ItemT = TypeVar("ItemT", bound=Item)
 async def items(
     names: Iterable[str], ask: Callable[[list[str]], Awaitable[Sequence[ItemT]]]
 ) -> AsyncIterator[tuple[str, ItemT, LogbrokerError | None]]:
-    """Yield each name once, with its item and the error of that. `ask` asks the broker for some names."""
+    """Yield each name once, with its item and that item's error. `ask` asks the broker about some names."""
     left = list(dict.fromkeys(names))
     while left:
         full: list[str] = []

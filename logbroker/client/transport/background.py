@@ -28,9 +28,10 @@ _log = logging.getLogger(__name__)
 
 CANCELLED: Final = "the tasks of this client were cancelled, as happens when its event loop ends"
 _AGAIN_SECONDS: Final = 0.005
-"""Before the work begins anew. A loop that is about to end does so first."""
+"""The pause before the work begins anew. A loop that is about to end does so in it."""
 _MAX_IN_A_ROW: Final = 8
-"""Beginnings that others end at once. Who cancels tasks until there are none is to come to an end."""
+"""How many times other code may end the work at once. Code that cancels tasks until there are none has to come to an
+end."""
 _IN_A_ROW_SECONDS: Final = 1.0
 
 
@@ -66,16 +67,16 @@ class Background:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it was started ever."""
+        """Whether the work was ever started."""
         return self._task is not None
 
     @property
     def is_running(self) -> bool:
-        """Whether it is under way, or about to begin anew."""
+        """Whether the work is under way, or about to begin anew."""
         return self._task is not None and not self._finished.is_set()
 
     def start(self) -> None:
-        """Begin; again after the work has returned."""
+        """Begin the work, or begin it again after it has returned."""
         self._finished.clear()
         self._begin(0.0)
 
@@ -86,14 +87,14 @@ class Background:
                 await self._finished.wait()
 
     def cancel(self) -> None:
-        """Let the work end."""
+        """Ask the work to end."""
         self._is_over = True
         if self._task is not None:
             self._task.cancel()
         self._finished.set()
 
     async def end(self) -> None:
-        """End the work, and wait for that."""
+        """End the work, and wait for its end."""
         await end_works(self)
 
     def _begin(self, after_seconds: float) -> None:
@@ -150,7 +151,7 @@ class Background:
 
 
 async def end_works(*works: Background) -> None:
-    """End all of these, and wait for that; they end as well where this is cancelled."""
+    """End all of these, and wait for their end. They end even if this is cancelled."""
     for work in works:
         work.cancel()
     try:

@@ -34,17 +34,19 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 """Room for the largest batch that a topic may take, several times over."""
 KEEPALIVE_SECONDS: Final = 6.5
 KEEPALIVE_TIMEOUT_SECONDS: Final = 3.0
-"""A connection on which nothing came for the first is asked for a sign of life, and taken for dead after the second:
-so one that what lies between has forgotten, or stopped to serve, is noticed by whoever waits for it, and a call is made
-again before its time is over (10 s, by default)."""
+"""A connection on which nothing came for the first of these times is asked for a sign of life, and taken for dead after
+the second. So a caller notices when a device in between has forgotten the connection or stopped to serve it, and a call
+is repeated before its time (10 s by default) is over."""
 MEMBER_KEEPALIVE_SECONDS: Final = 11.5
-"""The first, for the connections of a group member: each question costs the broker as much as a heartbeat, and most
-members are idle. The answers to heartbeats watch one of the two more closely; its records come on within 15 s."""
+"""The first of these times for the connections of a group member. Each question costs the broker as much as a
+heartbeat, and most members are idle. Heartbeats watch one of a member's two connections more closely; records come
+again on the other within 15 s."""
 _PATIENCE_FACTOR: Final = 4
 _MAX_KEEPALIVE_TIMEOUT_SECONDS: Final = 48.0
-"""On a slow link the question waits behind what is being sent: whoever is cut off by it asks for more patience."""
+"""On a slow link, keepalive pings wait behind the data that is being sent. A client that is cut off by this multiplies
+its timeout by the factor, up to this maximum."""
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
-"""Of one stream: 40 MB/s over a way of 100 ms."""
+"""Flow-control window of one stream: 40 MB/s over a round trip of 100 ms."""
 _FIRST_BACKOFF_SECONDS: Final = 0.05
 _LAST_BACKOFF_SECONDS: Final = 1.0
 
@@ -98,8 +100,8 @@ _CHANGING: Final = frozenset(
         "Settle",
     }
 )
-"""The calls after which something else is true than before, for somebody who cares. An id that is handed out to nobody
-(InitProducerId) is none."""
+"""The calls that change something for anybody. InitProducerId is none of them: an id that is handed out to nobody
+changes nothing."""
 
 
 def backoff_seconds(attempt: int) -> float:
@@ -122,7 +124,7 @@ class Connection:
         lifetime: Lifetime | None = None,
         is_of_member: bool = False,
     ) -> None:
-        """`lifetime` is that of the client, which is open from the first channel on."""
+        """`lifetime` is the client's. It is open from the first channel on."""
         try:
             self.broker = str(parse_address(broker))
         except ValueError as error:
@@ -133,10 +135,10 @@ class Connection:
         self._keepalive_timeout_seconds = KEEPALIVE_TIMEOUT_SECONDS
         self._channel: grpc.aio.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        """In which the channel was opened."""
+        """The event loop in which the channel was opened."""
         self._closed = False
         self._closings: set[asyncio.Task[None]] = set()
-        """Of channels that were given up."""
+        """Tasks that close abandoned channels."""
         self._lifetime = lifetime
         self._is_forked = False
         forking.watch(self)
@@ -147,7 +149,8 @@ class Connection:
             self._is_forked = True
 
     async def unary(self, method_name: str, request: Message, *, retry: bool = True) -> Any:
-        """Call, and where the broker is away (and the call may be repeated) again until the time for a request is over.
+        """Make a call. If the broker is away and the call may be repeated, repeat it until the time for a request is
+        over.
 
         Raises the error that the broker meant; BrokerUnavailableError where it cannot be reached, or the connection
         breaks; RequestTimeoutError where it does not answer. The message says where a change may have been made.
@@ -191,7 +194,7 @@ class Connection:
             await asyncio.sleep(wait_seconds)
 
     def stream(self, method_name: str) -> Stream:
-        """Begin a stream; how it fares shows when it is read."""
+        """Begin a stream. Errors show when it is read."""
         method = METHODS[method_name]
         return self._open_channel().stream_stream(
             _path(method),
@@ -201,11 +204,11 @@ class Connection:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the program refers to the client no more, and it is about to be ended."""
+        """Whether the program has dropped the client, which is about to be ended."""
         return self._lifetime is not None and self._lifetime.is_ending
 
     def renew(self) -> None:
-        """Give up a connection that is silent: calls on it end, and are made again where they may be, on a new one.
+        """Give up a silent connection. Its calls end, and are repeated on a new one where they may be.
 
         A channel keeps its connection until that breaks, and one that somebody between only stopped to serve does not.
         """
@@ -218,7 +221,7 @@ class Connection:
 
     def renew_with_patience(self) -> None:
         """Give up a connection that ended while much was being sent, and let the next one wait longer for a sign of
-        life: on a slow link that comes behind what is being sent."""
+        life, which on a slow link comes behind the data."""
         longer_seconds = self._keepalive_timeout_seconds * _PATIENCE_FACTOR
         if longer_seconds <= _MAX_KEEPALIVE_TIMEOUT_SECONDS:
             self._keepalive_timeout_seconds = longer_seconds
@@ -261,7 +264,7 @@ class Connection:
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of the caller. Raises InvalidRequestError where it runs in none of asyncio's."""
+    """Return the event loop of the caller. Raises InvalidRequestError if the caller runs in no asyncio loop."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -299,7 +302,7 @@ async def _of_grpc(call: Any) -> Any:
 async def run_stream(
     connection: Connection, stream: Stream, *sides: Callable[[Stream], Coroutine[Any, Any, None]]
 ) -> LogbrokerError:
-    """Run the sides of a stream, which never return by themselves, until it breaks; returns why it did."""
+    """Run the two sides of a stream, which never return by themselves, until it breaks. Return the error."""
     tasks = [asyncio.create_task(side(stream)) for side in sides]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -330,7 +333,7 @@ def _with_note(error: LogbrokerError, note: str) -> LogbrokerError:
 
 
 def _target(broker: str) -> str:
-    """Return an address as gRPC takes it, which would else read a host such as `dns` or `unix` as a scheme."""
+    """Return an address in gRPC's form. gRPC would read a host such as `dns` or `unix` as a scheme."""
     return "dns:///" + broker.replace("%", "%25")
 
 

@@ -1,4 +1,5 @@
-"""Work that outlives the wait for it: a deadline ends the wait, and who asks for the same again finds it under way."""
+"""Work that outlives the wait for it: a deadline ends the wait, and the next caller that asks for the same finds it
+under way."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 
 class Errand(Generic[T]):
-    """One piece of work at a time, with an outcome that is not None."""
+    """One piece of work at a time, whose outcome is never None."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[T] | None = None
@@ -24,7 +25,7 @@ class Errand(Generic[T]):
     async def outcome(
         self, purpose: object, work: Callable[[], Coroutine[Any, Any, T]], deadline: float | None
     ) -> T | None:
-        """Return what comes of the work, once; None where the deadline (monotonic seconds) is over before.
+        """Return the outcome of the work, once, or None if the deadline (monotonic seconds) is over before.
 
         It is begun where none is under way for this very purpose; what was for another one is given up. Raises what the
         work raises, and BrokerUnavailableError where it is dropped meanwhile.
@@ -49,12 +50,12 @@ class Errand(Generic[T]):
             # Others have cancelled it, but not who waits here: once more.
 
     def close(self) -> None:
-        """Give up what is under way, and begin nothing any more."""
+        """Give up the work under way, and begin no more."""
         self._closed = True
         self.drop()
 
     def drop(self) -> None:
-        """Give up what is under way."""
+        """Give up the work under way."""
         task, self._task, self._purpose = self._task, None, None
         if task is not None:
             # Nobody asks any more what came of it.

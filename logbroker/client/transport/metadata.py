@@ -1,4 +1,4 @@
-"""What a client needs to know of a topic."""
+"""The facts about a topic that a client needs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class TopicInfo(msgspec.Struct, frozen=True):
     partitions: int
     generation: int
     bands: tuple[Band, ...] = ()
-    """The most urgent one first."""
+    """The bands of the topic, the most urgent first."""
     routes_by_key: bool = False
-    """A key lies in one partition, whatever its records' priorities: the bands have no partitions of their own."""
+    """Whether a key lies in one partition, whatever the priorities of its records, because the bands have no partitions
+    of their own."""
     max_message_bytes: int = TopicConfig().max_message_bytes
     """The largest batch that the topic takes."""
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
@@ -36,11 +37,11 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
     @property
     def routing_bands(self) -> tuple[Band, ...]:
-        """The bands whose partitions hold their records and no others; (): records are routed by their keys alone."""
+        """The bands whose partitions hold only their own records; (): records are routed by their keys alone."""
         return () if self.routes_by_key else self.bands
 
     def partitions_of(self, bands: Collection[str]) -> Iterator[int]:
-        """Yield the partitions of these bands; all where none is named, or the topic has none to route by."""
+        """Yield the partitions of these bands. Yield all if no band is named, or the topic has none to route by."""
         if not bands or not self.routing_bands:
             yield from range(self.partitions)
             return
@@ -60,7 +61,7 @@ def check_bands(topics: Collection[TopicInfo], bands: Iterable[str]) -> None:
 
 
 def topic_info(topic: admin_pb2.Topic, max_request_bytes: int = 0) -> TopicInfo:
-    """Return what a broker says of a topic; `max_request_bytes` where it said that, too."""
+    """Return the facts of a topic from the broker's answer; `max_request_bytes` as the broker gave it, if it did."""
     bands = tuple(
         Band(band.name, band.lowest_priority, band.highest_priority, band.first_partition, band.partitions)
         for band in topic.bands
@@ -78,7 +79,7 @@ def topic_info(topic: admin_pb2.Topic, max_request_bytes: int = 0) -> TopicInfo:
 
 
 async def find_topics(connection: Connection, names: Sequence[str]) -> list[TopicInfo]:
-    """Ask the broker; raises UnknownTopicError for the first that is not there."""
+    """Look topics up at the broker. Raises UnknownTopicError for the first that does not exist."""
     found = await look_for_topics(connection, names)
     for answer in found.values():
         if isinstance(answer, LogbrokerError):
@@ -87,7 +88,7 @@ async def find_topics(connection: Connection, names: Sequence[str]) -> list[Topi
 
 
 async def look_for_topics(connection: Connection, names: Iterable[str]) -> dict[str, TopicInfo | LogbrokerError]:
-    """Ask the broker; each name has what it says of the topic, or the error that only it met."""
+    """Look topics up at the broker. Return for each name the facts of the topic, or the error that only it met."""
     max_request_bytes = 0
 
     async def ask(some: list[str]) -> Sequence[admin_pb2.DescribeTopicsResult]:
@@ -105,6 +106,6 @@ async def look_for_topics(connection: Connection, names: Iterable[str]) -> dict[
 
 
 async def find_topic(connection: Connection, name: str) -> TopicInfo:
-    """Ask the broker; raises UnknownTopicError."""
+    """Look a topic up at the broker. Raises UnknownTopicError."""
     (info,) = await find_topics(connection, [name])
     return info

@@ -25,12 +25,12 @@ _SPECS: Final = {"earliest": log_pb2.OFFSET_SPEC_EARLIEST, "latest": log_pb2.OFF
 
 
 class ListedOffset(msgspec.Struct, frozen=True):
-    """What was found in one partition."""
+    """The offset that was found in one partition."""
 
     offset: int
-    """-1 where no record is as young as the time asked for."""
+    """-1 where no record is at or after the time asked for."""
     timestamp_ms: int
-    """Of that record; -1 for earliest, latest and none."""
+    """Timestamp of that record; -1 for earliest, latest and none."""
     leader_epoch: int
 
 
@@ -44,7 +44,7 @@ def milliseconds(moment: int | datetime.datetime) -> int:
 async def list_offsets(
     connection: Connection, wishes: Sequence[tuple[TopicPartition, When]]
 ) -> list[ListedOffset | LogbrokerError]:
-    """Find one offset per wish; each item has its offset or the error that only it met."""
+    """Find one offset for each request. Return the offset or the error that only it met."""
     if not wishes:
         return []
     response = await connection.unary(
@@ -59,8 +59,8 @@ async def list_offsets(
 async def find_offsets(
     connection: Connection, partitions: Sequence[TopicPartition], when: When, *, passes_offline: bool = False
 ) -> dict[TopicPartition, int]:
-    """Find the same in several partitions; the latest where no record is so young. Raises the first error; with
-    `passes_offline`, partitions that are offline are left out instead."""
+    """Find the same place in several partitions; the latest if no record is at or after the time. Raises the first
+    error; with `passes_offline`, leaves out partitions that are offline instead."""
     found = dict(zip(partitions, await list_offsets(connection, [(p, when) for p in partitions]), strict=True))
     offsets = {}
     too_young = []
@@ -80,7 +80,7 @@ async def find_offsets(
 async def find_starts(
     connection: Connection, partitions: Sequence[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
-    """Find where to begin in several partitions, but for those that are offline. Raises the first other error, or
+    """Find the start positions in several partitions, except those that are offline. Raises the first other error, or
     InvalidRequestError."""
     if not isinstance(start, int):
         return await find_offsets(connection, partitions, start, passes_offline=True)

@@ -1,4 +1,4 @@
-"""From what gRPC says of a failed call to the error that the broker meant."""
+"""Conversion of gRPC's failures into the errors that the broker meant."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _DOMAIN = "logbroker"
 
 
 UNKNOWN_EFFECT: Final = "; whether the request took effect is not known"
-"""Is added to the message of a call that changes something, where the broker may have got it and did not answer."""
+"""Added to the message of a failed call that changes something, if the broker may have received it without
+answering."""
 
 _NEVER_SENT: Final = ("failed to connect to all addresses", "errors resolving ", "DNS resolution failed")
-"""How gRPC's words begin where it had no connection for a call. Where it has others for that, more is taken for unknown
-than is."""
+"""The beginnings of gRPC's messages for a call without a connection. If gRPC uses others, more outcomes are taken for
+unknown than are."""
 
 
 def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
@@ -42,7 +43,7 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
 
 
 def may_have_taken_effect(error: grpc.aio.AioRpcError) -> bool:
-    """Whether the broker may have got a call that failed, and have done what it asks for, or part of it."""
+    """Whether the broker may have received a failed call, and carried out some or all of it."""
     is_answered = bool(_reason(error)) or error.code() is grpc.StatusCode.UNIMPLEMENTED
     return not (is_answered or _was_never_sent(error))
 

@@ -1,4 +1,5 @@
-"""Deliveries as they came to a worker: one message of them is a batch, with consecutive receipts and one lease."""
+"""Deliveries as a worker received them: the deliveries of one message form a batch, with consecutive receipts and one
+lease."""
 
 from __future__ import annotations
 
@@ -20,18 +21,18 @@ L = TypeVar("L")
 R = TypeVar("R", bound=_HasOffset)
 
 HELD: Final = 0
-"""The worker's, and nothing was said of it."""
+"""The delivery is the worker's, and not settled."""
 SAID: Final = 1
-"""Settled by the program; the broker has not answered."""
+"""The delivery is settled by the program; the broker has not answered."""
 OVER: Final = 2
-"""Settled, and the broker has answered."""
+"""The delivery is settled, and the broker has answered."""
 LOST: Final = 3
-"""Not the worker's any more, or refused."""
+"""The delivery is lost or was refused."""
 
 
 class DeliveryBatch(Generic[L]):
-    """The deliveries of one message. Each is named by its index; `states` has what became of it. `L` is what settles
-    them: the batch only keeps it."""
+    """The deliveries of one message. Each is named by its index, and `states` holds its state. `L` is the type of the
+    settlements, which the batch only keeps."""
 
     __slots__ = (
         "_count",
@@ -62,35 +63,36 @@ class DeliveryBatch(Generic[L]):
         self._first_receipt = message.first_receipt
         self._count = count
         self._moved: dict[int, int] = {}
-        """Receipts that took the place of the first ones, by index."""
+        """Receipts that replaced the first ones, by index."""
         self.topic = topic
         self.settlements = settlements
-        """Where it is settled: that of its session, or the worker's."""
+        """The settlements of its session, or of the worker."""
         self.batches = message.batches
         self.size_bytes = len(message.batches)
         self._in_log_from = offsets[0] if len(offsets) < count else -1
-        """The first offset of records that came as they lie in the log, whose other offsets only the batches tell."""
+        """The first offset of records in the log's own batches, whose other offsets only the batches tell."""
         self.partitions = partitions
         self.offsets = offsets
         self.attempts = list(message.attempts)
         self.redelivered = list(message.redelivered)
         self.states = bytearray(count)
         self.left = count
-        """Those neither over nor lost."""
+        """Number of deliveries that are neither over nor lost."""
         self.lost: LogbrokerError | None = None
-        """Why some are lost, the last time."""
+        """The error of the deliveries that were lost last."""
         self.until = 0.0
-        """Monotonic seconds: when the lease ends, unless it is extended."""
+        """When the lease ends unless it is extended, in monotonic seconds."""
         self.extend_until = 0.0
-        """How long it is extended."""
+        """When extensions stop, in monotonic seconds."""
         self.until_by_hand: dict[int, float] = {}
-        """By index, instead of `until`: where the program asked for another lease."""
+        """When the lease of each delivery ends for which the program asked for another lease, by index. Replaces
+        `until`."""
 
     def __len__(self) -> int:
         return self._count
 
     def ends_at(self, index: int) -> float:
-        """When the lease of a delivery ends, unless it is extended."""
+        """When the lease of a delivery ends unless it is extended."""
         return self.until_by_hand.get(index, self.until)
 
     def receipt(self, index: int) -> int:
@@ -108,7 +110,7 @@ class DeliveryBatch(Generic[L]):
         return self.attempts[index] if self.attempts else 1
 
     def held(self) -> Iterator[int]:
-        """The deliveries of which the program has said nothing."""
+        """The deliveries that the program has not settled."""
         return (index for index, state in enumerate(self.states) if state == HELD)
 
     def kept(self) -> Iterator[int]:
@@ -116,18 +118,18 @@ class DeliveryBatch(Generic[L]):
         return (index for index, state in enumerate(self.states) if state < OVER)
 
     def reclaim(self, index: int, receipt: int) -> None:
-        """A delivery has another receipt."""
+        """Give a delivery another receipt."""
         self._moved[index] = receipt
 
     def lose(self, index: int, error: LogbrokerError) -> None:
-        """A delivery is not the worker's any more."""
+        """Mark a delivery as lost."""
         if self.states[index] < OVER:
             self.left -= 1
         self.states[index] = LOST
         self.lost = error
 
     def check_held(self, index: int) -> None:
-        """Raise what stands against settling a delivery."""
+        """Raise the error for a delivery that cannot be settled."""
         state = self.states[index]
         if state == LOST:
             lost = self.lost or LeaseLostError("the delivery is not this worker's any more")
@@ -167,7 +169,7 @@ class DeliveryBatch(Generic[L]):
 
 
 def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield numbers, each of which comes once, as ranges: the first and the last of each."""
+    """Yield distinct numbers as ranges, each with its first and last number."""
     ordered = sorted(numbers)
     if not ordered:
         return

@@ -1,4 +1,4 @@
-"""A session in a worker's hands: its lock, its state and the order of its deliveries. No I/O.
+"""A session that a worker holds: its lock, its state and the order of its deliveries. No I/O.
 
 Several consecutive records of a session may be in flight. Where one is not acknowledged, it comes again with all that
 follow it: those that the worker has, or that are on their way, are void. The worker cannot tell the ones from the
@@ -30,11 +30,13 @@ D = TypeVar("D", bound=LeasedRecord)
 
 MAX_STATE_BYTES: Final = 256 * 1024
 _FIRST_SECONDS: Final = 5.0
-"""For the first record that the broker says is on its way: retention may take it at this very moment."""
+"""How long to wait for the first record that the broker announced. Retention may remove that record at this very
+moment."""
 
 
 class HeldSession(Settlements, Generic[D]):
-    """One session, from its opening to its end, and the settlements of its deliveries, with which its state moves."""
+    """One session, from its opening to its end, and the settlements of its deliveries, with which its state is
+    stored."""
 
     is_session: ClassVar[bool] = True
 
@@ -53,46 +55,46 @@ class HeldSession(Settlements, Generic[D]):
         self.token = token
         self.prefetch = prefetch
         self.state = state
-        """As the program sees it."""
+        """The state as the program sees it."""
         self.buffer = buffer
         self.batches: dict[DeliveryBatch[Settlements], None] = {}
         self.lock_seconds = 0.0
         self.until = 0.0
-        """Monotonic seconds: when the lock ends, unless it is renewed."""
+        """When the session's lock ends unless it is renewed, in monotonic seconds."""
         self._first_until = 0.0
-        """Monotonic seconds: until when its first record is waited for, whatever the program's patience. 0: none is on
-        the way, or it was handed out."""
+        """Until when to wait for the session's first record, whatever the program's timeout, in monotonic seconds. 0:
+        no first record is on the way, or it was handed out."""
         self.renewal_id = 0
-        """Of the renewal that has no answer; 0: none."""
+        """Id of the renewal that awaits its answer; 0: none does."""
         self.renewal_at = 0.0
         self.lost: LogbrokerError | None = None
         self._failed: LogbrokerError | None = None
-        """Why the state that the program has is not surely the one that the broker keeps."""
+        """The error because of which the program's state may differ from the broker's."""
         self.unsaved = False
-        """The state was set, and has not been put down yet."""
+        """Whether the state was set and not put into a settlement yet."""
         self._returned: set[tuple[int, int]] = set()
-        """The records that come again, as long as others may come before them."""
+        """The records that are delivered again, as long as others may come before them."""
         self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
-        """Receipt and record id of the first of them."""
+        """Receipt and record id of the first of these."""
         self._returned_by: SettlementBatch | None = None
         self._given_back: tuple[Settled, SettlementBatch] | None = None
-        """What was nacked or released, where that has not had its effect on what follows."""
+        """The delivery that was nacked or released, with its settlement, until its successors have been taken back."""
 
     def expect_records(self, now: float) -> None:
-        """The broker says that it sends some."""
+        """Note that the broker announced records."""
         self._first_until = now + _FIRST_SECONDS
 
     def patience_seconds(self, idle_seconds: float | None, now: float) -> float | None:
-        """Return how long to wait for its next record, of one who gives it up after `idle_seconds` without. A session
-        that has records hands out one, at least: given up before that came, it would be opened again and again."""
+        """Return how long a caller that gives up after `idle_seconds` without a record has to wait for the next one. A
+        session with records hands out at least one: given up before, it would be opened again and again."""
         return None if idle_seconds is None else max(idle_seconds, self._first_until - now)
 
     def handed_out(self) -> None:
-        """The program was given one of its records."""
+        """Note that the program was given a record of the session."""
         self._first_until = 0.0
 
     def set_state(self, state: bytes) -> None:
-        """Let the state move with the next ack. Raises StateTooLargeError, or why the session is lost."""
+        """Set the state, to be stored with the next ack. Raises StateTooLargeError, or the error of a lost session."""
         self.check()
         if not fits(state, bytes):
             raise TypeError(f"state must be bytes, not {type(state).__name__} {quoted(state)}: encode it")
@@ -102,13 +104,13 @@ class HeldSession(Settlements, Generic[D]):
         self.state, self.unsaved = state, True
 
     def check(self) -> None:
-        """Raise why the session is lost, or cannot be gone on with."""
+        """Raise the error because of which the session is lost or cannot go on."""
         error = self.lost or self._failed
         if error is not None:
             raise type(error)(error.message)
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """See `Settlements.say`. The state moves with the next ack."""
+        """See `Settlements.say`. The state is stored with the next ack."""
         self._mend()
         settlement = self._settlement()
         delivery.word = word
@@ -123,7 +125,7 @@ class HeldSession(Settlements, Generic[D]):
             self._mend()
 
     def save_state(self) -> None:
-        """Put down the state, where it was set since, to move with what is said last."""
+        """Put a changed state into the last settlement."""
         if self.unsaved:
             self._open.state, self.unsaved = self.state, False
 
@@ -137,11 +139,11 @@ class HeldSession(Settlements, Generic[D]):
         return super().next_message(correlation_id)
 
     def lose_delivery(self, batch: DeliveryBatch[Settlements], index: int, error: LogbrokerError) -> None:
-        """A delivery is not the worker's any more."""
+        """Mark a delivery as lost."""
         batch.lose(index, error)
 
     def received(self, batch: DeliveryBatch[Settlements]) -> None:
-        """Records came: keep them, but for those that come ahead of a record that is to come again."""
+        """Keep received records, except those that come ahead of a record that is to be delivered again."""
         if self._failed is not None:
             return  # They come again when the session is closed.
         self._mend()
@@ -157,8 +159,8 @@ class HeldSession(Settlements, Generic[D]):
         self.buffer.put(batch)
 
     def _mend(self) -> None:
-        """Take back what follows a delivery that the program nacked or released. A signal handler may have kept it from
-        being done, or raise in the midst of it: to do it twice is harmless."""
+        """Take back the deliveries behind one that the program nacked or released. A signal handler may have
+        interrupted or prevented this; doing it twice is harmless."""
         if self._given_back is not None:
             self._take_back_behind(*self._given_back)
             self._given_back = None
@@ -178,8 +180,9 @@ class HeldSession(Settlements, Generic[D]):
                     later.lose(index, error)
 
     def broken(self) -> None:
-        """The stream is over. On the next one the broker sends what is not listed as held, before it is told again
-        what was given back: only the first redelivery proves that the broker processed the release."""
+        """Handle the end of the stream. On the next one, the broker sends the records that are not listed as held
+        before it is told again of those that were given back: only the first redelivery proves that the broker
+        processed the release."""
         super().broken()
         self.buffer.set_open(False)
         self.renewal_id = 0
@@ -187,8 +190,8 @@ class HeldSession(Settlements, Generic[D]):
             self._returned = {self._returned_first[1]}
 
     def state_failed(self, error: LogbrokerError) -> None:
-        """A state was not written with its acks, or nobody knows: whoever went on would count those records twice. The
-        program is to open the session again, which tells the state."""
+        """Handle a state that was not, or may not have been, written with its acks: a program that went on would count
+        those records twice. It has to open the session again, which returns the stored state."""
         self._failed = error
         self.unsaved = False
         for batch in self.batches:
@@ -197,7 +200,7 @@ class HeldSession(Settlements, Generic[D]):
         self.buffer.tell_all()
 
     def lose(self, error: LogbrokerError) -> None:
-        """The session is another's, or over: so are its deliveries, and what was said of them fails."""
+        """Handle the loss or the end of the session: its deliveries are lost, and their settlements fail."""
         self.lost = error
         for batch in self.batches:
             for index in list(batch.kept()):
@@ -207,7 +210,7 @@ class HeldSession(Settlements, Generic[D]):
         self.fail(error)
 
     def locked(self, since: float, lock_seconds: float) -> None:
-        """The session is the worker's for so long."""
+        """Note that the lock lasts `lock_seconds` from `since`."""
         self.lock_seconds = lock_seconds
         self.until = since + lock_seconds
         for batch in self.batches:

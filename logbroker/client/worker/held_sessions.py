@@ -19,15 +19,15 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the session is 
 
 
 class HeldSessions(Generic[D]):
-    """By token and key. `opened`, `answered` and `lost` take the lock of the outbox; the others are called under it,
-    or from the event loop, where sessions come and go."""
+    """The sessions of a worker, by token and key. `opened`, `answered` and `lost` take the lock of the outbox. The
+    other methods are called under that lock, or from the event loop, where sessions come and go."""
 
     def __init__(self, outbox: SettlementOutbox, make: Callable[..., D], prefetch_bytes: int) -> None:
         self._outbox = outbox
         self._make = make
         self._prefetch_bytes = prefetch_bytes
         self.held: dict[tuple[int, bytes], HeldSession[D]] = {}
-        """By token and key. Only to be read by others."""
+        """The sessions by token and key. Read-only for other classes."""
 
     def __iter__(self) -> Iterator[HeldSession[D]]:
         return iter(self.held.values())
@@ -38,7 +38,7 @@ class HeldSessions(Generic[D]):
     # --- what the broker says ---------------------------------------------------------------------------------------
 
     def opened(self, answer: queues_pb2.SessionAnswer, prefetch: int, asked_at: float, now: float) -> HeldSession[D]:
-        """A session is the worker's, which was asked for at `asked_at`."""
+        """Add a session that was asked for at `asked_at`."""
         with self._outbox.lock.free():
             buffer = PrefetchBuffer(self._make, self._prefetch_bytes)
             buffer.open = True
@@ -52,7 +52,7 @@ class HeldSessions(Generic[D]):
             return session
 
     def answered(self, answer: queues_pb2.SessionAnswer, error: LogbrokerError | None) -> bool:
-        """Take the answer to a renewal; False: it is none."""
+        """Take the answer to a renewal. Return False if it answers none."""
         with self._outbox.lock.free():
             for session in self:
                 if session.renewal_id == answer.correlation_id:
@@ -65,12 +65,12 @@ class HeldSessions(Generic[D]):
             return False
 
     def lost(self, token: int, key: bytes, error: LogbrokerError) -> None:
-        """A session is over, or another's."""
+        """End a session that is over, or another worker's."""
         with self._outbox.lock.free():
             self._drop(token, key, error)
 
     def welcomed(self, kept: Iterable[queues_pb2.SessionRef]) -> int:
-        """A stream has begun, with these; return how many are lost."""
+        """Handle the begin of a stream that confirmed these sessions. Return the number of lost ones."""
         still = {(ref.token, ref.key) for ref in kept}
         gone = [token_key for token_key in self.held if token_key not in still]
         for token, key in gone:
@@ -80,12 +80,12 @@ class HeldSessions(Generic[D]):
         return len(gone)
 
     def broken(self) -> None:
-        """The stream is over."""
+        """Handle the end of the stream."""
         for session in self:
             session.broken()
 
     def fail(self, error: LogbrokerError) -> None:
-        """The worker has ended with an error."""
+        """Handle the end of the worker with an error."""
         for token, key in list(self.held):
             self._drop(token, key, error)
 
@@ -97,7 +97,7 @@ class HeldSessions(Generic[D]):
     # --- time -------------------------------------------------------------------------------------------------------
 
     def renewals(self, now: float) -> list[HeldSession[D]]:
-        """Those whose lock ends soon."""
+        """Return the sessions whose lock ends soon."""
         return [
             session
             for session in self

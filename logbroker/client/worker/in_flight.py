@@ -34,13 +34,13 @@ D = TypeVar("D", bound=LeasedRecord)
 DEFAULT_PREFETCH_BYTES: Final = 16 * 1024 * 1024
 _UNASKED_SHARE: Final = 0.4
 _UNHEARD_SHARE: Final = 1 / 3
-"""After this share of a lease, or of a session's lock, without an answer from the broker, it is asked for one."""
+"""The share of a lease, or of a session's lock, after which a silent broker is asked for an answer."""
 _LONGEST_HOLD_SECONDS: Final = 10.0
 _LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
 
 
 class InFlight(Generic[D]):
-    """What one incarnation of a worker holds, over all its streams."""
+    """The deliveries and sessions of one incarnation of a worker, over all its streams."""
 
     def __init__(
         self,
@@ -58,15 +58,15 @@ class InFlight(Generic[D]):
         self.lock = self.outbox.lock
         self.prefetch_bytes = prefetch_bytes
         self.buffer = PrefetchBuffer(make, prefetch_bytes)
-        """What was received outside of sessions and waits for the program."""
+        """Deliveries received outside of sessions, which wait for the program."""
         self.sessions = HeldSessions(self.outbox, make, prefetch_bytes)
         self.group_epoch = 0
-        """The queue group's, as of the last stream."""
+        """The queue group's epoch, as of the last stream."""
         self.wanted = True
-        """The program works on deliveries outside of sessions; else none is asked for."""
+        """Whether the program works on deliveries outside of sessions. If not, none is asked for."""
         self._asked_at = 0.0
         self._batches: dict[DeliveryBatch[Settlements], None] = {}
-        """Those outside of sessions that are not over."""
+        """Batches outside of sessions that are not over."""
         self._settlements = Settlements(self.outbox)
         self._correlation_id = 0
         self._sent_at: dict[int, float] = {}
@@ -74,13 +74,13 @@ class InFlight(Generic[D]):
 
     @property
     def in_hand(self) -> int:
-        """Deliveries outside of sessions of which the program has said nothing."""
+        """Number of deliveries outside of sessions that the program has not settled."""
         return self.outbox.in_hand
 
     # --- what the program does --------------------------------------------------------------------------------------
 
     def take(self, buffer: PrefetchBuffer[D], now: float, *, keeps: bool = False) -> D | None:
-        """Return the next delivery of a buffer; None: there is none at the moment. See `PrefetchBuffer.take`."""
+        """Return the next delivery of a buffer, or None if there is none at the moment. See `PrefetchBuffer.take`."""
         lock = self.lock
         if lock.is_mine():
             raise taken_here()
@@ -119,12 +119,12 @@ class InFlight(Generic[D]):
             buffer.take_back()
 
     def want(self, now: float) -> None:
-        """The program is about to ask for deliveries outside of sessions."""
+        """Note that the program is about to ask for deliveries outside of sessions."""
         self._asked_at = now
         self.wanted = True
 
     def save_state(self, session: HeldSession[D]) -> None:
-        """Send the state of a session, though no ack follows."""
+        """Send the state of a session, even if no ack follows."""
         with self.lock.free():
             session.save_state()
         self.outbox.wake()
@@ -140,7 +140,7 @@ class InFlight(Generic[D]):
                     self.outbox.put_down(self.buffer.bare_record(batch, index), RELEASE)
 
     def tell_all(self) -> None:
-        """Let all who wait for a delivery look whether there is still something to wait for."""
+        """Let all waiters for a delivery look whether there is still something to wait for."""
         with self.lock.free():
             self.buffer.tell_all()
             for session in self.sessions:
@@ -176,7 +176,7 @@ class InFlight(Generic[D]):
             return None
 
     def next_grant(self) -> queues_pb2.Credit | None:
-        """Return the next credit in bytes to be given; None: none is, now."""
+        """Return the next credit to be given, in bytes, or None if none is due."""
         with self.lock.free():
             if self.buffer.grant_due:
                 return queues_pb2.Credit(bytes=self.buffer.grant())
@@ -186,8 +186,8 @@ class InFlight(Generic[D]):
             return None
 
     def extensions(self, now: float) -> queues_pb2.Settle | None:
-        """Return what prolongs the leases of all that is worked on, where it is time; else an empty settlement, where
-        nothing was heard of the broker for so long that its answer is needed to know how old a new delivery is."""
+        """Return the extensions that are due. If none is, and the broker was silent for so long that the age of a new
+        delivery would not be known, return an empty settlement to get an answer."""
         with self.lock.free():
             self._correlation_id += 1
             message = self._leases.due(self._batches, self._correlation_id, now)
@@ -201,12 +201,12 @@ class InFlight(Generic[D]):
             return message
 
     def shortest_hold_seconds(self) -> float:
-        """The shortest time after which something is lost that is not prolonged."""
+        """The shortest time after which something is lost unless it is extended."""
         locks = (session.lock_seconds for session in self.sessions)
         return min(_LONGEST_HOLD_SECONDS, self._leases.lease_seconds, *locks)
 
     def silent_since(self, now: float) -> float:
-        """For how many seconds the oldest extension has had no answer."""
+        """Return for how many seconds the oldest extension has had no answer."""
         return self._leases.silent_since(now)
 
     def held_records(self) -> queues_pb2.Places:
@@ -223,7 +223,7 @@ class InFlight(Generic[D]):
     # --- what comes in ----------------------------------------------------------------------------------------------
 
     def received(self, message: queues_pb2.Deliveries, now: float) -> int:
-        """Deliveries came; return how many of them used up credit."""
+        """Take received deliveries. Return how many of them used up credit."""
         with self.lock.free():
             session = self.sessions.find(message.session_token, message.session_key) if message.session_token else None
             batch = DeliveryBatch(message, self.outbox.topic, self._settlements if session is None else session)
@@ -252,7 +252,7 @@ class InFlight(Generic[D]):
             return len(batch)
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> Settlements | None:
-        """Take the answer to one message. Return its settlements where the broker had no room for it: say `again` a
+        """Take the answer to one message. If the broker had no room for its settlements, return them: call `again` a
         little later."""
         lock = self.lock
         if lock.is_mine():
@@ -278,7 +278,7 @@ class InFlight(Generic[D]):
             return None
 
     def again(self, settlements: Settlements) -> None:
-        """Send a settlement again, and what was said since."""
+        """Send a settlement again, together with later ones."""
         with self.lock.free():
             settlements.go_on()
         self.outbox.wake()
@@ -288,7 +288,7 @@ class InFlight(Generic[D]):
             batch.settlements.lose_delivery(batch, index, error)
 
     def broken(self) -> None:
-        """The stream is over: nothing is handed out until the next one has begun."""
+        """Handle the end of the stream: nothing is handed out until the next one has begun."""
         with self.lock.free():
             self._leases.broken()
             self._sent_at.clear()
@@ -297,8 +297,8 @@ class InFlight(Generic[D]):
             self._settlements.broken()
 
     def welcomed(self, welcome: queues_pb2.Welcome, hello_at: float, now: float) -> int:
-        """A stream has begun, whose Hello was sent at `hello_at`. Returns how many deliveries, and sessions, were lost
-        meanwhile."""
+        """Handle the begin of a stream whose Hello was sent at `hello_at`. Return the numbers of deliveries and of
+        sessions that were lost meanwhile."""
         with self.lock.free():
             self.outbox.heard_at = hello_at
             self.outbox.topic, self.group_epoch = welcome.topic, welcome.life
@@ -334,7 +334,7 @@ class InFlight(Generic[D]):
         return lost
 
     def fail(self, error: LogbrokerError) -> None:
-        """The worker holds nothing any more."""
+        """Drop everything that the worker holds."""
         with self.lock.free():
             self.sessions.fail(error)
             for batch in self._batches:

@@ -1,4 +1,4 @@
-"""Records in the hands of a worker, one or several, and what the worker may say of them."""
+"""The records that a worker holds, singly or several together, and the ways to settle them."""
 
 from __future__ import annotations
 
@@ -37,12 +37,13 @@ D = TypeVar("D", bound="LeasedRecord")
 class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     """A record under a lease. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
 
-    Every delivery is settled once, by `ack`, `nack` or `release`. That puts it down and returns at once; the worker
-    sends what is put down in few messages. All three raise AlreadySettledError, and LeaseLostError (in a session,
-    StaleSessionError) where the delivery is known not to be the worker's any more: the record comes again, to somebody.
+    Every delivery is settled once, by `ack`, `nack` or `release`. These return at once; the worker sends the
+    settlements later, in few messages. All three raise AlreadySettledError if the delivery is settled already, and
+    LeaseLostError (in a session, StaleSessionError) if it is known to be lost: its record is delivered again, to this
+    worker or another.
 
-    `text()`, `json()`, `msgpack()` and `decode(function)` make objects of its value, `header(name)` finds a header. A
-    value that does not decode raises DeserializationError: where nothing catches it, the delivery is nacked with that.
+    `text()`, `json()`, `msgpack()` and `decode(function)` turn the value into an object, `header(name)` finds a header.
+    A value that does not decode raises DeserializationError; if nothing catches that, the delivery is nacked with it.
     """
 
     batch: DeliveryBatch[Settlements]
@@ -54,7 +55,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     index: int = 0
     settlement: SettlementBatch | None = None
     word: Word = ACK
-    """What was said of it, once it has a settlement."""
+    """The program's word on this record, valid once it has a settlement."""
 
     @property
     def topic(self) -> str:
@@ -74,18 +75,18 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
 
     @property
     def redelivered(self) -> bool:
-        """Whether it may have been handed out before."""
+        """Whether the record may have been delivered before."""
         redelivered = self.batch.redelivered
         return redelivered[self.index] if redelivered else False
 
     @property
     def priority(self) -> int:
-        """How urgent it is: 0 to 9, 9 the most; 4 where its producer did not say."""
+        """The priority of the record: 0 to 9, where 9 is the most urgent; 4 if the producer gave none."""
         return priority_of(self.headers)
 
     @property
     def lost(self) -> bool:
-        """Whether it is known not to be the worker's any more, or its lease is over by this machine's clock."""
+        """Whether the delivery is known to be lost, or its lease has ended by this machine's clock."""
         state = self.batch.states[self.index]
         return state == LOST or (state == HELD and monotonic() > self.batch.ends_at(self.index))
 
@@ -96,30 +97,30 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether what was said of it failed, and the broker may have carried it out all the same: the connection or
-        the session ended before the answer. If not, the record comes again."""
+        """Whether the settlement failed although the broker may have carried it out, because the connection or the
+        session ended before the answer. If the broker did not, the record is delivered again."""
         return self.settlement is not None and self.settlement.uncertain and self in self.settlement.failures
 
     def ack(self) -> Self:
-        """It is done."""
+        """Settle the delivery as done."""
         self.batch.settlements.outbox.say(self, ACK)
         return self
 
     def nack(self, *, delay_seconds: float | None = None, reason: str = "") -> Self:
-        """It failed: it comes again after the delay or, without one, after the group's backoff, unless its attempts are
-        used up. Of the reason 256 characters are kept.
+        """Settle the delivery as failed. It is delivered again after the delay or, without one, after the group's
+        backoff, unless its attempts are used up. The first 256 characters of the reason are kept.
         """
         self.batch.settlements.outbox.say(self, _nack_word(delay_seconds, reason))
         return self
 
     def release(self) -> Self:
-        """Give it back unworked: it comes again at once, and no attempt is counted."""
+        """Give the delivery back unworked. It is delivered again at once, and no attempt is counted."""
         self.batch.settlements.outbox.say(self, RELEASE)
         return self
 
     def extend(self, lease_seconds: float | None = None) -> None:
-        """Let the lease end so long from now; None: the group's lease. The worker does this by itself for as long as
-        `max_extension_seconds`; whoever needs longer, calls it in time.
+        """Let the lease end this many seconds from now; None: the group's lease. The worker extends leases by itself
+        for up to `max_extension_seconds`. Call this in time if the work takes longer.
         """
         _check_seconds("extend()", "lease_seconds", lease_seconds)
         if lease_seconds is not None and not MIN_LEASE_SECONDS <= lease_seconds <= MAX_LEASE_SECONDS:
@@ -127,8 +128,8 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         self.batch.settlements.outbox.extend(self, lease_seconds)
 
     def _end(self, error: BaseException | None, *, is_failure: bool) -> None:
-        """The program has left the block of the delivery; not `is_failure`: cancelled or interrupted, by no fault of
-        the record."""
+        """Settle the delivery after the program has left its block. Without `is_failure`, the block was cancelled or
+        interrupted, by no fault of the record."""
         if error is None:
             if self.settlement is None:
                 self.ack()
@@ -149,9 +150,10 @@ class WorkerDelivery(LeasedRecord, eq=False):
     async with delivery:            # acks at the end of the block; an exception nacks, with its text as the reason
         ...
 
-    The exception is raised again: a loop over deliveries catches it, or ends.
+    The exception is raised again, so a loop over deliveries has to catch it, or ends.
 
-    `await delivery.ack()` (or `nack`, `release`) also waits until the broker has synced it, and raises its refusal.
+    `await delivery.ack()` (or `nack`, `release`) also waits until the broker has synced the settlement, and raises its
+    refusal.
     """
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -174,10 +176,10 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
     """A record handed to a synchronous `Worker`: `with delivery:` acks; an exception nacks, and is raised again."""
 
     is_entered: bool = False
-    """The program is, or was, in its block."""
+    """Whether the program is, or was, in the delivery's block."""
 
     def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> None:
-        """Wait until the broker has synced how it was settled; raises its refusal, or RequestTimeoutError. `timeout` is
+        """Wait until the broker has synced the settlement. Raises its refusal, or RequestTimeoutError. `timeout` is
         another name of `timeout_seconds`."""
         _wait_until_answered([self], timeout if timeout_seconds is None else timeout_seconds)
 
@@ -204,24 +206,25 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
 
 
 class DeliveryList(list[D]):
-    """Deliveries that a worker took at once. Any may be settled by itself; `ack`, `nack` and `release` settle the rest.
+    """Deliveries that a worker took together. Each may be settled by itself; `ack`, `nack` and `release` settle the
+    rest.
 
-    They put it down and return at once. Where some are known not to be the worker's any more, they settle the others,
-    and then raise LeaseLostError: those records come again, to somebody.
+    These methods return at once. If some deliveries are known to be lost, they settle the others and then raise
+    LeaseLostError: the lost records are delivered again, to this worker or another.
     """
 
     __slots__ = ()
 
     def ack(self) -> Self:
-        """All that is not settled yet is done."""
+        """Settle the unsettled deliveries as done."""
         return self._say(ACK)
 
     def nack(self, *, delay_seconds: float | None = None, reason: str = "") -> Self:
-        """All that is not settled yet failed: see `nack` of a delivery."""
+        """Settle the unsettled deliveries as failed: see `nack` of a delivery."""
         return self._say(_nack_word(delay_seconds, reason))
 
     def release(self) -> Self:
-        """Give back unworked all that is not settled yet: it comes again at once, and no attempt is counted."""
+        """Give the unsettled deliveries back unworked. They are delivered again at once, and no attempt is counted."""
         return self._say(RELEASE)
 
     def _say(self, word: Word) -> Self:
@@ -231,14 +234,14 @@ class DeliveryList(list[D]):
 
 
 class WorkerDeliveries(DeliveryList[WorkerDelivery]):
-    """Deliveries that a `Worker` took at once.
+    """Deliveries that a `Worker` took together.
 
     async for deliveries in worker.batches():
         await charge_all([delivery.value for delivery in deliveries])
         deliveries.ack()
 
-    `await deliveries.ack()` (or `nack`, `release`) also waits until the broker has synced how each of them was settled,
-    and raises the first refusal.
+    `await deliveries.ack()` (or `nack`, `release`) also waits until the broker has synced every settlement, and raises
+    the first refusal.
     """
 
     __slots__ = ()
@@ -248,18 +251,18 @@ class WorkerDeliveries(DeliveryList[WorkerDelivery]):
 
 
 class SyncWorkerDeliveries(DeliveryList[SyncWorkerDelivery]):
-    """Deliveries that a synchronous `Worker` took at once."""
+    """Deliveries that a synchronous `Worker` took together."""
 
     __slots__ = ()
 
     def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> None:
-        """Wait until the broker has synced how each of them was settled; raises the first refusal, or
-        RequestTimeoutError. `timeout` is another name of `timeout_seconds`."""
+        """Wait until the broker has synced every settlement. Raises the first refusal, or RequestTimeoutError.
+        `timeout` is another name of `timeout_seconds`."""
         _wait_until_answered(self, timeout if timeout_seconds is None else timeout_seconds)
 
 
 async def _answered(deliveries: Sequence[LeasedRecord]) -> None:
-    """Wait until the broker has synced how these were settled; raises the first refusal."""
+    """Wait until the broker has synced these settlements. Raises the first refusal."""
     for settlement in _settlements(deliveries):
         deliveries[0].batch.settlements.outbox.check_loop()
         while not settlement.answered:
@@ -270,7 +273,7 @@ async def _answered(deliveries: Sequence[LeasedRecord]) -> None:
 
 
 def _wait_until_answered(deliveries: Sequence[LeasedRecord], timeout_seconds: float | None) -> None:
-    """Wait until the broker has synced how these were settled; raises the first refusal, or RequestTimeoutError."""
+    """Wait until the broker has synced these settlements. Raises the first refusal, or RequestTimeoutError."""
     check_wait(timeout_seconds)
     deadline = None if timeout_seconds is None else monotonic() + timeout_seconds
     for settlement in _settlements(deliveries):
@@ -284,7 +287,7 @@ def _wait_until_answered(deliveries: Sequence[LeasedRecord], timeout_seconds: fl
 
 
 def _settlements(deliveries: Iterable[LeasedRecord]) -> list[SettlementBatch]:
-    """Return what names these deliveries to the broker; raises InvalidRequestError where one is not settled."""
+    """Return the settlements of these deliveries. Raises InvalidRequestError if one is not settled."""
     settlements = dict.fromkeys(delivery.settlement for delivery in deliveries)
     if None in settlements:
         raise InvalidRequestError("a delivery is not settled yet: call ack, nack or release first")
@@ -292,7 +295,7 @@ def _settlements(deliveries: Iterable[LeasedRecord]) -> list[SettlementBatch]:
 
 
 def _check_outcomes(deliveries: Iterable[LeasedRecord]) -> None:
-    """Raise the first refusal of how these deliveries were settled, once that is answered."""
+    """Raise the first refusal of these settlements, once they are answered."""
     for delivery in deliveries:
         settlement = delivery.settlement
         error = None if settlement is None else settlement.failures.get(delivery)
@@ -302,7 +305,7 @@ def _check_outcomes(deliveries: Iterable[LeasedRecord]) -> None:
 
 
 def _nack_word(delay_seconds: float | None, reason: str) -> NackWord:
-    """Return what a nack says; raises TypeError and InvalidRequestError for what cannot be had."""
+    """Return a nack with its reason and delay. Raises TypeError or InvalidRequestError for invalid ones."""
     _check_reason(reason)
     _check_seconds("nack()", "delay_seconds", delay_seconds)
     delay_ms = None
@@ -314,19 +317,19 @@ def _nack_word(delay_seconds: float | None, reason: str) -> NackWord:
 
 
 def _check_seconds(method: str, name: str, seconds: object) -> None:
-    """Raise TypeError for what is of another class; what is no number is out of bounds."""
+    """Raise TypeError for a value of another class. NaN counts as out of bounds."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float | None):
         check_one(method, name, seconds, float | None)
 
 
 def _check_reason(reason: object) -> None:
-    """Raise TypeError for what is of another class; a text that UTF-8 cannot say settles all the same."""
+    """Raise TypeError for a value of another class. A text that is not valid Unicode is accepted."""
     if not isinstance(reason, str):
         check_one("nack()", "reason", reason, str)
 
 
 def _sayable(text: str) -> str:
-    """Return a text as UTF-8 can say it: exceptions name files, whose names may be any bytes."""
+    """Return a text that UTF-8 can encode: exceptions name files, whose names may be any bytes."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()[:REASON_CHARACTERS]
 
 

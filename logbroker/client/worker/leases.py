@@ -1,4 +1,4 @@
-"""How a worker prolongs the leases of what its program works on. No I/O, no clock."""
+"""The extension of leases while the program works on deliveries. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ from logbroker.errors import LogbrokerError
 from logbroker.v1 import queues_pb2
 
 RENEW_SHARE: Final = 0.6
-"""A lease, or the lock of a session, is prolonged when less than this share of it is left."""
+"""A lease or session lock is extended when less than this share of it is left."""
 _MAX_RECEIPTS: Final = 50_000
-"""Of one message; the rest goes with the next one."""
+"""Most receipts in one message. The rest goes with the next message."""
 
 
 _Asked = dict[tuple[DeliveryBatch[Any], int], float | None]
-"""Leases that the program wants, in seconds, by batch and index; None: the group's lease."""
+"""Leases that the program asked for, in seconds, by batch and index; None: the group's lease."""
 
 
 class _Sent(msgspec.Struct):
     at: float
     lease_seconds: float
-    """0: each has what the program asked for."""
+    """The lease in seconds; 0: each delivery has the one that the program asked for."""
     by_receipt: dict[int, tuple[DeliveryBatch[Any], int]]
     asked: _Asked
 
 
 class Leases:
-    """The extensions of one worker. Sessions are none of its business: they are renewed as a whole."""
+    """The extensions of one worker. Sessions are not among them: each is renewed as a whole."""
 
     def __init__(self, max_extension_seconds: float) -> None:
         self.lease_seconds = math.inf
-        """The group's."""
+        """The lease of the group, in seconds."""
         self._max_extension_seconds = max_extension_seconds
         self.asked: _Asked = {}
-        """What the program asked for, and is not sent. Only to be read by others."""
+        """Extensions that the program asked for and that are not sent yet. Read-only for other classes."""
         self.sent: dict[int, _Sent] = {}
-        """By correlation id, until answered. Only to be read by others."""
+        """Extensions that await their answer, by correlation id. Read-only for other classes."""
 
     def begin(self, batch: DeliveryBatch[Any], lease_seconds: float, since: float, now: float) -> None:
-        """A batch was received, or was confirmed under new receipts. The broker began its lease after `since`."""
+        """Begin the lease of a batch that was received, or confirmed under new receipts. The broker began it after
+        `since`."""
         batch.until = since + lease_seconds
         batch.extend_until = batch.extend_until or now + self._max_extension_seconds
         for index, until in batch.until_by_hand.items():
@@ -54,11 +55,11 @@ class Leases:
         batch.until_by_hand.clear()
 
     def ask(self, batch: DeliveryBatch[Any], index: int, lease_seconds: float | None) -> None:
-        """The program wants this lease for so long from now; None: the group's lease."""
+        """Ask for this lease from now on; None: the group's lease."""
         self.asked[batch, index] = lease_seconds
 
     def asked_for(self, correlation_id: int, now: float) -> queues_pb2.Settle | None:
-        """Return what the program asked for."""
+        """Return the extensions that the program asked for."""
         if not self.asked:
             return None
         message = queues_pb2.Settle(correlation_id=correlation_id)
@@ -76,7 +77,7 @@ class Leases:
         return self._remember(message, now, 0.0, by_receipt, asked)
 
     def due(self, batches: Iterable[DeliveryBatch[Any]], correlation_id: int, now: float) -> queues_pb2.Settle | None:
-        """Return what prolongs the leases that end soon, but for what the worker has had for too long."""
+        """Return extensions of the leases that end soon, except of deliveries that the worker has had for too long."""
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
         soon = now + self.lease_seconds * RENEW_SHARE
         for batch in batches:
@@ -111,7 +112,7 @@ class Leases:
     def answered(
         self, answer: queues_pb2.SettleAnswer
     ) -> Sequence[tuple[DeliveryBatch[Any], int, LogbrokerError]] | None:
-        """Return what is lost, by an answer to an extension; None: it answers another settlement."""
+        """Return the deliveries lost by an answer to an extension, or None if it answers another settlement."""
         sent = self.sent.pop(answer.correlation_id, None)
         if sent is None:
             return None
@@ -131,11 +132,11 @@ class Leases:
         return lost
 
     def silent_since(self, now: float) -> float:
-        """For how many seconds the oldest extension has had no answer."""
+        """Return for how many seconds the oldest extension has had no answer."""
         return max((now - sent.at for sent in self.sent.values()), default=0.0)
 
     def broken(self) -> None:
-        """What has no answer gets none; what the program asked for is asked for again."""
+        """Give up the extensions without an answer, and ask again for those that the program asked for."""
         later, self.asked = self.asked, {}
         for sent in self.sent.values():
             self.asked |= sent.asked

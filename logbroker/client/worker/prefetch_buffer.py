@@ -15,44 +15,46 @@ from logbroker.errors import LogbrokerError
 _log = logging.getLogger(__name__)
 
 _GRANT_SHARE: Final = 4
-"""The broker is granted more when a quarter of what may lie here is free: a message costs more than the delay."""
+"""The broker is granted more when this fraction (1/4) of the buffer is free: a message costs more than the delay."""
 
 D = TypeVar("D", bound=LeasedRecord)
 
 
 class PrefetchBuffer(Generic[D]):
-    """Those of a session, or those outside of sessions, as they arrived. Guarded by the lock of the outbox."""
+    """Deliveries of one session, or those outside of sessions, in the order of arrival. Guarded by the lock of the
+    outbox."""
 
     def __init__(self, make: Callable[..., D], max_bytes: int) -> None:
-        """`max_bytes` bounds what lies here, as it came; it is passed by less than one message."""
+        """`max_bytes` bounds the buffered bytes, as received. The bound is exceeded by less than one message."""
         self.open = False
-        """Whether they may be handed out: the stream stands, and the lock of the session has not run out."""
+        """Whether deliveries may be handed out: the stream is up, and the session's lock has not expired."""
         self.waiters: deque[Callable[[], None]] = deque()
-        """Told, each once, when there may be something to take."""
+        """Callbacks, each called once when there may be something to take."""
         self._make = make
         self._batches: deque[DeliveryBatch[Settlements]] = deque()
         self._batch: DeliveryBatch[Settlements] | None = None
-        """The one that is open: its records are decoded as they are taken."""
+        """The open batch: its records are decoded as they are taken."""
         self._records: Iterator[D] = iter(())
         self._index = 0
-        """Of its next record."""
+        """Index of the next record of the open batch."""
         self._count = 0
-        """Of its records."""
+        """Number of records of the open batch."""
         self._kept: deque[D] = deque()
-        """Decoded, and not handed out."""
+        """Deliveries that are decoded and not handed out."""
         self.on_the_way: list[D] = []
-        """Taken in the program's main thread, and not in its hands yet: what a signal handler raises may come between.
-        Who takes empties it in the step that hands them on."""
+        """Deliveries that were taken in the program's main thread and have not reached it yet: an exception from a
+        signal handler may come between. The caller empties the list in the step that hands them on."""
         self.spoilt: DeliveryBatch[Settlements] | None = None
-        """What a signal handler raised, as that of Ctrl-C does, has ended the decoder of this one in the middle, or
-        taken a record that it had decoded: what is left of it is given back where no signal comes in between."""
+        """The batch that an exception from a signal handler (such as Ctrl-C) left unusable: it ended the decoder in the
+        middle, or took a record that was decoded already. The rest of the batch is given back where no signal can
+        interrupt."""
         self._max_bytes = max_bytes
         self._unread_bytes = 0
-        """Of batches with anything left to be taken."""
+        """Bytes of the batches with records still to be taken."""
         self._granted_bytes = max_bytes
-        """What the broker may still send; below 0 by what its last message had too much."""
+        """Bytes that the broker may still send. Below 0 by the excess of its last message."""
         self.grant_due = False
-        """So much was taken that the broker is to be granted more."""
+        """Whether enough was taken that the broker is to be granted more."""
 
     def put(self, batch: DeliveryBatch[Settlements]) -> None:
         self._batches.append(batch)
@@ -74,12 +76,12 @@ class PrefetchBuffer(Generic[D]):
         return missing
 
     def _look_at_room(self) -> None:
-        """Batches may be gone of which nothing was left to be taken."""
+        """Drop batches of which nothing is left to be taken."""
         missing = self._max_bytes - self._unread_bytes - self._granted_bytes
         self.grant_due = missing > 0 and missing * _GRANT_SHARE >= self._max_bytes
 
     def tell(self, count: int) -> None:
-        """Let so many look, those who have waited longest first."""
+        """Wake this many waiters, those that have waited longest first."""
         for _ in range(min(count, len(self.waiters))):
             self.waiters.popleft()()
 
@@ -101,7 +103,7 @@ class PrefetchBuffer(Generic[D]):
         return not (self._batches or self._batch is not None or self._kept)
 
     def take(self, now: float, *, keeps: bool = False) -> D | None:
-        """Return the next delivery that is still the worker's; None: there is none at the moment.
+        """Return the next delivery that is still the worker's, or None if there is none at the moment.
 
         `keeps`: it is `on_the_way` then.
         """
@@ -122,7 +124,8 @@ class PrefetchBuffer(Generic[D]):
         return None
 
     def take_back(self) -> None:
-        """Let what is on its way be taken once more, first of all: who took it was interrupted before it was there."""
+        """Let deliveries on their way be taken once more, first of all: the caller was interrupted before it had
+        them."""
         if not self.on_the_way:
             return
         again = deque(self.on_the_way)
@@ -136,7 +139,7 @@ class PrefetchBuffer(Generic[D]):
         self._kept, self.on_the_way = again, []
 
     def _next(self, keeps: bool) -> D | None:
-        """Return the next record, whatever became of its delivery; None: there is none."""
+        """Return the next record, whatever the state of its delivery, or None if there is none."""
         if self._kept:
             delivery = self._kept[0]
             if keeps:
@@ -185,14 +188,14 @@ class PrefetchBuffer(Generic[D]):
         self._look_at_room()
 
     def _refuse(self, batch: DeliveryBatch[Settlements], error: LogbrokerError) -> None:
-        """Nack what cannot be decoded of a batch."""
+        """Nack the rest of a batch that cannot be decoded."""
         _log.error(
             "deliveries of %s from %s on cannot be decoded: %s", batch.topic, batch.record_id(self._index), error
         )
         self._put_down(batch, NackWord(reason_of(error)[:REASON_CHARACTERS], None))
 
     def mend(self) -> None:
-        """Let what is left of what is spoilt come again; in the thread of the event loop."""
+        """Have the rest of the spoilt batch delivered again. Called in the thread of the event loop."""
         batch, self.spoilt = self.spoilt, None
         if batch is not None and batch is self._batch:
             self._put_down(batch, RELEASE)
@@ -209,7 +212,8 @@ class PrefetchBuffer(Generic[D]):
         return self._make(batch, batch.record_id(index)[1], -1, None, None, (), index)
 
     def take_unread(self) -> Iterator[tuple[DeliveryBatch[Settlements], int]]:
-        """Yield what waits, without its record, and leave nothing; nothing at all where nothing may be handed out."""
+        """Yield the waiting deliveries without their records, and leave none. Yield nothing if nothing may be handed
+        out."""
         if not self.open:
             return
         kept, self._kept = self._kept, deque()

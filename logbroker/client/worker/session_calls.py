@@ -1,4 +1,4 @@
-"""What a worker asks about its sessions, over its stream: open, renew, close; and what the broker answers."""
+"""The requests of a worker about its sessions, over its stream (open, renew, close), and the broker's answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ D = TypeVar("D", bound=LeasedRecord)
 
 
 class SessionCalls(Generic[D]):
-    """Of one worker. Belongs to its event loop."""
+    """The session requests of one worker. Belongs to its event loop."""
 
     def __init__(
         self,
@@ -29,8 +29,8 @@ class SessionCalls(Generic[D]):
         timeout_seconds: float,
         prefetch_bytes: int,
     ) -> None:
-        """`send` takes a field of WorkerRequest by its name; an answer may take `timeout_seconds` beside what is asked
-        to be waited for. `prefetch_bytes`: how much of a session may come ahead."""
+        """`send` takes a field of WorkerRequest by its name. An answer may take `timeout_seconds` in addition to the
+        wait that was requested. `prefetch_bytes` bounds how much of a session is sent ahead."""
         self._prefetch_bytes = prefetch_bytes
         self._sessions = sessions
         self._send = send
@@ -42,7 +42,7 @@ class SessionCalls(Generic[D]):
         self._last_id = 0
 
     async def open(self, key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[D]:
-        """Ask for the session of a key, or for the next free one that has records; raises why it cannot be had."""
+        """Open the session of a key, or the next free one that has records. Raises the error of the refusal."""
         call_id = self._next_id()
         self._opening[call_id] = prefetch, monotonic()
         request = queues_pb2.OpenSession(
@@ -60,30 +60,30 @@ class SessionCalls(Generic[D]):
         return opened
 
     def abandon(self, session: HeldSession[D]) -> None:
-        """Give back a session that was opened for somebody who does not wait for it any more."""
+        """Give back a session whose caller stopped waiting for it."""
         self._sessions.lost(session.token, session.key, StaleSessionError("nobody waited for it any more"))
         self._give_back(session.token, session.key)
 
     def renew(self, session: HeldSession[D]) -> None:
-        """Ask for a longer lock, and do not wait for it."""
+        """Ask for a longer lock without waiting for the answer."""
         session.renewal_id, session.renewal_at = self._next_id(), monotonic()
         ref = queues_pb2.SessionRef(key=session.key, token=session.token)
         self._send(renew_session=queues_pb2.RenewSession(correlation_id=session.renewal_id, session=ref))
 
     async def close(self, session: HeldSession[D]) -> None:
-        """Give a session back, with what is not settled of it; raises nothing: it may be lost by then."""
+        """Give a session back, with its unsettled deliveries. Raises nothing, as it may be lost by then."""
         call_id = self._next_id()
         with suppress(LogbrokerError):
             await self._call(call_id, 0.0, close_session=_closing(call_id, session.token, session.key))
 
     def fail(self, error: LogbrokerError) -> None:
-        """The stream is over: nothing is answered any more."""
+        """Handle the end of the stream: no request is answered any more."""
         for answered in self._waiting.values():
             if not answered.done():
                 answered.set_exception(BrokerUnavailableError(f"no answer about the session: {error}"))
 
     def answered(self, answer: queues_pb2.SessionAnswer) -> None:
-        """The broker has answered, or says that a session is lost."""
+        """Take an answer of the broker, or its word that a session is lost."""
         error = error_of_item(answer.status)
         if not answer.correlation_id:
             self._sessions.lost(answer.token, answer.key, error or LogbrokerError("lost without a reason"))
@@ -128,7 +128,7 @@ class SessionCalls(Generic[D]):
             del self._waiting[call_id]
 
     def _give_back(self, token: int, key: bytes) -> None:
-        """Close a session that was opened for somebody who does not wait for it any more."""
+        """Close a session whose caller stopped waiting for it."""
         self._send(close_session=_closing(self._next_id(), token, key))
 
 

@@ -1,7 +1,7 @@
-"""What a worker says of its deliveries, from the program's word to the broker's answer. No I/O, no clock.
+"""The settlements of a worker, from the program's word on a delivery to the broker's answer. No I/O, no clock.
 
-What is said while a settlement has no answer is gathered into the next one, so that the more there is to say, the fewer
-messages it takes. A delivery knows the settlement that names it; its outcome is found there.
+Words that come while a settlement has no answer are gathered into the next one, so the more words there are, the fewer
+messages each of them takes. A delivery refers to the settlement that names it, and finds its outcome there.
 
 The lock of the outbox guards all that a worker holds: a synchronous worker's threads settle while the event loop
 receives.
@@ -26,18 +26,18 @@ from logbroker.v1 import queues_pb2
 _log = logging.getLogger(__name__)
 
 _SEND_AT_ONCE: Final = 1000
-"""So many deliveries are sent even if a settlement before them has no answer."""
+"""This many deliveries are sent even if an earlier settlement has no answer yet."""
 _MAX_DELIVERIES: Final = 5000
-"""Of one settlement; each may be a range of its own."""
+"""Most deliveries in one settlement. Each may need a range of its own."""
 _MAX_UNANSWERED: Final = 8
 _MAX_UNTOLD: Final = 10
-"""They keep their records."""
+"""Most refused settlements that are kept until the program hears of them. They keep their records."""
 REASON_CHARACTERS: Final = 256
 _IN_DOUBT: Final = "the connection broke before the answer: whether it was settled is not known; if not, it comes again"
 
 
 class NackWord(msgspec.Struct, gc=False):
-    """Why, and when to try again; None: the group's backoff."""
+    """A nack's reason and delay; None: the group's backoff."""
 
     reason: str
     delay_ms: int | None
@@ -47,11 +47,11 @@ ACK: Final = None
 RELEASE: Final = "release"
 
 Word = NackWord | str | None
-"""What is said of a delivery: ACK, RELEASE or a Nack."""
+"""The program's word on a delivery: ACK, RELEASE or a Nack."""
 
 
 class Settled(Protocol):
-    """What is settled: a delivery, with a record or without."""
+    """A delivery that is settled, with a record or without."""
 
     batch: DeliveryBatch[Settlements]
     index: int
@@ -66,22 +66,22 @@ class SettlementBatch:
 
     def __init__(self) -> None:
         self.deliveries: list[Settled] = []
-        """Each knows the word that was said of it."""
+        """The settled deliveries. Each holds its own word."""
         self.state: bytes | None = None
-        """Of the session; it moves with the acks."""
+        """The new state of the session. It is stored with the acks."""
         self.uncertain = False
-        """It was sent, and there was no answer to that: the broker may have carried it out."""
+        """Whether it was sent without an answer, so that the broker may have carried it out."""
         self.answered = False
         self.failures: dict[Settled, LogbrokerError] = {}
         self.error: LogbrokerError | None = None
-        """The state was refused, or all of it."""
+        """The error by which the state, or all of the settlement, was refused."""
         self.waiters: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return len(self.deliveries) + (self.state is not None)
 
     def message(self, correlation_id: int) -> queues_pb2.Settle:
-        """Return it as the API has it, under the receipts of now; without the state."""
+        """Return the settlement as an API message under the present receipts, without the state."""
         acks: list[int] = []
         releases: list[int] = []
         nacks: dict[tuple[str, int | None], list[int]] = {}
@@ -105,7 +105,8 @@ class SettlementBatch:
         return message
 
     def take_failures(self, failures: Sequence[queues_pb2.SettleFailure]) -> bool:
-        """The broker has answered: all but the failures is synced. False: it had no room, and did nothing of it."""
+        """Take the broker's answer: everything but the failures is synced. Return False if the broker had no room and
+        did nothing."""
         if failures:
             by_receipt = {delivery.batch.receipt(delivery.index): delivery for delivery in self.deliveries}
             for failure in failures:
@@ -150,13 +151,13 @@ class SettlementBatch:
         return None
 
     def fail(self, error: LogbrokerError) -> None:
-        """There will be no answer."""
+        """Fail the settlement, because there will be no answer."""
         self.error = error
         self.failures.update(dict.fromkeys(self.deliveries, error))
         self.finish()
 
     def finish(self) -> None:
-        """It has its outcome: tell who waits."""
+        """Note the outcome, and wake the waiters."""
         for delivery, error in self.failures.items():
             delivery.batch.lose(delivery.index, error)
         for delivery in self.deliveries:
@@ -171,14 +172,14 @@ class SettlementBatch:
             tell()
 
     def first_failure(self) -> LogbrokerError | None:
-        """Return any of the refusals, but for deliveries that the program never saw."""
+        """Return one of the refusals, except of deliveries that the program never saw."""
         seen = (error for delivery, error in self.failures.items() if delivery.settlement is not None)
         return self.error or next(seen, None)
 
 
 class Settlements:
-    """Settlements that are carried out one after the other: of all that is outside of sessions or, in a subclass, of
-    one session."""
+    """Settlements that the broker carries out in order: all those outside of sessions or, in a subclass, those of one
+    session."""
 
     is_session: ClassVar[bool] = False
 
@@ -186,13 +187,13 @@ class Settlements:
         self.outbox = outbox
         self._open = SettlementBatch()
         self._waiting: deque[SettlementBatch] = deque()
-        """Full, or to be sent again."""
+        """Settlements that are full or to be sent again."""
         self._unanswered: dict[int, SettlementBatch] = {}
         self._paused = False
-        """The broker had no room: nothing is sent for a moment."""
+        """Whether the broker had no room. If so, nothing is sent for a moment."""
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """Put down what is said of a delivery that is held.
+        """Put the program's word on a held delivery into a settlement.
 
         A signal handler may raise wherever something is called. Nothing is called from the first change to the append,
         the last one: so all of it is said, or nothing.
@@ -205,7 +206,7 @@ class Settlements:
         settlement.deliveries.append(delivery)
 
     def _settlement(self) -> SettlementBatch:
-        """Return the one that takes what is said now."""
+        """Return the settlement that takes the next word."""
         if len(self._open.deliveries) >= _MAX_DELIVERIES:
             settlement = SettlementBatch()
             self._waiting += (self._open,)
@@ -213,7 +214,7 @@ class Settlements:
         return self._open
 
     def lose_delivery(self, batch: DeliveryBatch[Settlements], index: int, error: LogbrokerError) -> None:
-        """A delivery is not the worker's any more."""
+        """Mark a delivery as lost."""
         if batch.states[index] == HELD:
             self.outbox.in_hand -= 1
         batch.lose(index, error)
@@ -222,10 +223,10 @@ class Settlements:
         """Add the state of its session to a message. Outside of sessions there is none."""
 
     def state_failed(self, error: LogbrokerError) -> None:
-        """The state of its session was not written."""
+        """Note that the state of the session was not written."""
 
     def next_message(self, correlation_id: int) -> queues_pb2.Settle | None:
-        """Return what is to be sent now under this id, if anything is."""
+        """Return the message to be sent now under this id, if there is any."""
         if self._paused:
             return None
         if self._waiting and len(self._unanswered) < _MAX_UNANSWERED:
@@ -244,8 +245,8 @@ class Settlements:
         return len(self._unanswered) < _MAX_UNANSWERED
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> bool | None:
-        """A settlement was answered. False: the broker had no room for it, and it goes again, first of all, but not
-        before `go_on`. None: it is none of these."""
+        """Take the answer to a settlement. Return None if it answers none of these, and False if the broker had no room
+        for it: then it goes again, first of all, but not before `go_on`."""
         settlement = self._unanswered.pop(answer.correlation_id, None)
         if settlement is None:
             return None
@@ -264,7 +265,7 @@ class Settlements:
         self._paused = False
 
     def broken(self) -> None:
-        """The stream broke: what has no answer is sent again on the next one."""
+        """Handle a broken stream: settlements without an answer are sent again on the next one."""
         for settlement in self._unanswered.values():
             settlement.uncertain = True
         self._waiting.extendleft(reversed(self._unanswered.values()))
@@ -284,11 +285,11 @@ class Settlements:
             self._open = SettlementBatch()
 
     def unfinished(self) -> list[SettlementBatch]:
-        """All that has no answer, what is gathered included."""
+        """All settlements without an answer, including the one being gathered."""
         return [*self._unanswered.values(), *self._waiting, *([self._open] if len(self._open) else [])]
 
     def fail(self, error: LogbrokerError) -> None:
-        """Nothing more will be answered."""
+        """Fail all settlements, because nothing more will be answered."""
         for settlement in self._unanswered.values():
             settlement.uncertain = True
         failed = self.unfinished()
@@ -301,31 +302,31 @@ class Settlements:
 
 
 class SettlementOutbox:
-    """Where a worker's threads put down what they say of its deliveries, for the event loop to send."""
+    """The outbox into which a worker's threads put their settlements, for the event loop to send."""
 
     def __init__(self, leases: Leases, wake: Callable[[], None]) -> None:
         """`wake` is called, from any thread, when there is something to send."""
         self.lock = ThreadLock()
         self.check_loop: Callable[[], None] = lambda: None
-        """Raises where an asynchronous program is in another event loop than the worker's."""
+        """Raises an error if an asynchronous program is in another event loop than the worker's."""
         self.topic = ""
         self.in_hand = 0
-        """Deliveries outside of sessions of which the program has said nothing."""
+        """Number of deliveries outside of sessions that the program has not settled."""
         self.dropped: deque[tuple[DeliveryBatch[Settlements], int]] = deque()
-        """Deliveries that the program let go of in the midst of their blocks. They are added without the lock: nobody
-        knows what a thread is doing when it does."""
+        """Deliveries that the program dropped inside their blocks. They are added without the lock, since nobody knows
+        what the thread is doing at that moment."""
         self.heard_at = 0.0
-        """Monotonic seconds: when the newest request that was answered was sent. What comes now, the broker has sent
+        """When the newest answered request was sent, in monotonic seconds. The broker sent everything that arrives now
         after that."""
         self._leases = leases
         self._wake = wake
         self.awake = False
-        """The sender was woken, and has not begun to look since: it takes this back before it looks."""
+        """Whether the sender was woken and has not begun to look since. The sender resets this before it looks."""
         self._untold: list[SettlementBatch] = []
-        """Those refused in part or whole, until the program hears of one."""
+        """Settlements that were refused in part or whole, until the program hears of one refusal."""
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """The program settles a delivery; raises what stands against it."""
+        """Settle a delivery for the program. Raises the error for one that cannot be settled."""
         batch, lock = delivery.batch, self.lock
         if lock.is_mine():
             raise taken_here()
@@ -361,14 +362,14 @@ class SettlementOutbox:
             self.wake()
 
     def extend(self, delivery: Settled, lease_seconds: float | None) -> None:
-        """The program wants a delivery for longer."""
+        """Extend the lease of a delivery for the program."""
         with self.lock.free():
             delivery.batch.check_held(delivery.index)
             self._leases.ask(delivery.batch, delivery.index, lease_seconds)
         self.wake()
 
     def finished(self, settlement: SettlementBatch) -> None:
-        """A settlement has its outcome."""
+        """Note that a settlement has its outcome."""
         error = settlement.first_failure()
         if error is not None:
             _log.info("%d deliveries of topic %s were not settled: %s", len(settlement.failures), self.topic, error)
@@ -376,19 +377,19 @@ class SettlementOutbox:
                 self._untold.append(settlement)
 
     def take_untold(self) -> LogbrokerError | None:
-        """Return the first refusal that the program has not heard of, and count all of them as told."""
+        """Return the first refusal that was not reported to the program, and count all as reported."""
         with self.lock.free():
             untold, self._untold = self._untold, []
         return untold[0].first_failure() if untold else None
 
     def told(self, settlement: SettlementBatch) -> None:
-        """The program has heard of a refusal."""
+        """Note that a refusal was reported to the program."""
         with self.lock.free():
             if settlement in self._untold:
                 self._untold.remove(settlement)
 
     def wake(self) -> None:
-        """There is something to send."""
+        """Wake the sender: there is something to send."""
         self.awake = True
         try:
             self._wake()

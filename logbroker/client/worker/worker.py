@@ -33,11 +33,11 @@ SessionHandler = Callable[["Session"], Awaitable[object]]
 _log = logging.getLogger(__name__)
 
 _BREATHE: Final = 32
-"""After so many deliveries without a wait the event loop has its turn: it sends what was settled."""
+"""After this many deliveries without a wait, the event loop gets a turn, in which it sends settlements."""
 _HELD_UP_SECONDS: Final = 0.01
-"""So long a program may hold up the event loop, over one delivery or several, until the loop has a pause."""
+"""How long a program may hold up the event loop, over one delivery or several, until the loop gets a pause."""
 _PAUSE_SECONDS: Final = 0.001
-"""Enough turns of the event loop to send settlements and extensions of leases, and to read the broker's answers."""
+"""Time for enough turns of the event loop to send settlements and extensions of leases, and to read answers."""
 DEFAULT_SESSION_PREFETCH: Final = 10
 DEFAULT_IDLE_SECONDS: Final = 1.0
 HANDLER: Final = "the handler"
@@ -46,7 +46,7 @@ HANDLER: Final = "the handler"
 class _LoopTurns:
     """Decides when a loop over deliveries, whose body may never wait, lets the event loop turn.
 
-    Else nothing that was settled is sent, no lease is prolonged, and no answer is read."""
+    Without these turns, no settlement is sent, no lease is extended, and no answer is read."""
 
     __slots__ = ("_has_turned", "_loop", "_since", "_taken")
 
@@ -56,7 +56,7 @@ class _LoopTurns:
         self.begin()
 
     def begin(self) -> None:
-        """The event loop has turned just now."""
+        """Note that the event loop has turned just now."""
         self._since = monotonic()
         self._has_turned = False
         self._loop.call_soon(self._turned)
@@ -65,7 +65,7 @@ class _LoopTurns:
         self._has_turned = True
 
     def pause_seconds(self) -> float | None:
-        """Return how long to sleep after a delivery; None: not at all."""
+        """Return how long to sleep after a delivery, or None for no sleep."""
         self._taken += 1
         if self._has_turned:
             self.begin()
@@ -76,12 +76,12 @@ class _LoopTurns:
 
 @checks_arguments()
 class Worker(Droppable):
-    """Takes the records of a queue group, together with its other workers.
+    """Takes records of a queue group, in competition with its other workers.
 
     async with Worker("127.0.0.1:9192", "billing") as worker:
         await worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
 
-    or, in a loop, with what the block raises caught, as it is raised again:
+    or in a loop, which has to catch the exceptions of the block, because they are raised again:
 
         async for delivery in worker:
             try:
@@ -90,12 +90,11 @@ class Worker(Droppable):
             except Exception:
                 logging.exception("offset %d failed", delivery.offset)
 
-    What is settled is sent in few
-    messages; `flush`, `close` and `await delivery.ack()` wait until it is synced. Leases are prolonged as long as
-    deliveries are in hand, up to `max_extension_seconds`. When the connection breaks, nothing is delivered until the
-    broker has confirmed what is still this worker's; the rest is lost, and its settlement raises LeaseLostError.
-    Leaving the block says goodbye: what is not settled goes to others at once, and no attempt is counted. Use it in one
-    event loop.
+    Settlements are gathered into few messages; `flush`, `close` and `await delivery.ack()` wait until they are synced.
+    The worker extends the leases of deliveries in hand, up to `max_extension_seconds`. After the connection breaks,
+    nothing is delivered until the broker has confirmed which deliveries are still this worker's. The others are lost,
+    and settling them raises LeaseLostError. Leaving the block says goodbye: unsettled deliveries go to other workers at
+    once, and no attempt is counted. Use the worker in one event loop.
     """
 
     def __init__(
@@ -113,11 +112,11 @@ class Worker(Droppable):
     ) -> None:
         """`broker` is "HOST:PORT"; the queue group must be there.
 
-        `prefetch` is how many unsettled deliveries the worker may have: in loops 100 unless it is set, in `run` as many
-        as run at once. `prefetch_bytes` bounds what waits for the program to take it, in bytes as they come (compressed
-        or not), outside of sessions and in each session; a single larger record still comes. `worker_id` must be unique
-        in the group; None: drawn at random. `client_name` is for people.
-        `band`: only its records, of a queue group with priorities; None: all. Sessions are not bound to it.
+        `prefetch` is the number of unsettled deliveries that the worker may have; by default 100 in loops, and in `run`
+        as many as run at once. `prefetch_bytes` bounds the bytes that wait for the program, as received (compressed or
+        not), outside of sessions and in each session; a single larger record is still delivered. `worker_id` must be
+        unique in the group; None draws one at random. `client_name` is for people. With `band`, the worker takes only
+        records of this band, in a queue group with priorities; None takes all. Sessions are not bound to a band.
         `request_timeout_seconds` bounds the first connection, `flush` and `close`. Raises InvalidRequestError for
         settings without sense.
         """
@@ -156,11 +155,11 @@ class Worker(Droppable):
     async def batches(
         self, *, max_records: int = DEFAULT_PREFETCH, max_bytes: int = DEFAULT_LIST_BYTES
     ) -> AsyncIterator[WorkerDeliveries]:
-        """Iterate over lists of deliveries, for work that is cheaper for many at once: what is ready, at least one.
+        """Iterate over lists of at least one ready delivery, for work that is cheaper in bulk.
 
-        A list has up to `max_records`, and ends with the one with which it takes `max_bytes`, decoded. Its `ack`,
-        `nack` and `release` settle all of it that was not settled singly. With an order, no key is in a list twice: its
-        next record comes once this one is settled.
+        A list has up to `max_records`, and ends with the delivery that brings it to `max_bytes`, decoded. Its `ack`,
+        `nack` and `release` settle all its deliveries that were not settled singly. In a group with an order, no key is
+        in a list twice: its next record is delivered once this one is settled.
         """
         core = self._core
         await core.start_lists(max_records, max_bytes)
@@ -179,10 +178,10 @@ class Worker(Droppable):
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Call `handler` with each delivery, `concurrency` at once, until `stop` or cancellation.
 
-        A delivery is acked when its handler returns, and nacked where it raises (the exception is logged), unless the
-        handler settled it. Where the call is cancelled, what is worked on is released; a handler that lets out the
+        A delivery is acked when its handler returns, and nacked if it raises (the exception is logged), unless the
+        handler settled it. If the call is cancelled, deliveries in hand are released. A handler that raises the
         CancelledError of something else that it awaited has failed as by any exception. Raises InvalidRequestError for
-        a handler with `yield` in it, which does nothing when it is called.
+        a handler that contains `yield`, since calling it does nothing.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         check_no_generator(HANDLER, handler)
@@ -228,12 +227,14 @@ class Worker(Droppable):
         wait_seconds: float | None = None,
         idle_seconds: float | None = None,
     ) -> Session:
-        """Return the session of one ordering key, or of the next free one that has records, to be used with
-        `async with`: it waits for it for `wait_seconds` (None: for ever), also while the broker is away, then raises
-        SessionHeldError, NoFreeSessionError of the next free one, or why the broker cannot be asked.
+        """Return the session of one ordering key, or of the next free one that has records, to be used with `async
+        with`: it waits for `wait_seconds` (None: for ever), also while the broker is away. Then it raises
+        SessionHeldError, NoFreeSessionError if the next free session was asked for, or the error that kept it from
+        asking the broker.
 
-        Up to `prefetch` records of it come ahead. Its loop ends when none has come for `idle_seconds`, but not before
-        the first of those that are there when it is opened; None: never.
+        The broker sends up to `prefetch` records of the session ahead. Its loop ends when no record has come for
+        `idle_seconds` (None: never). If records are there when the session is opened, the loop waits for the first of
+        them.
         """
         check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
         check_idle(idle_seconds)
@@ -249,11 +250,10 @@ class Worker(Droppable):
     ) -> None:
         """Call `handler` with one free session after the other, `concurrency` at once, until `stop` or cancellation.
 
-        Waits on while the broker is away, or has no room.
-        The loop over a session ends when none of its records has come for `idle_seconds` after the first: then it is
-        another key's turn. 0: when none is at hand.
-        Raises what a handler raises, but for the loss of its session, and RuntimeError for a CancelledError that is not
-        of this call.
+        Keeps waiting while the broker is away or overloaded. The loop over a session ends when none of its records has
+        come for `idle_seconds` after the first (0: when none is at hand); then it is another key's turn. Raises the
+        error of a handler, except for the loss of its session, and RuntimeError in place of a CancelledError that does
+        not concern this call.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         check_idle(idle_seconds)
@@ -281,16 +281,16 @@ class Worker(Droppable):
                 self._core.session_failed(session.key, error, is_handled=is_handled)
 
     async def flush(self) -> None:
-        """Wait until the broker has synced all that was settled. Raises the first refusal that nobody was told of, and
-        RequestTimeoutError where the broker does not answer in time."""
+        """Wait until the broker has synced all settlements. Raises the first refusal that was not reported yet, and
+        RequestTimeoutError if the broker does not answer in time."""
         await self._core.flush()
 
     def stop(self) -> None:
-        """End the loops over deliveries and sessions after what they have in hand."""
+        """End the loops over deliveries and sessions once they have finished the deliveries in hand."""
         self._core.stop()
 
     async def close(self) -> None:
-        """Flush, say goodbye, and let go of the connection. Raises what `flush` raises, after closing."""
+        """Flush, say goodbye and close the connection. Raises the error of `flush`, after closing."""
         await self._core.close_link(flush=True)
 
     async def __aenter__(self) -> Self:
@@ -308,17 +308,17 @@ class Worker(Droppable):
 
 
 class Session:
-    """A session in this worker's hands: the records of one ordering key, in their order, and nobody else's.
+    """A session: this worker's exclusive hold on the records of one ordering key, in their order.
 
     async with worker.session(b"customer-7") as session:
         async for delivery in session:
             async with delivery:
                 session.state = fold(session.state, delivery.value)
 
-    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) moves with the next ack, atomically; the
-    next holder finds it. Where a delivery is nacked or released, it comes again, and all that follow it. Where the
-    session is lost, its loop and all that is settled raise StaleSessionError. Where a state was not written, or it is
-    not known whether it was (the broker crashed), they raise LeaseLostError: open it again, for the state that is kept.
+    The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
+    the next holder reads it. A delivery that is nacked or released is delivered again, with all that follow it. If the
+    session is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or may not have
+    been (the broker crashed), they raise LeaseLostError: open the session again to read the stored state.
     """
 
     def __init__(
@@ -330,9 +330,9 @@ class Session:
         idle_seconds: float | None,
         held: HeldSession[WorkerDelivery] | None = None,
     ) -> None:
-        """Made by `Worker.session`. `held`: it is open already."""
+        """Made by `Worker.session`. `held` is the session if it is open already."""
         self._worker = worker
-        """Not to be dropped before the session."""
+        """The worker, which must not be dropped before the session."""
         self._core = worker._core
         self._wanted = (key, prefetch, wait_seconds)
         self._idle_seconds = idle_seconds
@@ -345,23 +345,23 @@ class Session:
 
     @property
     def key(self) -> bytes:
-        """Its ordering key."""
+        """The ordering key of the session."""
         return self._session().key
 
     @property
     def token(self) -> int:
-        """The fencing token: higher than that of any holder before."""
+        """The fencing token. It is higher than that of any earlier holder."""
         return self._session().token
 
     @property
     def lost(self) -> bool:
-        """Whether it is known not to be this worker's any more."""
+        """Whether the session is known to be lost."""
         session = self._session()
         return session.lost is not None or monotonic() > session.until
 
     @property
     def state(self) -> bytes:
-        """As it was set last; b"" where it never was."""
+        """The state as it was set last; b"" if it never was."""
         return self._session().state
 
     @state.setter
@@ -369,7 +369,7 @@ class Session:
         self._session().set_state(state)
 
     async def flush(self) -> None:
-        """Wait until all that was settled in it, and its state, is synced; raises what was refused."""
+        """Wait until the session's settlements and its state are synced. Raises the first refusal."""
         session = self._session()
         self._core.in_flight.save_state(session)
         await self._core.flush()
@@ -399,8 +399,8 @@ class Session:
                 turns.begin()
 
     async def open(self) -> None:
-        """Wait for the session, as `async with` does by itself; raises SessionHeldError, NoFreeSessionError, or why the
-        broker cannot be asked."""
+        """Wait for the session, as `async with` does by itself. Raises SessionHeldError, NoFreeSessionError, or the
+        error that kept it from asking the broker."""
         await self._core.start()
         self._held = await self._core.open_session(*self._wanted)
 
@@ -421,7 +421,7 @@ class Session:
 
 
 def check_idle(idle_seconds: float | None) -> None:
-    """Raise InvalidRequestError for a patience that is none."""
+    """Raise InvalidRequestError for an invalid time to wait."""
     if idle_seconds is not None:
         check_seconds(shortest=0, idle_seconds=idle_seconds)
 
@@ -431,7 +431,8 @@ async def next_delivery(
     buffer: PrefetchBuffer[WorkerDelivery],
     session: HeldSession[WorkerDelivery] | None = None,
 ) -> WorkerDelivery | None:
-    """Wait for the next delivery; None: the worker is to stop. Raises what ended the worker or the session."""
+    """Return the next delivery, waiting for it, or None if the worker is to stop. Raises the error that ended the
+    worker or the session."""
     core.check_loop()
     while not core.stopping:
         delivery = core.take(buffer)

@@ -1,4 +1,4 @@
-"""The event loop's side of a worker: its stream, its credit, and how it comes back after a break."""
+"""The event loop's side of a worker: its stream, its credit, and its return after a break."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _GOODBYE_SECONDS: Final = 2.0
 _NO_ROOM_SECONDS: Final = 0.1
 """How long a settlement waits where the broker had no room for it."""
 _LEASE_SHARE: Final = 10
-"""Leases and locks are looked after so many times in each."""
+"""How many times leases and locks are looked at within each of their terms."""
 _SILENCE_SHARE: Final = 4
-"""An extension without an answer for that share of what it prolongs ends the connection: enough is left of the lease to
-come back over another one."""
+"""An extension without an answer for 1/4 of the time that it extends ends the connection. Enough of the lease is left
+to come back over another one."""
 _SHORTEST_SILENCE_SECONDS: Final = 0.2
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says of itself."""
+    """The options that a worker sends in its Hello."""
 
     group_id: str
     worker_id: str
@@ -58,16 +58,16 @@ class WorkerConnection(Generic[D]):
         self.connection = connection
         self.in_flight = in_flight
         self.ordering = ""
-        """The group's; empty before the first stream."""
+        """The group's ordering; empty before the first stream."""
         self.group_id = options.group_id
         self._options = options
         self._worker_id = options.worker_id or str(uuid.uuid4())
         self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
         self._prefetch = 0
         self._credit = 0
-        """What the broker may still send outside of sessions, on this stream."""
+        """Bytes that the broker may still send outside of sessions, on this stream."""
         self._hello_at = 0.0
-        """Monotonic seconds: when the Hello of this stream was sent."""
+        """When the Hello of this stream was sent, in monotonic seconds."""
         self._connected = asyncio.Event()
         self._outbox: deque[queues_pb2.WorkerRequest] = deque()
         self._work = asyncio.Event()
@@ -82,8 +82,8 @@ class WorkerConnection(Generic[D]):
         self._attempt = 0
         self._leaving = False
         self._returns = False
-        """Others have ended the task of its stream, as happens when the event loop ends, and it comes back on another
-        one."""
+        """Whether other code ended the stream's task, as happens when the event loop ends, and the stream comes back in
+        another task."""
         self._stream_work = Background(
             "the worker's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
         )
@@ -91,15 +91,15 @@ class WorkerConnection(Generic[D]):
         self._error: LogbrokerError | None = None
         """Terminal error."""
         self._is_told = False
-        """The program has heard that."""
+        """Whether the terminal error was raised to the program."""
 
     @property
     def begun(self) -> bool:
-        """Whether there was a `start`."""
+        """Whether `start` was called."""
         return self._stream_work.has_begun
 
     def wake(self) -> None:
-        """There is something to send. To be called in the event loop."""
+        """Wake the sender. Must be called in the event loop."""
         self._work.set()
 
     # --- what the program does --------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class WorkerConnection(Generic[D]):
                     ) from None
 
     async def leave(self) -> None:
-        """Say goodbye, so that others get at once what the worker holds, and end the stream."""
+        """Say goodbye, so that other workers get at once what this worker holds, and end the stream."""
         self._leaving = True
         # Who waits to be let in waits no more.
         self._changed.set()
@@ -212,7 +212,7 @@ class WorkerConnection(Generic[D]):
         self._ended(error, returns=cancelled)
 
     def _cut_off(self) -> None:
-        """The event loop ends, or no tasks live in it."""
+        """Handle the end of the event loop, or of all its tasks."""
         self._error = BrokerUnavailableError(f"{CANCELLED}; open another one")
         self.in_flight.fail(self._error)
         self._changed.set()
@@ -280,7 +280,7 @@ class WorkerConnection(Generic[D]):
         return self._prefetch - self.in_flight.outbox.in_hand - self._credit if self.in_flight.wanted else 0
 
     async def _look_after(self, stream: Stream) -> None:
-        """Prolong leases and locks in time."""
+        """Extend leases and locks in time."""
         due = math.inf
         while True:
             await self._connected.wait()

@@ -1,4 +1,4 @@
-"""What the asynchronous and the synchronous worker share: everything but waiting, and calling the program."""
+"""The common part of the asynchronous and the synchronous worker: everything but waiting and calling the program."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ DEFAULT_MAX_EXTENSION_SECONDS: Final = 3600.0
 MAX_PREFETCH: Final = 1_000_000
 MAX_PREFETCH_BYTES: Final = 1 << 40
 _AT_ONCE: Final = 256
-"""So many are taken under the lock, for which the event loop waits."""
+"""Most deliveries taken under the lock at once. The event loop waits for that lock."""
 _ASK_SECONDS: Final = 5.0
-"""A session is asked for so long at a time."""
+"""How long one request for a session waits."""
 _LOOK_SECONDS: Final = 1.0
-"""Who goes from session to session looks so often whether the worker is to stop."""
+"""How often a loop over sessions checks whether the worker is to stop."""
 _AWAY_SECONDS: Final = 0.1
-"""Between two questions for a session while the broker is away."""
+"""The pause between two requests for a session while the broker is away."""
 _REFUSED_SECONDS: Final = 1.0
-"""The same while it has no room."""
+"""The same pause while the broker has no room."""
 
 
 class WorkerCore(Generic[D]):
@@ -100,7 +100,7 @@ class WorkerCore(Generic[D]):
         forking.watch(self)
 
     def forked(self) -> None:
-        """See `forking.Forked`: what is held is the parent's to work on, and to settle."""
+        """See `forking.Forked`. The parent works on, and settles, what is held."""
         if self.link.begun:
             self.in_flight.lock.leave_to_parent()
             forking.leave_alone((self._loop, self.link))
@@ -133,7 +133,7 @@ class WorkerCore(Generic[D]):
         await self.link.start(prefetch)
 
     def take(self, buffer: PrefetchBuffer[D], *, keeps: bool = False) -> D | None:
-        """See `PrefetchBuffer.take`. Raises what ended the worker."""
+        """See `PrefetchBuffer.take`. Raises the error that ended the worker."""
         delivery = self.in_flight.take(buffer, monotonic(), keeps=keeps)
         if delivery is None:
             self.link.check()
@@ -159,11 +159,11 @@ class WorkerCore(Generic[D]):
             self.in_flight.tell_all()
 
     def handlers_ended(self) -> None:
-        """Nothing is worked on any more: what waits goes to others."""
+        """Give everything back that waits: the program works on nothing any more."""
         self.in_flight.give_back_unwanted(monotonic(), at_once=True)
 
     def told(self, delivery: D, error: Exception | None) -> None:
-        """A handler is at its end: settle what it did not settle itself. A delivery that is lost is only logged."""
+        """Settle a delivery at the end of its handler, unless the handler did. A lost delivery is only logged."""
         lost: LogbrokerError | None = None
         try:
             if error is None and not delivery.settled:
@@ -181,7 +181,8 @@ class WorkerCore(Generic[D]):
             _log.warning("%s: %s", _name(delivery), lost)
 
     def interrupted(self, delivery: D) -> None:
-        """A handler was ended by something that was not its record's fault: give back what it did not settle."""
+        """Give back a delivery whose handler was ended by something that was not its record's fault, unless it was
+        settled."""
         if not (delivery.settled or delivery.lost):
             delivery.release()
 
@@ -242,7 +243,7 @@ class WorkerCore(Generic[D]):
         _log.warning("the session of key %r: %s", key, error)
 
     async def close_session(self, session: HeldSession[D], *, save: bool) -> None:
-        """Settle a session and give it back; raises what was refused, or that it was lost before."""
+        """Settle a session and give it back. Raises its refusals, or the error of a session that was lost before."""
         self.lifetime.check()
         self.check_loop()
         settlements: list[SettlementBatch] = []
@@ -297,12 +298,12 @@ class WorkerCore(Generic[D]):
 
 
 def _passes(error: LogbrokerError) -> bool:
-    """Whether the same question may have another answer later."""
+    """Whether the same request may have another answer later."""
     return error.retriable or type(error) is LogbrokerError
 
 
 def _pause_seconds(error: LogbrokerError) -> float:
-    """Return how long to wait before the next question; 0: the broker has waited itself."""
+    """Return how long to wait before the next request; 0: the broker itself has waited."""
     if isinstance(error, SessionHeldError | NoFreeSessionError | RequestTimeoutError):
         return 0.0
     return _AWAY_SECONDS if isinstance(error, BrokerUnavailableError) else _REFUSED_SECONDS

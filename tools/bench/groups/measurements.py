@@ -1,4 +1,5 @@
-"""What consumer groups cost: how long one takes to settle, how many commits it takes, and whom a change disturbs."""
+"""The costs of consumer groups: how long a group takes to settle, how many commits it handles, and whom a change
+disturbs."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ OFFSETS_PER_REQUEST: Final = 50
 LASTING_MEMBERS: Final = 4
 RECORDS_PER_SECOND: Final = 5000
 _SETTLE_SECONDS: Final = 1.0
-"""What the disturbed and the undisturbed run need to get going."""
+"""How long the disturbed and the undisturbed run take to get going."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What benchmarks share: brokers as processes, load, figures.
+"""The common parts of benchmarks: brokers as processes, load, figures.
 
 It knows no benchmark. Begin with `measure`.
 """

@@ -33,7 +33,7 @@ Channel = grpc.aio.Channel
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """What went through."""
+    """The calls and bytes that went through, and the time they took."""
 
     calls: int
     size_bytes: int

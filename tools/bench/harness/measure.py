@@ -33,7 +33,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     rounds: list[float]
     ceiling_rounds: list[float]
-    """Empty: not measured."""
+    """The rounds of the bare server; empty: not measured."""
     lower_is_better: bool = False
 
     @property
@@ -53,11 +53,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What all measurements share."""
+    """The settings that all measurements share."""
 
     rounds: int
     seconds: float
-    """Of one round, where a round is bounded by time."""
+    """The length of one round, where a round is bounded by time."""
     ceiling: bool
     directory: Path | None = None
     """Where the servers keep their data; None: a temporary directory. The file system matters."""

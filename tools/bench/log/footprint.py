@@ -1,4 +1,4 @@
-"""What a broker costs before and beside the work: start, memory, and a fetch at any place of a large partition."""
+"""The costs of a broker before and beside the work: start, memory, and a fetch at any place of a large partition."""
 
 from __future__ import annotations
 

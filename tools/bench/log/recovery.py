@@ -1,4 +1,4 @@
-"""What an unclean stop costs at the next start: a data directory that grows, killed again and again."""
+"""The cost of an unclean stop at the next start: a data directory that grows, killed again and again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from logbroker.tools.segments.metadata import Metadata
 from logbroker.types import TopicPartition
 
 NO_CHECKPOINTS_SECONDS: Final = 86_400
-"""Between recovery points, so that what is appended stays above them; until the broker's bound on that is half used."""
+"""The time between recovery points, long enough for appended bytes to stay above them, until half the broker's bound on
+such bytes is used."""
 
 
 async def recovery(

@@ -1,5 +1,5 @@
-"""What queue groups deliver: records a second, what waiting records cost, whom a blocked key disturbs, and how soon the
-first delivery comes after a restart."""
+"""The performance of queue groups: deliveries a second, the cost of waiting records, whom a blocked key disturbs, and
+how soon the first delivery comes after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What priorities cost a queue group: the merge of many partitions, and its index after a restart."""
+"""The costs of priorities in a queue group: the merge of many partitions, and the index after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the measurements of queue groups share: a broker, its topics, and processes that work."""
+"""The common parts of the measurements of queue groups: a broker, its topics, and processes that work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ VALUE: Final = b"." * 100
 PREFETCH: Final = 2000
 _LOOK_SECONDS: Final = 0.02
 _LOOK_SHARE: Final = 0.02
-"""Of the time that may be spent on looks: with a thousand partitions one takes the broker some 20 ms."""
+"""The share of the time that may be spent on looks. With a thousand partitions, one look takes the broker some 20
+ms."""
 
 
 @contextmanager

@@ -54,7 +54,7 @@ async def _work(broker: str, group: str, prefetch: int, count: int | None) -> No
         synced_records, synced_at = count, time.monotonic()
 
     async def note_syncs() -> None:
-        """Who closes the input may be late: when none has come for a while, those before are synced."""
+        """Note a sync when no record has come for a while: the process that closes the input may be late."""
         seen = 0
         while True:
             await asyncio.sleep(_IDLE_SECONDS)
@@ -137,7 +137,7 @@ async def _urgent(broker: str, group: str, work_seconds: float, band: str | None
 
 
 def main() -> None:
-    """What the first argument names."""
+    """Run the task that the first argument names."""
     kind, broker, group, *rest = sys.argv[1:]
     with contextlib.suppress(KeyboardInterrupt):
         if kind == "worker":

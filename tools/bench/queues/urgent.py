@@ -1,4 +1,4 @@
-"""How soon a record comes to a worker that is more urgent than all that wait in a queue group."""
+"""The delay until a worker gets a record that is more urgent than all others that wait in a queue group."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from logbroker.tools.bench.queues.queue_brokers import (
 
 _GAP_SECONDS: Final = 0.005
 _LATEST_SECONDS: Final = 30.0
-"""After which an urgent record does not come any more."""
+"""The time after which an urgent record is given up."""
 _PARTITIONS: Final = 8
 _BANDS: Final = "hot=5-9:4,cold=0-4:4"
 _ROUTED: Final = 0
 _WARM_UP_PRIORITY: Final = MAX_PRIORITY - 1
-"""Of a record that is for the free worker, and is not counted."""
+"""The priority of a warm-up record for the free worker, which is not counted."""
 
 
 class _Plan(msgspec.Struct):
-    """Who works, and what was found."""
+    """One run: the workers, and what was measured."""
 
     name: str
     work_ms: float
     has_free_worker: bool
-    """Beside the busy ones, which then serve the cold band only, one serves the hot band, and waits."""
+    """Whether one more worker serves the hot band and waits. The busy workers then serve the cold band only."""
     ranks: dict[int, list[float]]
-    """By percentile, each round's (ms)."""
+    """Each round's times (ms), by percentile."""
     costs: list[float]
     """Each round's CPU time of the broker for a delivery (us)."""
 
