@@ -42,22 +42,22 @@ def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     type=PlaceType(),
     metavar=PLACE_METAVAR,
     show_default="earliest",
-    help="Where to begin; TIME is ISO 8601, local unless it names its zone. With --group: earliest or latest, where "
-    "the group has committed nothing.",
+    help="Where to begin. TIME is ISO 8601, in local time unless it names a zone. With --group, earliest or latest, for"
+    " partitions where the group has committed nothing.",
 )
 @click.option(
     "--group",
     metavar="GROUP",
-    help="Share the topic with the other members of this group, and begin where the group is.",
+    help="Join this consumer group: share the partitions with its other members, and begin at its committed offsets.",
 )
 @click.option(
     "--auto-offset-reset",
     "reset",
     metavar="POLICY",
     callback=_policy,
-    help="Where to go on when the log does not hold the position: earliest, latest, none (an error), or a duration "
-    "back from now, such as by_duration:PT1H. With --group and without --from, also where the group has "
-    "committed nothing.  [default: none; with --group: earliest]",
+    help="Where to continue if the log no longer holds the position: earliest, latest, none (fail), or a duration back"
+    " from now, such as by_duration:PT1H. With --group and without --from, also where to begin if the group has"
+    " committed nothing.  [default: none; with --group: earliest]",
 )
 @click.option(
     "--partition",
@@ -74,14 +74,22 @@ def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     metavar="NAME",
     help="Read only this band of a topic that has bands. Repeatable.",
 )
-@click.option("--max-records", type=COUNT, metavar="N", help="Stop after so many.")
+@click.option("--max-records", type=COUNT, metavar="N", help="Stop after N records.")
 @click.option(
     "--until-end",
     is_flag=True,
-    help="Stop at what the end was when the command began; in a group, of the partitions that it is given.",
+    help="Stop at the end that the log had when the command began. With --group, only the partitions assigned to this"
+    " member count.",
 )
-@click.option("--format", "output_format", type=click.Choice(list(FORMATS)), default="lines", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(list(FORMATS)),
+    default="lines",
+    show_default=True,
+    help="Format of the output, as described above.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 def consume(
     topic: str,
     broker: str,
@@ -95,20 +103,23 @@ def consume(
     output_format: str,
     as_json: bool,
 ) -> None:
-    """Write the records of TOPIC to standard output, as they come, until Ctrl-C.
+    """Write the records of TOPIC to standard output as they arrive, until Ctrl-C.
 
-    Within a partition records come in the order of their offsets; partitions come interleaved.
-    With --group, what was written (into a pipe: what its reader has taken out of it) is committed once a second and at
-    the end: after a crash the rest comes again. There, SIGTERM and SIGHUP end it with exit code 0, as a service manager
-    asked for it; Ctrl-C ends it with 130, here and everywhere, so that a script knows that somebody broke off.
+    The records of one partition come in the order of their offsets; partitions are interleaved.
+
+    With --group, the command commits the offsets of the records that it has written, once a second and at the end. In a
+    pipe, only records that the reader has taken count as written. After a crash, records that were not committed come
+    again. With --group, SIGTERM and SIGHUP end the command with exit code 0, so that a service manager can stop it.
+
+    Ctrl-C always ends the command with exit code 130, so that a script knows that it was interrupted.
 
     \b
-    lines  Each value as it is, with a line feed. On a terminal, what it would
-           obey is escaped (\\x1b); into a pipe or a file nothing is.
-    json   One object a line: topic, partition, offset, timestamp (ms), key,
-           value, headers; priority where the record has one. A key or value
-           is text or, where it is not UTF-8, base64 with key_encoding or
-           value_encoding "base64" beside it.
+    lines  Each value as it is, with a line feed. On a terminal, control
+           characters are escaped (\\x1b); in a pipe or a file they are not.
+    json   One object on each line: topic, partition, offset, timestamp (ms),
+           key, value, headers, and priority if the record has one. A key or
+           value that is not UTF-8 is base64, and key_encoding or
+           value_encoding is "base64".
 
     \b
     Examples:

@@ -53,14 +53,14 @@ class _Outcome(msgspec.Struct, kw_only=True):
     "csv_file",
     type=click.File("wb", lazy=False),
     metavar="FILE",
-    help="Write the flights as CSV to FILE instead, - for standard output.",
+    help="Write the flights as CSV to FILE, or to standard output if FILE is -, and start no broker.",
 )
 @json_option
 def demo(csv_file: BinaryIO | None, as_json: bool) -> None:
     """Send a month of flights through a broker and check what comes back.
 
-    27,004 departures from New York in January 2013 go, keyed by aircraft, into 8 partitions of a broker in a temporary
-    directory. After a restart all of them must be there, those of each aircraft in order.
+    The command starts a broker in a temporary directory and sends it 27,004 departures from New York in January 2013,
+    keyed by aircraft, in 8 partitions. After a restart, all records must be there, and those of each aircraft in order.
 
     \b
     Examples:

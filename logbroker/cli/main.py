@@ -35,12 +35,12 @@ _COMMANDS: Final = {
     "produce": "Send standard input to a topic.",
     "consume": "Write the records of a topic to standard output.",
     "group": "List, describe, reset and delete consumer groups.",
-    "queue": "Create queue groups, see why a key stands still, work on records.",
-    "segment": "Look into the files of a log, and mend them.",
+    "queue": "Create queue groups, explain why a key waits, process records.",
+    "segment": "Inspect and repair the files of a log.",
     "meta": "Back up and restore the metadata store.",
-    "bench": "Measure a broker on this machine.",
-    "experiment": "See what order costs, and what partitions and consumers give, on this machine.",
-    "plan": "How many partitions and consumers a rate, the work and the keys need.",
+    "bench": "Measure the speed of a broker on this machine.",
+    "experiment": "Measure what order costs and what partitions and consumers gain.",
+    "plan": "Estimate how many partitions and consumers a load needs.",
 }
 """In the order of the help. Each is a click command of that name in the module logbroker.cli.<name> or, of a family of
 commands, in logbroker.cli.<name>.commands."""
@@ -80,13 +80,18 @@ def cli() -> None:
     """A persistent, partitioned, log-structured message broker.
 
     \b
-    Try it:
+    Examples:
       logbroker demo
-    Run it:
       logbroker serve --data-dir ./data
       logbroker topic create orders --partitions 8
       echo 'k1:hello' | logbroker produce orders --key-separator :
       logbroker consume orders --from earliest --until-end --format json
+
+    \b
+    Shell completion, for ~/.bashrc, ~/.zshrc and config.fish:
+      eval "$(_LOGBROKER_COMPLETE=bash_source logbroker)"
+      eval "$(_LOGBROKER_COMPLETE=zsh_source logbroker)"
+      _LOGBROKER_COMPLETE=fish_source logbroker | source
     """
 
 

@@ -11,7 +11,7 @@ import click
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PathType
 from logbroker.cli.common.lines import confirm, tell, write_line
-from logbroker.cli.common.options import json_option
+from logbroker.cli.common.options import json_option, yes_option
 from logbroker.config import BrokerConfig
 from logbroker.errors import DataDirError
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
@@ -24,15 +24,16 @@ data_dir_option = click.option(
     type=PathType(),
     default=BrokerConfig().data_dir,
     show_default=True,
-    help="The broker's data directory.",
+    help="Data directory of the broker.",
 )
 
 
 @click.group()
 def meta() -> None:
-    """Back up and restore the metadata store.
+    """Back up and restore the metadata store, without a broker.
 
-    It holds topics, configs, recovery points, producers and the state of groups: all that lasts and is not a record.
+    The metadata store holds topics, configs, recovery points, producers and the state of groups: everything that lasts
+    except the records.
 
     \b
     Examples:
@@ -46,10 +47,11 @@ def meta() -> None:
 @data_dir_option
 @json_option
 def backup(target: str, data_dir: Path, as_json: bool) -> None:
-    """Write a backup to TARGET: a file that is not there yet (its name has a suffix), or a directory that is there.
+    """Write a backup of the metadata store to TARGET.
 
-    Works beside a running broker, and copies one moment's state. Every value is read and its checksum compared; where
-    one is damaged there is no backup, and the exit code is 1.
+    TARGET is an existing directory, or a new file whose name has a suffix. A broker may run meanwhile: the backup holds
+    the state of one moment. The command reads every value and verifies its checksum. If one is damaged, it writes no
+    backup and exits with 1.
 
     \b
     Examples:
@@ -69,15 +71,15 @@ def backup(target: str, data_dir: Path, as_json: bool) -> None:
 @meta.command()
 @click.argument("file", type=PathType())
 @data_dir_option
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+@yes_option
 @json_option
 def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Put the backup FILE in the place of the metadata store. No broker may run.
+    """Replace the metadata store with the backup FILE. No broker may run.
 
-    The store that is there now is kept beside it. No partition is touched: what was appended since the backup is found
-    at the next start, topics made since are taken up again, and what does not fit is told before anything is done.
-    Offsets that groups committed go back to what they were.
+    The current store is kept beside the new one. Partitions are not changed: the next start finds the records appended
+    and the topics created since the backup. The command shows what does not fit before it changes anything. Committed
+    offsets of groups go back to those of the backup.
 
     \b
     Examples:

@@ -23,25 +23,42 @@ _MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 
 
 @click.command()
-@click.option("--rate", type=Real(0, min_open=True), help="Records a second that are to be worked off.")
-@click.option("--work-ms", type=Real(0), help="Of each record.")
-@click.option("--skew", type=click.Choice(SKEWS), default="uniform", show_default=True, help="Of the keys.")
-@click.option("--hottest-share", type=Real(0, 1, min_open=True), help="Of the hottest key, instead.")
-@click.option("--keys", type=Whole(1, MAX_KEYS), default=100, show_default=True)
-@click.option("--consumers", type=Whole(1, 1000), help="How many there are.  [default: as few as will do]")
-@click.option("--mode", type=click.Choice(MODES), default=GROUP, show_default=True, help="A consumer or a queue group.")
+@click.option("--rate", type=Real(0, min_open=True), metavar="N", help="Records per second to process.")
+@click.option("--work-ms", type=Real(0), metavar="MS", help="Work time per record, in milliseconds.")
+@click.option(
+    "--skew", type=click.Choice(SKEWS), default="uniform", show_default=True, help="Distribution of records over keys."
+)
+@click.option(
+    "--hottest-share",
+    type=Real(0, 1, min_open=True),
+    metavar="SHARE",
+    help="Share of all records that have the hottest key, instead of --skew.",
+)
+@click.option("--keys", type=Whole(1, MAX_KEYS), default=100, show_default=True, metavar="N", help="Number of keys.")
+@click.option(
+    "--consumers", type=Whole(1, 1000), metavar="N", help="Number of consumers.  [default: as few as suffice]"
+)
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default=GROUP,
+    show_default=True,
+    help="Kind of group: group is a consumer group, queue a queue group.",
+)
 @click.option(
     "--target",
     type=Real(0, 1, min_open=True),
     default=0.7,
     show_default=True,
-    help="How much of what it can do the busiest consumer may have to do.",
+    metavar="SHARE",
+    help="Maximum load of the busiest consumer, as a share of its capacity.",
 )
 @click.option(
     "--from",
     "measured",
     type=PathType(exists=True),
-    help="A scaling.json: what was measured stands for what is not given.",
+    metavar="FILE",
+    help="Measurements: the scaling.json of `logbroker experiment scaling`. They replace options that are not given.",
 )
 @json_option
 def plan(
@@ -56,10 +73,10 @@ def plan(
     measured: Path | None,
     as_json: bool,
 ) -> None:
-    """From a rate, the work and the keys to a count of partitions and consumers.
+    """Estimate how many partitions and consumers a load needs.
 
     The hottest partition decides: its consumer must keep up. Waiting times are a queueing estimate (Allen-Cunneen).
-    With --from the cost of a record is what `logbroker experiment scaling` measured here; without, it is assumed.
+    With --from, the cost of a record is the one that `logbroker experiment scaling` measured; without, it is assumed.
 
     \b
     Examples:

@@ -34,25 +34,41 @@ PROGRESS_RECORDS: Final = 1000
 @click.argument("topic")
 @broker_option
 @click.option(
-    "--format", "input_format", type=click.Choice(["lines", "json", "csv"]), default="lines", show_default=True
+    "--format",
+    "input_format",
+    type=click.Choice(["lines", "json", "csv"]),
+    default="lines",
+    show_default=True,
+    help="Format of the input, as described above.",
 )
 @click.option(
     "--key-separator",
     type=BytesType(),
     metavar="TEXT",
-    help="lines: what parts key and value, at its first occurrence.",
+    help="With --format lines, split each line into key and value at the first TEXT.",
 )
-@click.option("--key-column", metavar="NAME", help="csv: the column that is the key.")
+@click.option("--key-column", metavar="NAME", help="With --format csv, the column that holds the key.")
 @click.option(
     "--priority",
     type=Whole(MIN_PRIORITY, MAX_PRIORITY),
-    help="Give all this priority, whatever they say; 9 is the most urgent.",
+    metavar="N",
+    help="Priority of all records, whatever the input says; 9 is the most urgent.",
 )
-@click.option("--priority-column", metavar="NAME", help="csv: the column that is the priority; an empty field is none.")
-@click.option("--raw", is_flag=True, help="lines: send bytes that are not UTF-8 as they are.")
-@click.option("--partition", type=PARTITION, help="Send all to this partition, whatever their keys.")
 @click.option(
-    "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True
+    "--priority-column",
+    metavar="NAME",
+    help="With --format csv, the column that holds the priority. An empty field means no priority.",
+)
+@click.option("--raw", is_flag=True, help="With --format lines, accept bytes that are not UTF-8.")
+@click.option(
+    "--partition", type=PARTITION, metavar="N", help="Send all records to this partition, whatever their keys."
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Compression of record batches.",
 )
 @json_option
 def produce(
@@ -68,19 +84,20 @@ def produce(
     compression: str,
     as_json: bool,
 ) -> None:
-    """Send standard input to TOPIC, one record a line or row.
+    """Send standard input to TOPIC, one record for each line or row.
 
-    Records are sent as they are read. Records with the same key stay in order; a restart of the broker is ridden out
-    and nothing is sent twice. At a fault in the input or a refused record the command stops and says how many records
-    were acknowledged; so it does at Ctrl-C (exit code 130), SIGTERM (143) and SIGHUP (129).
+    Records are sent as they are read, and records with the same key stay in order. If the broker restarts, the command
+    waits for it and goes on; no record is stored twice. The command stops at a fault in the input or at a refused
+    record, and says how many records were acknowledged. It does the same at Ctrl-C (exit code 130), SIGTERM (143) and
+    SIGHUP (129).
 
     \b
     lines  Each line is a value, without its line feed.
     json   Each line is an object as `consume --format json` writes them:
            value, key, value_encoding, key_encoding ("base64"), headers,
            timestamp (ms), partition, priority. Only value is needed. A
-           record with a partition goes there; leave it out to have it routed
-           by its key, in a topic with bands within its priority's band.
+           record with a partition goes to that partition. Without one, its
+           key chooses the partition, in a topic with bands its priority, too.
     csv    The first row names the columns. Each further row becomes a JSON
            object from column to text, in the order of the columns.
 

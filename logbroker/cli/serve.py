@@ -28,25 +28,31 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
     "--data-dir",
     metavar="DIR",
     type=PathType(path_type=str),
-    help=f"Where everything is kept.  [default: {BrokerConfig().data_dir}]",
+    help=f"Directory for records and metadata.  [default: {BrokerConfig().data_dir}]",
 )
-@click.option("--listen", metavar="HOST:PORT", help=f"Port 0 picks a free one.  [default: {BrokerConfig().listen}]")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help=f"Address to listen on; port 0 picks a free port.  [default: {BrokerConfig().listen}]",
+)
 @click.option(
     "--config",
     "config_path",
     metavar="FILE.toml",
     type=PathType(),
-    help="File with settings; `logbroker config --kind broker` lists them. The options above win over it.",
+    help="Settings file; `logbroker config --kind broker` lists the settings. --data-dir and --listen override it.",
 )
-@click.option("--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True)
+@click.option(
+    "--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True, help="Least severe level to log."
+)
 @click.option("--stop-with-stdin", is_flag=True, hidden=True, help="Stop when standard input closes.")
 def serve(
     data_dir: str | None, listen: str | None, config_path: Path | None, log_level: str, stop_with_stdin: bool
 ) -> None:
     """Run a broker.
 
-    Prints one line, `ready grpc=HOST:PORT`, once it serves; logs go to standard error. SIGTERM and Ctrl-C stop it
-    cleanly: what is in flight is answered and everything is synced. A second signal ends it at once.
+    The broker prints one line, `ready grpc=HOST:PORT`, once it serves; logs go to standard error. SIGTERM and Ctrl-C
+    stop it cleanly: it answers the requests in flight and syncs everything. A second signal ends it at once.
 
     \b
     Examples:

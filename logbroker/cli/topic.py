@@ -10,7 +10,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import Whole
 from logbroker.cli.common.clients import CommandAdmin
 from logbroker.cli.common.lines import confirm, tell, write_line
-from logbroker.cli.common.options import broker_option, json_option
+from logbroker.cli.common.options import broker_option, json_option, yes_option
 from logbroker.client.sync import TopicDescription, TopicInfo
 from logbroker.errors import CorruptLogError
 from logbroker.record.bands import bands_text
@@ -35,8 +35,8 @@ config_option = click.option(
     metavar="KEY=VALUE",
     multiple=True,
     callback=_configs,
-    help="A topic config by Kafka's name, such as retention.ms=3600000 or durability=written; `logbroker config --kind"
-    " topic` lists all. Repeatable.",
+    help="Topic config to set, such as retention.ms=3600000 or durability=written; `logbroker config --kind topic`"
+    " lists all. Repeatable.",
 )
 
 
@@ -55,18 +55,24 @@ def topic() -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=Whole(1), metavar="N", help="How many.  [default: the bands' sum, or the broker's]")
+@click.option(
+    "--partitions",
+    type=Whole(1),
+    metavar="N",
+    help="Number of partitions.  [default: the sum of the bands, else the broker's default_partitions]",
+)
 @click.option(
     "--bands",
-    metavar="BANDS",
-    help="Ranges of priorities with partitions of their own: name=priorities:partitions, with commas between, for all"
-    " of 0 to 9. The config priority.bands.",
+    metavar="NAME=PRIORITIES:N,...",
+    help="Ranges of priorities, each with N partitions of its own. The bands together must cover the priorities 0 to 9."
+    " Sets the config priority.bands.",
 )
 @click.option(
     "--routing",
     type=click.Choice([routing.value for routing in PriorityRouting]),
-    help="With --bands, what chooses the partition first: the priority of a record (and then its key, in the band) or"
-    " its key alone, so that a key stays in order. The config priority.routing.  [default: priority]",
+    help="How a topic with bands chooses the partition of a record. priority: by the band of its priority, then by its"
+    " key within the band. key: by its key alone, so all records of a key stay in order. Sets the config"
+    " priority.routing.  [default: priority]",
 )
 @config_option
 @broker_option
@@ -82,7 +88,14 @@ def create(
 ) -> None:
     """Create topic NAME.
 
-    Bands, and the number of partitions of a topic that has bands, are fixed then.
+    Bands cannot be changed later, nor can the number of partitions of a topic with bands.
+
+    \b
+    Examples:
+      logbroker topic create orders --partitions 8
+      logbroker topic create events --config retention.ms=3600000 --config durability=written
+      logbroker topic create alerts --bands hot=7-9:1,warm=4-6:2,cold=0-3:8
+      logbroker topic create calls --bands hot=5-9:4,cold=0-4:4 --routing key
     """
     for option, config, value in (("--bands", "priority.bands", bands), ("--routing", "priority.routing", routing)):
         if value is not None and config in configs:
@@ -98,7 +111,13 @@ def create(
 @broker_option
 @json_option
 def list_topics(broker: str, as_json: bool) -> None:
-    """List all topics."""
+    """List all topics.
+
+    \b
+    Examples:
+      logbroker topic list
+      logbroker topic list --json | jq -r '.[].name'
+    """
     with CommandAdmin(broker) as admin:
         infos = admin.list_topics()
     if as_json:
@@ -119,7 +138,13 @@ def list_topics(broker: str, as_json: bool) -> None:
 @broker_option
 @json_option
 def describe(name: str, broker: str, as_json: bool) -> None:
-    """Show the partitions, configs and generations of topic NAME."""
+    """Show the partitions, configs and generations of topic NAME.
+
+    \b
+    Examples:
+      logbroker topic describe orders
+      logbroker topic describe orders --json
+    """
     with CommandAdmin(broker) as admin:
         description = admin.describe_topic(name)
     if as_json:
@@ -130,9 +155,11 @@ def describe(name: str, broker: str, as_json: bool) -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=Whole(1), metavar="N", help="The new count; it can only grow.")
+@click.option("--partitions", type=Whole(1), metavar="N", help="New number of partitions; it can only grow.")
 @config_option
-@click.option("--unset", multiple=True, metavar="KEY", help="Back to the broker's default. Repeatable.")
+@click.option(
+    "--unset", multiple=True, metavar="KEY", help="Topic config to set back to the broker's default. Repeatable."
+)
 @broker_option
 @json_option
 def alter(
@@ -140,8 +167,15 @@ def alter(
 ) -> None:
     """Add partitions to topic NAME, set or unset its configs.
 
-    With more partitions a key may move to another one: a new generation begins, and producers route by it from then on.
-    Groups finish what came before first, see `logbroker group describe`.
+    Adding partitions begins a new generation of the topic: producers route by the new number of partitions, so a key
+    may move to another partition. Groups finish the records of the earlier generation first; `logbroker group describe`
+    shows how far they are.
+
+    \b
+    Examples:
+      logbroker topic alter orders --partitions 16
+      logbroker topic alter orders --config retention.ms=3600000
+      logbroker topic alter orders --unset retention.ms
     """
     if partitions is None and not configs and not unset:
         raise click.UsageError("give --partitions, --config or --unset")
@@ -152,11 +186,17 @@ def alter(
 
 @topic.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_option
 @json_option
 def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
-    """Delete topic NAME and all its records."""
+    """Delete topic NAME and all its records.
+
+    \b
+    Examples:
+      logbroker topic delete orders
+      logbroker topic delete orders --yes
+    """
     if not yes:
         confirm(f"Delete topic {name} and all its records?")
     with CommandAdmin(broker) as admin:

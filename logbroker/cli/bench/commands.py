@@ -24,7 +24,7 @@ BATCH_SIZES = (16 * 1024, 64 * 1024, MIB)
 _ceiling_option = click.option(
     "--ceiling",
     is_flag=True,
-    help="Also run a bare gRPC server that does the same file work, in turn with the broker.",
+    help="Also measure a bare gRPC server that does the same file work, in turn with the broker.",
 )
 _batch_option = click.option(
     "--batch-bytes",
@@ -33,19 +33,36 @@ _batch_option = click.option(
     multiple=True,
     default=BATCH_SIZES,
     show_default=True,
-    help="Repeatable.",
+    metavar="BYTES",
+    help="Size of a record batch. Repeatable.",
 )
-_durability_option = click.option("--durability", type=click.Choice(["written", "synced"]), default="written")
-_partitions_option = click.option("--partitions", type=Whole(1), default=1, show_default=True)
+_durability_option = click.option(
+    "--durability",
+    type=click.Choice(["written", "synced"]),
+    default="written",
+    show_default=True,
+    help="Durability of the topic.",
+)
+_partitions_option = click.option(
+    "--partitions", type=Whole(1), default=1, show_default=True, metavar="N", help="Number of partitions."
+)
+_value_option = click.option(
+    "--value-bytes",
+    type=Whole(0, MIB // 2),
+    default=100,
+    show_default=True,
+    metavar="BYTES",
+    help="Size of a record's value, with --records.",
+)
 
 
 @click.group()
 def bench() -> None:
-    """Measure a broker on this machine.
+    """Measure the speed of a broker on this machine.
 
     Each command starts a broker of its own, measures it for some rounds and prints the median with the range. With
-    --ceiling the rounds alternate with those of a bare gRPC server that appends and reads the same bytes and does
-    nothing else; the ratio says how many times faster it is.
+    --ceiling, the rounds alternate with those of a bare gRPC server, which appends and reads the same bytes and does
+    nothing else; the ratio says how many times faster that server is.
 
     \b
     Examples:
@@ -69,10 +86,12 @@ def bench() -> None:
 @_batch_option
 @_durability_option
 @_partitions_option
-@click.option("--producers", type=Whole(1), default=8, show_default=True, help="Calls in flight.")
-@click.option("--seconds", type=Real(0.1), default=2.0, show_default=True, help="Of one round.")
-@click.option("--records", type=Whole(1), help="Send so many records through one Python Producer instead.")
-@click.option("--value-bytes", type=Whole(0, MIB // 2), default=100, show_default=True, help="With --records.")
+@click.option("--producers", type=Whole(1), default=8, show_default=True, metavar="N", help="Append calls in flight.")
+@click.option(
+    "--seconds", type=Real(0.1), default=2.0, show_default=True, metavar="SECONDS", help="Duration of a round."
+)
+@click.option("--records", type=Whole(1), metavar="N", help="Send N records through one Python Producer instead.")
+@_value_option
 @_ceiling_option
 @shared_options
 def produce(
@@ -85,7 +104,14 @@ def produce(
     value_bytes: int,
     **shared: Any,
 ) -> None:
-    """Append opaque batches, or records through the Python client."""
+    """Append opaque batches, or records through the Python client.
+
+    \b
+    Examples:
+      logbroker bench produce --ceiling
+      logbroker bench produce --durability synced --partitions 100
+      logbroker bench produce --records 2000000
+    """
     setup = setup_of(shared, seconds)
     if records is not None:
         run(
@@ -109,16 +135,19 @@ def produce(
 @bench.command()
 @_batch_option
 @_partitions_option
-@click.option("--megabytes", type=Whole(1), default=256, show_default=True, help="To read in a round.")
+@click.option(
+    "--megabytes", type=Whole(1), default=256, show_default=True, metavar="MB", help="Data that a round reads."
+)
 @click.option(
     "--response-bytes",
     type=Whole(1, 3 * MIB),
     default=MIB,
     show_default=True,
-    help="How much one response may hold.",
+    metavar="BYTES",
+    help="Maximum size of a response.",
 )
-@click.option("--records", type=Whole(1), help="Read so many records through one Python Consumer instead.")
-@click.option("--value-bytes", type=Whole(0, MIB // 2), default=100, show_default=True, help="With --records.")
+@click.option("--records", type=Whole(1), metavar="N", help="Read N records through one Python Consumer instead.")
+@_value_option
 @_ceiling_option
 @shared_options
 def consume(
@@ -130,7 +159,13 @@ def consume(
     value_bytes: int,
     **shared: Any,
 ) -> None:
-    """Read opaque batches through a fetch stream, or records through the Python client."""
+    """Read opaque batches, or records through the Python client.
+
+    \b
+    Examples:
+      logbroker bench consume --ceiling --json
+      logbroker bench consume --records 2000000
+    """
     setup = setup_of(shared, 0)
     if records is not None:
         run(
@@ -152,41 +187,87 @@ def consume(
 
 
 @bench.command()
-@click.option("--count", type=Whole(10), default=500, show_default=True, help="Records of one round.")
-@click.option("--durability", type=click.Choice(["written", "synced"]), default="synced", show_default=True)
+@click.option("--count", type=Whole(10), default=500, show_default=True, metavar="N", help="Records in a round.")
+@click.option(
+    "--durability",
+    type=click.Choice(["written", "synced"]),
+    default="synced",
+    show_default=True,
+    help="Durability of the topic.",
+)
 @_ceiling_option
 @shared_options
 def latency(count: int, durability: str, **shared: Any) -> None:
-    """Append one 100-byte record at a time. The ceiling of `synced` is the bare server's time and one fdatasync."""
+    """Append one 100-byte record at a time.
+
+    The ceiling of --durability synced is the bare server's time plus one fdatasync.
+
+    \b
+    Examples:
+      logbroker bench latency --ceiling
+      logbroker bench latency --durability written
+    """
     setup = setup_of(shared, 0)
     run([lambda: measure.latency(setup, count=count, durability=durability)], **shared)
 
 
 @bench.command()
-@click.option("--partitions", type=Whole(1), default=2000, show_default=True)
+@click.option(
+    "--partitions", type=Whole(1), default=2000, show_default=True, metavar="N", help="Partitions of the second broker."
+)
 @shared_options
 def startup(partitions: int, **shared: Any) -> None:
-    """Start an empty broker, and one with many partitions; time until ready and memory."""
+    """Measure how soon brokers start, and their memory.
+
+    The first broker is empty, the second has many partitions.
+
+    \b
+    Examples:
+      logbroker bench startup
+      logbroker bench startup --partitions 10000
+    """
     setup = setup_of(shared, 0)
     run([lambda: footprint.startup(setup, partitions=partitions)], **shared)
 
 
 @bench.command()
-@click.option("--gigabytes", type=Real(0.001), default=5.0, show_default=True, help="Of the partition.")
-@click.option("--count", type=Whole(10), default=300, show_default=True, help="Fetches of one round.")
+@click.option(
+    "--gigabytes", type=Real(0.001), default=5.0, show_default=True, metavar="GB", help="Size of the partition."
+)
+@click.option("--count", type=Whole(10), default=300, show_default=True, metavar="N", help="Fetches in a round.")
 @shared_options
 def seek(gigabytes: float, count: int, **shared: Any) -> None:
-    """Fetch at random offsets of a large partition, and near its end."""
+    """Fetch at random offsets of a large partition, and near its end.
+
+    \b
+    Examples:
+      logbroker bench seek --gigabytes 5
+    """
     setup = setup_of(shared, 0)
     run([lambda: footprint.seek(setup, gigabytes=gigabytes, count=count)], **shared)
 
 
 @bench.command()
-@click.option("--batch-bytes", type=Whole(100, MIB), default=MIB, show_default=True)
-@click.option("--seconds", type=Real(0.1), default=5.0, show_default=True, help="Of one round.")
+@click.option(
+    "--batch-bytes",
+    type=Whole(100, MIB),
+    default=MIB,
+    show_default=True,
+    metavar="BYTES",
+    help="Size of a record batch.",
+)
+@click.option(
+    "--seconds", type=Real(0.1), default=5.0, show_default=True, metavar="SECONDS", help="Duration of a round."
+)
 @shared_options
 def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
-    """Ask for something that needs no disk while written batches arrive; how long that takes."""
+    """Measure calls without disk work while batches arrive.
+
+    \b
+    Examples:
+      logbroker bench stall
+      logbroker bench stall --batch-bytes 65536 --seconds 10
+    """
     setup = setup_of(shared, seconds)
     run([lambda: footprint.stall(setup, batch_bytes=batch_bytes)], **shared)
 
@@ -199,9 +280,10 @@ def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
     multiple=True,
     default=(1.0,),
     show_default=True,
-    help="Of the data directory. Repeatable; so much disk is needed.",
+    metavar="GB",
+    help="Size of the data directory; needs as much free disk. Repeatable.",
 )
-@click.option("--partitions", type=Whole(1), default=200, show_default=True)
+@click.option("--partitions", type=Whole(1), default=200, show_default=True, metavar="N", help="Number of partitions.")
 @click.option(
     "--above-megabytes",
     "unsynced_megabytes",
@@ -209,10 +291,18 @@ def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
     multiple=True,
     default=(0.0, 64.0),
     show_default=True,
-    help="MiB appended above the recovery points before the kill. Repeatable; the broker keeps it below 256.",
+    metavar="MIB",
+    help="MiB appended above the recovery points before the kill; the broker keeps it below 256. Repeatable.",
 )
-@click.option("--batch-bytes", type=Whole(100, MIB), default=64 * 1024, show_default=True, help="Of those.")
-@click.option("--cold", is_flag=True, help="Take the directory out of the page cache before each start.")
+@click.option(
+    "--batch-bytes",
+    type=Whole(100, MIB),
+    default=64 * 1024,
+    show_default=True,
+    metavar="BYTES",
+    help="Size of the batches above the recovery points.",
+)
+@click.option("--cold", is_flag=True, help="Drop the directory from the page cache before each start.")
 @shared_options
 def recovery(
     sizes: Sequence[float],
@@ -222,7 +312,13 @@ def recovery(
     cold: bool,
     **shared: Any,
 ) -> None:
-    """Kill a broker and start it again; time until it serves, beside that of an empty one."""
+    """Measure the start after a kill, beside that of an empty broker.
+
+    \b
+    Examples:
+      logbroker bench recovery --gigabytes 1 --gigabytes 10
+      logbroker bench recovery --cold
+    """
     setup = setup_of(shared, 0)
     run(
         [
@@ -240,11 +336,26 @@ def recovery(
 
 
 @bench.command()
-@click.option("--batch-bytes", type=Whole(100, MIB), default=64 * 1024, show_default=True)
-@click.option("--gigabytes", type=Real(0.001), default=1.0, show_default=True, help="Of the segments.")
+@click.option(
+    "--batch-bytes",
+    type=Whole(100, MIB),
+    default=64 * 1024,
+    show_default=True,
+    metavar="BYTES",
+    help="Size of a record batch.",
+)
+@click.option(
+    "--gigabytes", type=Real(0.001), default=1.0, show_default=True, metavar="GB", help="Size of all segments."
+)
 @shared_options
 def verify(batch_bytes: int, gigabytes: float, **shared: Any) -> None:
-    """Verify segments that are in the page cache, as `logbroker segment verify` does."""
+    """Measure `logbroker segment verify` on segments in the page cache.
+
+    \b
+    Examples:
+      logbroker bench verify
+      logbroker bench verify --gigabytes 4
+    """
     setup = setup_of(shared, 0)
     run([lambda: verify_segments(setup, batch_bytes=batch_bytes, gigabytes=gigabytes)], **shared)
 

@@ -15,17 +15,39 @@ from logbroker.tools.bench.queues import measurements as queue_costs
 
 
 @click.command()
-@click.option("--members", type=Whole(2), default=10, show_default=True, help="That read, of a small group.")
-@click.option("--partitions", type=Whole(2), default=900, show_default=True, help="Of the small group.")
-@click.option("--streams", type=Whole(8), default=200, show_default=True, help="Members of a large group.")
-@click.option("--committers", type=Whole(1), default=16, show_default=True, help="Members that commit.")
-@click.option("--changes", type=Whole(1), default=10, show_default=True, help="Joins and leaves that disturb.")
-@click.option("--seconds", type=Real(0.1), default=60.0, show_default=True, help="Of disturbance, run once.")
+@click.option(
+    "--members", type=Whole(2), default=10, show_default=True, metavar="N", help="Members of the small group."
+)
+@click.option(
+    "--partitions",
+    type=Whole(2),
+    default=900,
+    show_default=True,
+    metavar="N",
+    help="Partitions that the small group reads.",
+)
+@click.option(
+    "--streams", type=Whole(8), default=200, show_default=True, metavar="N", help="Members of the large group."
+)
+@click.option(
+    "--committers", type=Whole(1), default=16, show_default=True, metavar="N", help="Members that commit offsets."
+)
+@click.option(
+    "--changes",
+    type=Whole(1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Members that join and leave in the disturbance.",
+)
+@click.option(
+    "--seconds", type=Real(0.1), default=60.0, show_default=True, metavar="SECONDS", help="Duration of the disturbance."
+)
 @click.option(
     "--only",
     type=click.Choice(["settle", "crowd", "commits", "disturbance"]),
     multiple=True,
-    help="Some of the measurements. Repeatable.",
+    help="Run this measurement only. Repeatable.  [default: all]",
 )
 @shared_options
 def groups(
@@ -38,9 +60,16 @@ def groups(
     only: Sequence[str],
     **shared: Any,
 ) -> None:
-    """Let members of consumer groups join, leave, die, freeze and commit.
+    """Measure how consumer groups join, leave, fail and commit.
 
-    The large group has ten partitions for each member, and is measured also at a half and a quarter of its size.
+    settle: how soon a small group reads again after a member joins, dies or freezes. crowd: how soon a large group
+    settles, with ten partitions for each member, also at a half and a quarter of its size. commits: how many offset
+    commits the broker takes. disturbance: how long other members wait while members join and leave.
+
+    \b
+    Examples:
+      logbroker bench groups
+      logbroker bench groups --only disturbance --seconds 20
     """
     setup = setup_of(shared, seconds)
     size = {"members": members, "partitions": partitions}
@@ -58,17 +87,28 @@ def groups(
 
 
 @click.command()
-@click.option("--records", type=Whole(1000), default=500_000, show_default=True, help="That are worked off.")
-@click.option("--workers", type=Whole(1), default=2, show_default=True, help="Processes that do it.")
-@click.option("--keys", type=Whole(1), default=10_000, show_default=True)
-@click.option("--waiting", type=Whole(1000), default=5_000_000, show_default=True, help="The most that wait.")
-@click.option("--blocked", type=Whole(1000), default=2_000_000, show_default=True, help="Records of a key that stands.")
-@click.option("--seconds", type=Real(1), default=60.0, show_default=True, help="Of all rounds beside that key.")
+@click.option("--records", type=Whole(1000), default=500_000, show_default=True, metavar="N", help="Records to drain.")
+@click.option("--workers", type=Whole(1), default=2, show_default=True, metavar="N", help="Worker processes.")
+@click.option("--keys", type=Whole(1), default=10_000, show_default=True, metavar="N", help="Number of ordering keys.")
+@click.option(
+    "--waiting", type=Whole(1000), default=5_000_000, show_default=True, metavar="N", help="Most waiting records."
+)
+@click.option(
+    "--blocked", type=Whole(1000), default=2_000_000, show_default=True, metavar="N", help="Records of the blocked key."
+)
+@click.option(
+    "--seconds",
+    type=Real(1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Duration of all rounds of blocked.",
+)
 @click.option(
     "--only",
     type=click.Choice(["drain", "distinct", "backlog", "blocked", "restart"]),
     multiple=True,
-    help="Some of the measurements. Repeatable.",
+    help="Run this measurement only. Repeatable.  [default: all]",
 )
 @shared_options
 def queue(
@@ -81,10 +121,16 @@ def queue(
     only: Sequence[str],
     **shared: Any,
 ) -> None:
-    """Let workers of queue groups take records and acknowledge them.
+    """Measure how workers of queue groups take and acknowledge records.
 
-    drain: with and without order. distinct: a million keys beside a thousand. backlog: the cost of a delivery while
-    more and more waits. blocked: whom a key that stands disturbs. restart: how soon the first delivery comes.
+    drain: records per second, with and without order. distinct: the same with a thousand and a million keys. backlog:
+    the cost of a delivery while more and more records wait. blocked: how much a blocked key delays other keys. restart:
+    how soon the first delivery comes after a restart.
+
+    \b
+    Examples:
+      logbroker bench queue
+      logbroker bench queue --only drain --records 100000
     """
     setup = setup_of(shared, seconds)
     load = {"records": records, "workers": workers}

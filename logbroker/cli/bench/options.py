@@ -18,9 +18,17 @@ def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--directory",
             type=PathType(exists=True, file_okay=False),
-            help="Where the data go; the disk under it is measured.  [default: the temporary directory]",
+            metavar="DIR",
+            help="Directory for the data; its disk is measured.  [default: the temporary directory]",
         ),
-        click.option("--rounds", type=Whole(1), default=3, show_default=True, help="The median counts."),
+        click.option(
+            "--rounds",
+            type=Whole(1),
+            default=3,
+            show_default=True,
+            metavar="N",
+            help="Rounds of each measurement; the median counts.",
+        ),
     ):
         command = option(command)
     return command

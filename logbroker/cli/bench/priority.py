@@ -22,14 +22,37 @@ from logbroker.tools.bench.queues import urgent as urgency
     multiple=True,
     default=(1, 10, 100, 1000),
     show_default=True,
-    help="That are merged. Repeatable.",
+    metavar="N",
+    help="Number of partitions to merge. Repeatable.",
 )
-@click.option("--records", type=Whole(1000), default=200_000, show_default=True, help="That are worked off.")
-@click.option("--workers", type=Whole(1), default=2, show_default=True, help="Processes that do it.")
-@click.option("--ordering", type=click.Choice(["none", "key"]), default="none", show_default=True)
-@click.option("--keys", type=Whole(1), default=10_000, show_default=True, help="With --ordering key.")
-@click.option("--waiting", type=Whole(1000), default=1_000_000, show_default=True, help="That wait, beside the merge.")
-@click.option("--urgent", type=Whole(100), default=1000, show_default=True, help="Urgent records of a round.")
+@click.option("--records", type=Whole(1000), default=200_000, show_default=True, metavar="N", help="Records to drain.")
+@click.option("--workers", type=Whole(1), default=2, show_default=True, metavar="N", help="Worker processes.")
+@click.option(
+    "--ordering",
+    type=click.Choice(["none", "key"]),
+    default="none",
+    show_default=True,
+    help="Order that the group keeps.",
+)
+@click.option(
+    "--keys",
+    type=Whole(1),
+    default=10_000,
+    show_default=True,
+    metavar="N",
+    help="Number of ordering keys, with --ordering key.",
+)
+@click.option(
+    "--waiting",
+    type=Whole(1000),
+    default=1_000_000,
+    show_default=True,
+    metavar="N",
+    help="Waiting records of rebuild and urgent.",
+)
+@click.option(
+    "--urgent", type=Whole(100), default=1000, show_default=True, metavar="N", help="Urgent records in a round."
+)
 @click.option(
     "--work-ms",
     "works_ms",
@@ -37,13 +60,14 @@ from logbroker.tools.bench.queues import urgent as urgency
     multiple=True,
     default=(5, 0),
     show_default=True,
-    help="That workers spend on each record before an urgent one. Repeatable.",
+    metavar="MS",
+    help="Work time per record that is not urgent, in milliseconds. Repeatable.",
 )
 @click.option(
     "--only",
     type=click.Choice(["merge", "rebuild", "urgent"]),
     multiple=True,
-    help="Some of the measurements. Repeatable.",
+    help="Run this measurement only. Repeatable.  [default: all]",
 )
 @shared_options
 def priority(
@@ -58,12 +82,17 @@ def priority(
     only: Sequence[str],
     **shared: Any,
 ) -> None:
-    """Let workers of a queue group take records of mixed priorities and acknowledge them.
+    """Measure what priorities cost a queue group.
 
-    merge: records of ten priorities out of more and more partitions, the most urgent and then the oldest first.
-    rebuild: the index of a group over the most partitions after a restart, with the files that it keeps beside the log
-    and without. urgent: how soon a record comes that is more urgent than all that wait, with a worker that is free for
-    it and without; where the others spend no time on a record, they keep all cores busy.
+    merge: records per second from more and more partitions, the most urgent and then the oldest first. rebuild: the
+    time to index the waiting records after a restart, with and without the files that the group keeps beside the log.
+    urgent: how soon a record that is more urgent than all waiting ones is delivered, with and without a free worker.
+    With --work-ms 0, the other workers keep all cores busy.
+
+    \b
+    Examples:
+      logbroker bench priority --only merge
+      logbroker bench priority --only urgent --work-ms 5
     """
     setup = setup_of(shared, 0)
     sizes = sorted(set(counts))

@@ -30,7 +30,7 @@ _BROKER: Final = click.option(
     show_default=True,
     show_envvar=True,
     callback=_address,
-    help="The broker to talk to.",
+    help="Address of the broker.",
 )
 
 
@@ -49,7 +49,7 @@ _WAIT: Final = click.option(
     metavar="SECONDS",
     callback=_keep_wait,
     expose_value=False,
-    help="Wait up to so long for a broker that is not there yet.  [default: not at all]",
+    help="Maximum time to wait for a broker that is not up yet.  [default: no wait]",
 )
 
 
@@ -58,7 +58,8 @@ def broker_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return _BROKER(_WAIT(command))
 
 
-json_option: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON instead of text.")
+yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 Place = Literal["earliest", "latest"] | int | datetime.datetime
 

@@ -40,9 +40,9 @@ _FILE: Final = click.File("w", encoding="utf-8", lazy=False)
 
 @click.group()
 def experiment() -> None:
-    """See what order costs, and what partitions and consumers give, on this machine.
+    """Measure what order costs and what partitions and consumers gain.
 
-    Each experiment runs real worker processes on a real broker in a temporary directory.
+    Each experiment runs real worker processes on a real broker on this machine, in a temporary directory.
 
     \b
     Examples:
@@ -54,17 +54,38 @@ def experiment() -> None:
 
 
 @experiment.command()
-@click.option("--work-ms", type=Real(0, 10_000), default=2.0, show_default=True, help="Of each record.")
-@click.option("--records", type=Whole(1), default=10_000, show_default=True, help="Of each strip.")
-@click.option("--workers", type=Whole(1, 64), default=8, show_default=True, help="Processes of each strip.")
+@click.option(
+    "--work-ms",
+    type=Real(0, 10_000),
+    default=2.0,
+    show_default=True,
+    metavar="MS",
+    help="Work time per record, in milliseconds.",
+)
+@click.option(
+    "--records", type=Whole(1), default=10_000, show_default=True, metavar="N", help="Records in each queue group."
+)
+@click.option(
+    "--workers",
+    type=Whole(1, 64),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Worker processes of each queue group.",
+)
 @click.option("--html", type=_FILE, metavar="FILE", help="Write a page with pictures, too.")
-@click.option("--plain", is_flag=True, help="A line every two seconds instead of the strips.")
+@click.option("--plain", is_flag=True, help="Print a line every two seconds instead of moving bars.")
 @json_option
 def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain: bool, as_json: bool) -> None:
-    """Drain the same records with no order, in one line, and in order per key, side by side.
+    """Drain the same records without order, in one line, and by key.
 
-    Real flights wait in four queue groups, each with worker processes of its own: ordering none, single, and key with 4
-    and with 100 keys. Up to 27,004 records.
+    Four queue groups drain the same flights side by side, each with its own worker processes: with the ordering none,
+    single, and key with 4 and with 100 keys. There are 27,004 flights.
+
+    \b
+    Examples:
+      logbroker experiment lanes
+      logbroker experiment lanes --work-ms 10 --records 2000 --html lanes.html
     """
     rows = [(flight.key or b"", flight.value or b"") for flight in read_flights()]
     if records > len(rows):
@@ -85,24 +106,37 @@ def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain
 
 
 @experiment.command()
-@click.option("--quick", is_flag=True, help="A few runs, in less than a minute, instead of some minutes.")
+@click.option(
+    "--quick", is_flag=True, help="Measure only a few combinations: less than a minute instead of some minutes."
+)
 @click.option(
     "--out",
     type=PathType(file_okay=False),
     default=Path("scaling"),
     show_default=True,
-    help="The directory for metrics, pictures and the report.",
+    metavar="DIR",
+    help="Directory for metrics, pictures and the report.",
 )
 @click.option(
-    "--seed", type=Whole(-MAX_INT64, MAX_INT64), default=1, show_default=True, help="For the keys that are drawn."
+    "--seed",
+    type=Whole(-MAX_INT64, MAX_INT64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Seed of the random keys.",
 )
 @json_option
 def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
-    """Measure what partitions and consumers give, for keys that are alike and for hot ones.
+    """Measure what partitions and consumers gain.
 
-    Runs every combination of partitions, consumers, skew of the keys, time of work and kind of group (consumer group,
-    queue group by key), and ends with advice. Writes scaling.json (for `logbroker plan`), scaling.csv, report.html and
-    the pictures as SVG and PNG; for pictures it needs matplotlib: pip install 'logbroker[experiments]'.
+    The command runs every combination of partitions, consumers, skew of keys, work time and kind of group (consumer
+    group, queue group by key), and ends with advice. It writes scaling.json (for `logbroker plan`), scaling.csv,
+    report.html, and pictures as SVG and PNG. Pictures need matplotlib: pip install 'logbroker[experiments]'.
+
+    \b
+    Examples:
+      logbroker experiment scaling --quick
+      logbroker experiment scaling --out scaling --seed 7
     """
     grid = quick_grid() if quick else default_grid()
     out.mkdir(parents=True, exist_ok=True)

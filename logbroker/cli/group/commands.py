@@ -11,7 +11,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PARTITION, Whole
 from logbroker.cli.common.clients import CommandAdmin
 from logbroker.cli.common.lines import confirm, tell, write_line
-from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
+from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option, yes_option
 from logbroker.cli.group.reset import Move, plan
 from logbroker.client.sync import (
     GenerationDescription,
@@ -42,7 +42,13 @@ def group() -> None:
 @broker_option
 @json_option
 def list_groups(broker: str, as_json: bool) -> None:
-    """List all groups."""
+    """List all consumer groups.
+
+    \b
+    Examples:
+      logbroker group list
+      logbroker group list --json | jq -r '.[].id'
+    """
     with CommandAdmin(broker) as admin:
         infos = admin.list_groups()
     if as_json:
@@ -59,12 +65,18 @@ def list_groups(broker: str, as_json: bool) -> None:
 @broker_option
 @json_option
 def describe(name: str, broker: str, as_json: bool) -> None:
-    """Show where GROUP is in each partition, who reads it, and how far it is behind.
+    """Show the offset, owner and lag of GROUP in each partition.
 
-    The lag is how many records the group is behind the end. Where retention removed some of these before they were
-    committed, they are counted by themselves, too. The lag in time is the age of the oldest one that is left. Of a
-    topic to which partitions were added it is told which generation is read (all of one comes before the next), and
-    which partitions the next one waits for.
+    The lag is the number of records between the committed offset and the end of the partition. If retention removed
+    some of these records, they are shown separately, too. The lag in time is the age of the oldest record that is left.
+
+    A topic to which partitions were added has several generations, and the group finishes one before it begins the
+    next. The command shows which generation the group reads, and which partitions the next generation waits for.
+
+    \b
+    Examples:
+      logbroker group describe billing
+      logbroker group describe billing --json | jq '.partitions[].lag_records'
     """
     with CommandAdmin(broker) as admin:
         description = admin.describe_group(name)
@@ -81,7 +93,15 @@ def describe(name: str, broker: str, as_json: bool) -> None:
 @broker_option
 @json_option
 def members(name: str, broker: str, as_json: bool) -> None:
-    """Show the members of GROUP: what each holds, and what it is to hold."""
+    """Show the members of GROUP and their partitions.
+
+    For each member, the command shows the partitions that it holds and those that it is to hold.
+
+    \b
+    Examples:
+      logbroker group members billing
+      logbroker group members billing --json
+    """
     with CommandAdmin(broker) as admin:
         description = admin.describe_group(name)
     if as_json:
@@ -108,18 +128,33 @@ def members(name: str, broker: str, as_json: bool) -> None:
 @group.command(name="reset-offsets")
 @click.argument("name", metavar="GROUP")
 @click.option(
-    "--to", "place", type=PlaceType(), metavar=PLACE_METAVAR, help="Where to go on; TIME is local unless it says more."
+    "--to",
+    "place",
+    type=PlaceType(),
+    metavar=PLACE_METAVAR,
+    help="Where to continue. TIME is ISO 8601, in local time unless it names a zone.",
 )
 @click.option(
     "--shift-by",
     type=Whole(-MAX_INT64, MAX_INT64),
     metavar="N",
-    help="Go on so many records later or, below 0, earlier.",
+    help="Move the committed offsets forward by N records, or back if N is negative.",
 )
 @click.option(
-    "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic. Repeatable.  [default: all committed]"
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Set the offsets of this topic only. Repeatable.  [default: all topics with committed offsets]",
 )
-@click.option("--partition", "partitions", type=PARTITION, multiple=True, metavar="N", help="Only this. Repeatable.")
+@click.option(
+    "--partition",
+    "partitions",
+    type=PARTITION,
+    multiple=True,
+    metavar="N",
+    help="Set the offset of this partition only; needs one --topic. Repeatable.  [default: all]",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @broker_option
 @json_option
@@ -133,10 +168,10 @@ def reset_offsets(
     broker: str,
     as_json: bool,
 ) -> None:
-    """Set the committed offsets of GROUP, which must have no members.
+    """Set the committed offsets of GROUP.
 
-    An offset must lie within the log; a shift ends at the log's ends. With --topic, partitions in which nothing is
-    committed are set too, and the group need not be there yet.
+    GROUP must have no members. An offset must lie within the log; --shift-by stops at the start and the end of the log.
+    With --topic, partitions without a committed offset are set, too, and the group need not exist yet.
 
     \b
     Examples:
@@ -168,11 +203,17 @@ def reset_offsets(
 
 @group.command()
 @click.argument("name", metavar="GROUP")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_option
 @json_option
 def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
-    """Delete GROUP, which must have no members, and its committed offsets."""
+    """Delete GROUP and its committed offsets. It must have no members.
+
+    \b
+    Examples:
+      logbroker group delete billing
+      logbroker group delete billing --yes
+    """
     if not yes:
         confirm(f"Delete group {name} and its committed offsets?")
     with CommandAdmin(broker) as admin:

@@ -10,7 +10,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PARTITION, BytesType, Whole, key_of
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.common.lines import confirm, tell, write_line
-from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option
+from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option, yes_option
 from logbroker.cli.queue.decisions import base64_option
 from logbroker.errors import LogbrokerError
 
@@ -20,16 +20,23 @@ _AT_ONCE: Final = 1000
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.option("--key", type=BytesType(), metavar="KEY", help="Only those of this ordering key.  [default: all]")
+@click.option(
+    "--key",
+    type=BytesType(),
+    metavar="KEY",
+    help="Send back the dead letters of this ordering key only.  [default: all]",
+)
 @base64_option
-@click.option("--max-records", type=Whole(1), metavar="N", help="At most so many.")
-@click.option("--dry-run", is_flag=True, help="Count them, and change nothing.")
+@click.option("--max-records", type=Whole(1), metavar="N", help="Send back at most N dead letters.")
+@click.option("--dry-run", is_flag=True, help="Count the dead letters, and change nothing.")
 @broker_option
 @json_option
 def redrive(
     group: str, key: str | None, in_base64: bool, max_records: int | None, dry_run: bool, broker: str, as_json: bool
 ) -> None:
-    """Send the dead letters of GROUP back to the tail of the topic they came from, each key in its original order.
+    """Send the dead letters of GROUP back to the topic they came from.
+
+    They are appended to the end of the topic, each key in its original order.
 
     \b
     Examples:
@@ -74,15 +81,22 @@ def redrive(
     type=PlaceType(),
     required=True,
     metavar=PLACE_METAVAR,
-    help="Where to begin again; TIME is local unless it names its zone.",
+    help="Where to go on. TIME is ISO 8601, in local time unless it names a zone. OFFSET needs --partition.",
 )
-@click.option("--partition", "partitions", type=PARTITION, multiple=True, metavar="N", help="Only this. Repeatable.")
+@click.option(
+    "--partition",
+    "partitions",
+    type=PARTITION,
+    multiple=True,
+    metavar="N",
+    help="Move in this partition only. Repeatable.  [default: all]",
+)
 @click.option("--include-parked", is_flag=True, help="Resume parked lanes, too.")
 @click.option(
-    "--drop-standing", is_flag=True, help="Records of blocked and parked lanes before that place count as done, too."
+    "--drop-standing", is_flag=True, help="Mark records of blocked and parked lanes before that place as done, too."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_option
 @json_option
 def rewind(
@@ -96,11 +110,13 @@ def rewind(
     broker: str,
     as_json: bool,
 ) -> None:
-    """Begin again with the records of GROUP at an earlier place, or go on at a later one.
+    """Move GROUP to an earlier or a later place in the log.
 
-    What workers have in hand is void, and so are attempts and what was done above that place. Sessions keep their
-    states; parked lanes stay parked unless they are included. Before a later place, records of blocked and parked lanes
-    stay unless they are dropped: --dry-run counts them.
+    Records from that place on are delivered again, even if they were done, and their attempts begin anew. Workers can
+    no longer settle the deliveries that they hold. Sessions keep their state.
+
+    Parked lanes stay parked without --include-parked. Without --drop-standing, records of blocked and parked lanes
+    before a later place are kept; --dry-run counts them.
 
     \b
     Examples:

@@ -11,7 +11,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import take_texts_as_utf8
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.common.lines import confirm, tell, write_line
-from logbroker.cli.common.options import Place, PlaceType, broker_option, json_option
+from logbroker.cli.common.options import Place, PlaceType, broker_option, json_option, yes_option
 from logbroker.cli.queue.options import settings_of, settings_options
 from logbroker.cli.queue.text import description_document, indexed_text, key_text, now_ms, settings_rows, share_text
 from logbroker.client.sync import QueueDescription
@@ -48,7 +48,9 @@ class _QueueGroup(click.Group):
 
 @click.group(cls=_QueueGroup)
 def queue() -> None:
-    """Queue groups: workers that share a topic's records one by one, in order per key.
+    """Create queue groups, explain why a key waits, and process records.
+
+    The workers of a queue group share the records of a topic one by one, in order for each key.
 
     \b
     Examples:
@@ -62,7 +64,7 @@ def queue() -> None:
 
 @queue.command()
 @click.argument("group", metavar="GROUP")
-@click.option("--topic", required=True, metavar="TOPIC", help="Whose records are shared out.")
+@click.option("--topic", required=True, metavar="TOPIC", help="Topic whose records the workers share.")
 @click.option(
     "--from",
     "start",
@@ -70,15 +72,15 @@ def queue() -> None:
     metavar="earliest|latest|TIME",
     default="earliest",
     show_default=True,
-    help="Where to begin; TIME is ISO 8601, local unless it names its zone.",
+    help="Where the group begins. TIME is ISO 8601, in local time unless it names a zone.",
 )
 @settings_options(for_creation=True)
 @broker_option
 @json_option
 def create(group: str, topic: str, start: Place, broker: str, as_json: bool, **values: Any) -> None:
-    """Create queue group GROUP, whose workers share the records of a topic.
+    """Create queue group GROUP for the records of a topic.
 
-    `logbroker config --kind queue` explains all settings.
+    `logbroker config --kind queue` explains all settings; `logbroker queue alter` changes them later.
 
     \b
     Examples:
@@ -102,7 +104,13 @@ def create(group: str, topic: str, start: Place, broker: str, as_json: bool, **v
 @broker_option
 @json_option
 def list_queues(broker: str, as_json: bool) -> None:
-    """List all queue groups."""
+    """List all queue groups.
+
+    \b
+    Examples:
+      logbroker queue list
+      logbroker queue list --json | jq -r '.[].id'
+    """
     with CommandQueueAdmin(broker) as admin:
         names = [info.id for info in admin.list_queues()]
         found = [queue for queue in admin.describe_queues(names) if isinstance(queue, QueueDescription)]
@@ -133,7 +141,15 @@ def list_queues(broker: str, as_json: bool) -> None:
 @broker_option
 @json_option
 def describe(group: str, broker: str, as_json: bool) -> None:
-    """Show what GROUP is doing: its records, lanes, workers, partitions, settings and alarms."""
+    """Show the state, workers, settings and alarms of GROUP.
+
+    The state has counts of records and lanes, and how far each partition is done.
+
+    \b
+    Examples:
+      logbroker queue describe billing
+      logbroker queue describe billing --json | jq .counts
+    """
     with CommandQueueAdmin(broker) as admin:
         description = admin.describe_queue(group)
     if as_json:
@@ -148,9 +164,10 @@ def describe(group: str, broker: str, as_json: bool) -> None:
 @broker_option
 @json_option
 def alter(group: str, broker: str, as_json: bool, **values: Any) -> None:
-    """Change settings of GROUP while it runs; those that are not named stay.
+    """Change settings of GROUP while it runs.
 
-    Another ordering takes effect once all that is in flight is settled. Nothing is redelivered.
+    Settings that are not given keep their values. A new ordering takes effect when all records in flight are settled;
+    nothing is redelivered.
 
     \b
     Examples:
@@ -171,11 +188,19 @@ def alter(group: str, broker: str, as_json: bool, **values: Any) -> None:
 
 @queue.command()
 @click.argument("group", metavar="GROUP")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_option
 @json_option
 def delete(group: str, yes: bool, broker: str, as_json: bool) -> None:
-    """Delete GROUP with what it knows of done records, attempts, parked lanes and sessions. Its topic stays."""
+    """Delete GROUP and all its state; its topic stays.
+
+    The group forgets which records are done, their attempts, parked lanes and sessions.
+
+    \b
+    Examples:
+      logbroker queue delete billing
+      logbroker queue delete billing --yes
+    """
     if not yes:
         confirm(f"Delete queue group {group} and all that it knows?")
     with CommandQueueAdmin(broker) as admin:

@@ -12,7 +12,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import BytesType, key_of, raw_bytes
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.common.lines import confirm, tell
-from logbroker.cli.common.options import broker_option, json_option
+from logbroker.cli.common.options import broker_option, json_option, yes_option
 from logbroker.cli.queue.text import key_document, key_text
 from logbroker.client.admin.queue_admin import Lane
 from logbroker.client.admin.queue_descriptions import Decision
@@ -26,9 +26,14 @@ MAX_SHOWN: Final = 20
 """Lanes that are named one by one; the others are counted."""
 
 all_option: Final = click.option(
-    "--all", "of_all", is_flag=True, help="All lanes that are blocked, parked or refused by the dead-letter topic."
+    "--all",
+    "of_all",
+    is_flag=True,
+    help="Apply to all lanes that are blocked, parked or refused by the dead-letter topic.",
 )
-base64_option: Final = click.option("--base64", "in_base64", is_flag=True, help="KEY is base64, of any bytes.")
+base64_option: Final = click.option(
+    "--base64", "in_base64", is_flag=True, help="KEY is base64, for keys that are not text."
+)
 
 
 class _RecordIdType(click.ParamType[tuple[int, int]]):
@@ -62,7 +67,7 @@ def _lane_options(function: F) -> F:
             type=_RecordIdType(),
             multiple=True,
             metavar="PARTITION:OFFSET",
-            help="The lane of a record without an ordering key. Repeatable.",
+            help="Apply to the lane of this record, which has no ordering key. Repeatable.",
         ),
         click.argument("keys", metavar="[KEY]...", nargs=-1, type=BytesType()),
         click.argument("group", metavar="GROUP"),
@@ -89,7 +94,9 @@ def resume(
     broker: str,
     as_json: bool,
 ) -> None:
-    """Let lanes of GROUP that are blocked, parked or wait for a retry go on; their attempts begin anew.
+    """Let lanes of GROUP go on, with new attempts.
+
+    The lanes are blocked, parked or waiting for a retry. The attempts of their first record begin anew.
 
     \b
     Examples:
@@ -120,7 +127,7 @@ def skip(
     broker: str,
     as_json: bool,
 ) -> None:
-    """Let lanes of GROUP go on without their first record, which counts as done.
+    """Mark the first record of lanes of GROUP as done; the lanes go on.
 
     \b
     Examples:
@@ -139,7 +146,7 @@ def skip(
 @click.command()
 @_lane_options
 @all_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_option
 @json_option
 def drop(
@@ -152,7 +159,9 @@ def drop(
     broker: str,
     as_json: bool,
 ) -> None:
-    """Count all records of lanes of GROUP that are there as done. What is yet to arrive is served as any other.
+    """Mark all waiting records of lanes of GROUP as done.
+
+    Records that arrive later are delivered as usual.
 
     \b
     Examples:
@@ -176,14 +185,16 @@ def drop(
 @click.command()
 @click.argument("group", metavar="GROUP")
 @click.argument("key", metavar="[KEY]", required=False, type=BytesType())
-@click.option("--record", "record_id", type=_RecordIdType(), metavar="PARTITION:OFFSET", help="Instead of a KEY.")
+@click.option(
+    "--record",
+    "record_id",
+    type=_RecordIdType(),
+    metavar="PARTITION:OFFSET",
+    help="Record without an ordering key, instead of KEY.",
+)
 @base64_option
-@click.option(
-    "--value", type=BytesType(), metavar="TEXT", help="The value of the new record.  [default: standard input]"
-)
-@click.option(
-    "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of the new record. Repeatable."
-)
+@click.option("--value", type=BytesType(), metavar="TEXT", help="Value of the new record.  [default: standard input]")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="Header of the new record. Repeatable.")
 @broker_option
 @json_option
 def replace(
@@ -196,7 +207,9 @@ def replace(
     broker: str,
     as_json: bool,
 ) -> None:
-    """Let a lane of GROUP go on with another record in the place of its first one. The topic keeps the old one.
+    """Replace the first record of a lane of GROUP; the lane goes on.
+
+    This group delivers the new record in place of the old one. The topic keeps the old record.
 
     \b
     Examples:

@@ -24,22 +24,24 @@ _REASONS: Final = 5
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.option("--top", type=Whole(1, MAX_TOP), metavar="N", default=20, show_default=True, help="How many.")
+@click.option(
+    "--top", type=Whole(1, MAX_TOP), metavar="N", default=20, show_default=True, help="Number of lanes to show."
+)
 @click.option(
     "--order",
     type=click.Choice(["hottest", "oldest", "held", "waiting"]),
-    help="hottest: with the most records. oldest: whose first record is the oldest. held: those that are "
-    "blocked, parked or refused by the dead-letter topic, the longest held first. waiting: those that wait for a "
-    "retry, for a time or to go to the dead-letter topic, the next due first.  [default: hottest and oldest, one "
-    "after the other]",
+    help="Lanes to show. hottest: lanes with the most records. oldest: lanes whose first record is the oldest. held:"
+    " lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. waiting: lanes that"
+    " wait for a retry, for a time or for the dead-letter topic, the next due first.  [default: hottest and oldest, one"
+    " after the other]",
 )
 @broker_option
 @json_option
 def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -> None:
-    """Show the hottest and the oldest lanes of GROUP.
+    """Show lanes of GROUP: the hottest, the oldest, or those that stand.
 
-    A record without an ordering key is a lane by itself, and shown where it waits or stands; those that are simply
-    ready or in flight are counted.
+    A record without an ordering key is a lane by itself. It is shown if it waits for a retry or stands; records without
+    a key that are ready or in flight are only counted.
 
     \b
     Examples:
@@ -64,15 +66,21 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.option("--top", type=Whole(1, MAX_TOP), metavar="N", default=100, show_default=True, help="How many.")
+@click.option(
+    "--top", type=Whole(1, MAX_TOP), metavar="N", default=100, show_default=True, help="Number of lanes to show."
+)
 @broker_option
 @json_option
 def parked(group: str, top: int, broker: str, as_json: bool) -> None:
-    """Show the lanes of GROUP that wait for an operator, the longest held first: blocked or parked ones, and those
-    whose record the dead-letter topic does not take.
+    """Show the lanes of GROUP that wait for an operator.
+
+    These lanes are blocked, parked or refused by the dead-letter topic; the longest held come first. Move them with
+    `logbroker queue resume`, `skip`, `drop` or `replace`.
 
     \b
-    Let them go on with `queue resume`, `skip`, `drop` or `replace`.
+    Examples:
+      logbroker queue parked billing
+      logbroker queue parked billing --top 1000 --json
     """
     with CommandQueueAdmin(broker) as admin:
         queue = admin.describe_queue(group)
@@ -108,7 +116,9 @@ def _tell_unscanned(queue: QueueDescription, is_incomplete: bool) -> None:
 @broker_option
 @json_option
 def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -> None:
-    """Say why the lane of ordering key KEY stands, or that it does not.
+    """Explain why the lane of KEY stands, or that it does not.
+
+    KEY is an ordering key. Its lane is all records of that key in the order of the log.
 
     \b
     Examples:

@@ -61,29 +61,32 @@ _TOO_LONG: Final = os.strerror(errno.E2BIG)
     "command",
     type=BytesType(),
     metavar="CMD",
-    help="Run CMD in a shell for each record; exit 0 acks, else it nacks.",
+    help="Run CMD in a shell for each record. Exit code 0 acks the record; any other nacks it.",
 )
 @click.option(
     "--print",
     "printed",
     is_flag=True,
-    help="Write each record as a JSON line; what was written, and taken out of a pipe, is acked.",
+    help="Write each record as a JSON line. A record is acked when it is written and, in a pipe, taken by the reader.",
 )
 @click.option(
     "--concurrency",
     type=Whole(1, 1000),
     metavar="N",
-    help="How many commands run at once.  [default: 1]",
+    help="Number of commands that run at once.  [default: 1]",
 )
 @click.option(
-    "--timeout", type=Real(most=MAX_TIMEOUT_SECONDS, min_open=True), metavar="SECONDS", help="Kill CMD after it."
+    "--timeout",
+    type=Real(most=MAX_TIMEOUT_SECONDS, min_open=True),
+    metavar="SECONDS",
+    help="Kill CMD after this time, and nack the record.  [default: no limit]",
 )
-@click.option("--band", metavar="NAME", help="Only the records of this band, of a group with priorities.")
-@click.option("--max-records", type=COUNT, metavar="N", help="Stop after so many.")
+@click.option("--band", metavar="NAME", help="Process the records of this band only, in a group with priorities.")
+@click.option("--max-records", type=COUNT, metavar="N", help="Stop after N records.")
 @click.option(
     "--until-end",
     is_flag=True,
-    help="Stop when no record is ready or in flight. What waits for a retry, is blocked or parked is left.",
+    help="Stop when no record is ready or in flight. Records that wait for a retry, are blocked or are parked stay.",
 )
 @broker_option
 def work(
@@ -97,33 +100,34 @@ def work(
     until_end: bool,
     broker: str,
 ) -> None:
-    """Work on the records of GROUP as they come, until Ctrl-C, which waits for the commands that run; Ctrl-C again
-    kills them, and gives their records back. SIGTERM and SIGHUP do the same. The exit code of a stop is 0.
+    """Process the records of GROUP as they arrive, until Ctrl-C.
+
+    Ctrl-C waits for the commands that run; a second Ctrl-C kills them and releases their records. SIGTERM and SIGHUP do
+    the same. The exit code after such a stop is 0.
 
     \b
-    CMD has the value on its standard input, and in its environment
-      LOGBROKER_BROKER (HOST:PORT, which `logbroker` itself goes by),
-      LOGBROKER_TOPIC, LOGBROKER_PARTITION, LOGBROKER_OFFSET,
-      LOGBROKER_TIMESTAMP (ms), LOGBROKER_PRIORITY (0 to 9),
-      LOGBROKER_ATTEMPT (1 at first),
-      LOGBROKER_REDELIVERED (1 where it may have been handed out before),
-      LOGBROKER_KEY, LOGBROKER_KEY_BASE64 (none where there is no key),
-      LOGBROKER_HEADER_NAME of each header, in capitals, with _ for all
-      that is no letter or digit; of one with a NUL byte,
-      LOGBROKER_HEADER_NAME_BASE64 instead.
-    A record whose key and headers the system does not take as an
-    environment (some 128 KiB each) is nacked.
+    CMD reads the value of the record from standard input. Its environment:
+      LOGBROKER_BROKER       HOST:PORT; `logbroker` in CMD uses it, too
+      LOGBROKER_TOPIC, LOGBROKER_PARTITION, LOGBROKER_OFFSET
+      LOGBROKER_TIMESTAMP    milliseconds since 1970
+      LOGBROKER_PRIORITY     0 to 9
+      LOGBROKER_ATTEMPT      1 at first
+      LOGBROKER_REDELIVERED  1 if it may have been delivered before, else 0
+      LOGBROKER_KEY, LOGBROKER_KEY_BASE64
+                             both unset if the record has no key
+      LOGBROKER_HEADER_NAME  the value of header NAME; NAME is in capitals,
+                             with _ for each other character than A-Z, 0-9
+      LOGBROKER_HEADER_NAME_BASE64
+                             instead, if the header has a NUL byte
 
-    \b
-    It is done when CMD itself ends, whatever CMD left in the background.
-    With --timeout, or where the record is lost to others meanwhile, CMD is
-    killed with all processes of its session. The last line of its standard
-    error is the reason of a nack; all of it is passed on.
-    Where CMD cannot be found or run (exit 127 or 126), the record is given
-    back, which counts as no attempt, and the worker ends with exit code 1.
+    A record is nacked if its key or a header is too large for the environment (about 128 KiB each).
 
-    \b
-    JSON lines are those of `consume --format json`, with attempt and redelivered.
+    A record is settled when CMD itself ends, whatever CMD left in the background. After --timeout, or when the record
+    is lost to another worker, CMD is killed with all processes of its session. The standard error of CMD is passed on,
+    and its last line is the reason of a nack. If CMD cannot be found or run (exit code 127 or 126), the record is
+    released, no attempt is counted, and the worker ends with exit code 1.
+
+    With --print, lines are those of `logbroker consume --format json`, with attempt and redelivered.
 
     \b
     Examples:

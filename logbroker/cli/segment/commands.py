@@ -15,7 +15,7 @@ import click
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import OFFSET, BytesType, PathType, Whole, key_of
 from logbroker.cli.common.lines import confirm, tell, write_json_line, write_line
-from logbroker.cli.common.options import json_option
+from logbroker.cli.common.options import json_option, yes_option
 from logbroker.cli.segment import output
 from logbroker.config import MAX_INT64
 from logbroker.errors import CorruptLogError, DataDirError, InvalidRequestError, LogbrokerError, quoted, quoted_key
@@ -46,10 +46,10 @@ file_argument = click.argument("file", type=PathType())
 
 @click.group()
 def segment() -> None:
-    """Look into the files of a log, and mend them. Needs no broker.
+    """Inspect and repair the files of a log, without a broker.
 
-    PATH is a .log file, a partition's directory or a whole data directory. All but rebuild-index and repair only read;
-    they work beside a running broker, and on directories that Kafka wrote.
+    PATH is a .log file, a partition's directory or a whole data directory. All commands except rebuild-index and repair
+    only read. These also work beside a running broker, and on directories that Kafka wrote.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def segment() -> None:
 def list_command(paths: tuple[Path, ...], as_json: bool) -> None:
     """List segments with their offsets, records, sizes and times.
 
-    Goes by the batch headers alone; `verify` also reads what is inside.
+    The command reads only the headers of batches; `logbroker segment verify` also reads the records.
 
     \b
     Examples:
@@ -85,14 +85,15 @@ def list_command(paths: tuple[Path, ...], as_json: bool) -> None:
 
 @segment.command()
 @file_argument
-@click.option("--records", "with_records", is_flag=True, help="Also the records of each batch, decoded.")
-@click.option("--from", "first_offset", type=OFFSET, default=0, metavar="OFFSET", help="Begin here.")
+@click.option("--records", "with_records", is_flag=True, help="Write the decoded records of each batch, too.")
+@click.option("--from", "first_offset", type=OFFSET, default=0, metavar="OFFSET", help="First offset to write.")
 @json_option
 def dump(file: Path, with_records: bool, first_offset: int, as_json: bool) -> None:
-    """Write the batches of a log file, one a line; also of what a repair or recovery cut off one.
+    """Write the batches of a log file, one on each line.
 
-    Keys and values are text or, where they are not UTF-8, base64. With --json a line is a batch or a record, as its
-    `kind` says. Damage is passed over, and named at the end.
+    FILE is a .log file, or a side file with the bytes that a repair or recovery cut off. Keys and values are text, or
+    base64 if they are not UTF-8. With --json, `kind` says whether a line is a batch or a record. Damaged bytes are
+    skipped and reported at the end.
 
     \b
     Examples:
@@ -121,14 +122,16 @@ def dump(file: Path, with_records: bool, first_offset: int, as_json: bool) -> No
     "--gaps/--no-gaps",
     "gaps_allowed",
     default=None,
-    help="Whether offsets may be missing.  [default: only where another program wrote the log]",
+    help="Allow missing offsets, or report them as errors.  [default: allow them only if another program wrote the"
+    " log]",
 )
 @json_option
 def verify(paths: tuple[Path, ...], gaps_allowed: bool | None, as_json: bool) -> None:
-    """Check every byte: batches, the order of offsets, indexes, partition files and recovery points.
+    """Check every byte of a log for damage.
 
-    Exits with 1 where something is wrong, and names file and bytes. A torn tail is what a crash leaves behind the
-    recovery point; the broker cuts it off when it starts. Anything else that is wrong is an error.
+    The command checks batches, the order of offsets, indexes, partition files and recovery points. If something is
+    wrong, it names the file and the bytes, and exits with 1. A torn tail is what a crash leaves after the recovery
+    point; the broker cuts it off at its next start. Everything else that is wrong is an error.
 
     \b
     Examples:
@@ -151,10 +154,19 @@ def verify(paths: tuple[Path, ...], gaps_allowed: bool | None, as_json: bool) ->
 
 @segment.command()
 @paths_argument
-@click.option("--top", type=Whole(0, 1000), default=10, show_default=True, help="Most frequent keys.")
+@click.option(
+    "--top",
+    type=Whole(0, 1000),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Number of most frequent keys to show.",
+)
 @json_option
 def stats(paths: tuple[Path, ...], top: int, as_json: bool) -> None:
-    """Count records per key, batch sizes and what compression brings, over all segments named.
+    """Show the most frequent keys, batch sizes and compression.
+
+    The numbers are those of all segments under the PATHs together.
 
     \b
     Examples:
@@ -190,17 +202,24 @@ class _TimeType(click.ParamType[int]):
 
 @segment.command()
 @paths_argument
-@click.option("--key", type=BytesType(), metavar="K", help="All records with this key.")
-@click.option("--base64", "key_is_base64", is_flag=True, help="K is base64.")
-@click.option("--time", "timestamp_ms", type=_TimeType(), metavar="T", help="Each partition's first record from T on.")
+@click.option("--key", type=BytesType(), metavar="KEY", help="Find all records with this key.")
+@click.option("--base64", "key_is_base64", is_flag=True, help="KEY is base64, for keys that are not text.")
+@click.option(
+    "--time",
+    "timestamp_ms",
+    type=_TimeType(),
+    metavar="TIME",
+    help="Find the first record of each partition at or after TIME.",
+)
 @json_option
 def find(
     paths: tuple[Path, ...], key: str | None, key_is_base64: bool, timestamp_ms: int | None, as_json: bool
 ) -> None:
-    """Find records by key or time: their offsets, and where their batches lie.
+    """Find records by key or time.
 
-    T is ISO 8601 or milliseconds since 1970. With --json each record is a line. Exits with 1 where there is no such
-    record, or where damage, which is passed over and named at the end, may have held some.
+    The command shows the offset of each record, and the file and position of its batch; with --json, each record is a
+    line. TIME is ISO 8601, in local time unless it names a zone, or milliseconds since 1970. The exit code is 1 if no
+    record is found, or if damaged bytes, which are skipped and reported at the end, may have held one.
 
     \b
     Examples:
@@ -234,7 +253,9 @@ def find(
 @segment.command(name="rebuild-index")
 @paths_argument
 def rebuild_index(paths: tuple[Path, ...]) -> None:
-    """Build the offset and time indexes anew from the log. No broker may run.
+    """Rebuild the offset and time indexes from the log.
+
+    No broker may run on the data directory.
 
     \b
     Examples:
@@ -251,24 +272,25 @@ def rebuild_index(paths: tuple[Path, ...]) -> None:
 
 @segment.command()
 @click.argument("path", type=PathType())
-@click.option("--cut", is_flag=True, help="Of a directory: end the log at the first thing that is wrong.")
+@click.option("--cut", is_flag=True, help="End the log of a directory at its first fault.")
 @click.option(
-    "--accept-gaps", is_flag=True, help="Of a directory: keep all that is good; readers pass over what is missing."
+    "--accept-gaps", is_flag=True, help="Keep all sound batches of a directory; readers skip the missing offsets."
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+@yes_option
 def repair(path: Path, cut: bool, accept_gaps: bool, dry_run: bool, yes: bool) -> None:
-    """Mend a partition that cannot be opened, or read to its end. No broker may run.
+    """Repair a partition that cannot be opened or read to its end.
 
-    PATH is a partition's directory: shows what is wrong there (segments that are missing, damaged, or no part of the
-    log; small files) and changes nothing, until you choose. --cut ends the log at the first place where it does not go
-    on. --accept-gaps keeps all that is good at its offsets, and what is missing between is passed over.
+    No broker may run on the data directory. If there is a backup, restore it instead.
 
-    Or it is a log file, which is cut at its first bad batch.
+    If PATH is a partition's directory, the command shows what is wrong there: segments that are missing, damaged or not
+    part of the log, and damaged small files. It changes nothing unless you choose: --cut ends the log at its first
+    fault; --accept-gaps keeps all sound batches at their offsets, and readers skip the missing offsets.
 
-    What goes is kept in side files, FILE.cut-POSITION; `logbroker segment dump` reads them. Clients that have read
-    further than the log reaches afterwards are told so, and offsets of groups are lowered at the next start. Restore a
-    backup instead if there is one.
+    If PATH is a log file, the command cuts it at its first damaged batch.
+
+    The bytes that are cut off are kept in side files, FILE.cut-POSITION, which `logbroker segment dump` reads. Clients
+    that have read beyond the new end get an error, and committed offsets beyond it are lowered at the next start.
 
     \b
     Examples:
