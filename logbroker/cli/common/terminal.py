@@ -155,7 +155,7 @@ def local_time_text(timestamp_ms: int) -> str:
         moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000).astimezone()
     except (ValueError, OverflowError, OSError):
         return f"{timestamp_ms} ms"
-    return f"{moment:%Y-%m-%d %H:%M:%S %Z}"
+    return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
 def age_text(age_ms: int) -> str:
