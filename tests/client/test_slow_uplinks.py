@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -24,6 +24,7 @@ RECORD_BYTES = 600_000
 async def slow_uplink(broker: str) -> AsyncIterator[str]:
     """Yield the address of a way to a broker that is slow in one direction, and holds little on it."""
     host, _, port = broker.rpartition(":")
+    serving: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection(host, int(port))
@@ -40,26 +41,39 @@ async def slow_uplink(broker: str) -> AsyncIterator[str]:
                 await writer.drain()
 
         ways = [asyncio.create_task(up()), asyncio.create_task(down())]
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-        for end in (writer, there_writer):
-            end.transport.abort()
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            for end in (writer, there_writer):
+                end.transport.abort()
+                with suppress(OSError):
+                    await end.wait_closed()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(task := asyncio.create_task(serve(reader, writer)))
+        task.add_done_callback(serving.discard)
 
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
     listening.bind(("127.0.0.1", 0))
-    async with await asyncio.start_server(serve, sock=listening, limit=BUFFER_BYTES):
-        yield ":".join(map(str, listening.getsockname()))
+    async with await asyncio.start_server(accept, sock=listening, limit=BUFFER_BYTES):
+        try:
+            yield ":".join(map(str, listening.getsockname()))
+        finally:
+            for task in serving:
+                task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
 
 
 async def test_a_producer_gets_through_though_its_request_takes_longer_than_its_patience(
     address: str, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(connection, "KEEPALIVE_SECONDS", 1.0)
     for module in (connection, sender):
-        monkeypatch.setattr(module, "KEEPALIVE_SECONDS", 1.0)
-    monkeypatch.setattr(connection, "KEEPALIVE_TIMEOUT_SECONDS", 0.25)
+        monkeypatch.setattr(module, "KEEPALIVE_TIMEOUT_SECONDS", 0.25)
     async with Admin(address) as admin:
         await admin.create_topic(topic)
     async with slow_uplink(address) as slow, Producer(slow) as producer, asyncio.timeout(60):

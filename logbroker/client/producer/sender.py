@@ -18,7 +18,13 @@ from logbroker.client.producer.topic_route import TopicRoute
 from logbroker.client.runtime import forking
 from logbroker.client.runtime.tasks import waiter
 from logbroker.client.transport.background import Background, end_works
-from logbroker.client.transport.connection import KEEPALIVE_SECONDS, Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.transport.connection import (
+    KEEPALIVE_TIMEOUT_SECONDS,
+    Connection,
+    Stream,
+    backoff_seconds,
+    run_stream,
+)
 from logbroker.client.transport.metadata import DEFAULT_MAX_REQUEST_BYTES, TopicInfo, find_topic
 from logbroker.client.transport.status import error_of_item
 from logbroker.errors import (
@@ -249,8 +255,9 @@ class Sender:
             self._stream = self._connection.stream("ProduceStream")
             self._is_answered, begun = False, time.monotonic()
             failure = await run_stream(self._connection, self._stream, self._read, self._write)
-            # As the client's own question for a sign of life ends a connection that is too slow for what is being sent.
-            if self._in_flight and not self._is_answered and time.monotonic() - begun > KEEPALIVE_SECONDS:
+            # A connection that is too slow for what is being sent ends so: gRPC's question for a sign of life is not
+            # answered in time, or the kernel gives up a peer that takes nothing (by TCP_USER_TIMEOUT, which gRPC sets).
+            if self._in_flight and not self._is_answered and time.monotonic() - begun > KEEPALIVE_TIMEOUT_SECONDS:
                 self._connection.renew_with_patience()
             await self._broken(failure)
             if isinstance(failure, OverloadedError):
