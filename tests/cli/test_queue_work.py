@@ -616,7 +616,7 @@ def test_a_command_that_has_ended_is_acked_beside_the_unread_flood_of_another(
     with work_unread(address, group, script, "--concurrency", "2") as process:
         try:
             until(lambda: own.exists() and own.read_text())
-            until(is_full)
+            until(is_full, 60)
             go.touch()
             until(lambda: counts(address, group).acked == 8)
         finally:
