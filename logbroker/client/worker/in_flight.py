@@ -297,7 +297,7 @@ class InFlight(Generic[D]):
             self._settlements.broken()
 
     def welcomed(self, welcome: queues_pb2.Welcome, hello_at: float, now: float) -> int:
-        """Handle the begin of a stream whose Hello was sent at `hello_at`. Return the numbers of deliveries and of
+        """Handle the beginning of a stream whose Hello was sent at `hello_at`. Return the numbers of deliveries and of
         sessions that were lost meanwhile."""
         with self.lock.free():
             self.outbox.heard_at = hello_at
