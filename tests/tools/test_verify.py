@@ -385,3 +385,31 @@ def test_garbage_behind_a_clean_stop_is_no_torn_write(tmp_path: Path) -> None:
         (partition,) = admin.describe_topic("t").partitions
         assert partition.error is not None
         assert "stopped cleanly" in partition.error.message
+        report = report_of(tmp_path / "data")
+        (finding,) = wrong(report)
+        assert report.live
+        assert finding.severity is Severity.ERROR
+        assert "no write in progress" in finding.message
+
+
+@pytest.mark.parametrize("how", ["finished", "cut off", "in two steps"])
+def test_a_write_caught_half_done_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    partition = StoppedPartition(tmp_path / "data")
+    partition.disk.store_checkpoint()
+    partition.store_metadata()
+    partition.disk.append(batch_of(b"the last"), sync=False)
+    partition.kill()
+    log = partition.logs()[-1]
+    whole = log.read_bytes()
+    start = batch_positions(log)[-1]
+    steps = {"finished": [whole], "cut off": [whole[:start]], "in two steps": [whole[: start + 65], whole]}[how]
+    log.write_bytes(whole[: start + 20])
+    monkeypatch.setattr("logbroker.tools.segments.scan.time.sleep", lambda _seconds: log.write_bytes(steps.pop(0)))
+    held = DataDir.open(partition.data_dir)
+    try:
+        report = report_of(partition.data_dir)
+    finally:
+        held.close()
+    assert report.live
+    assert wrong(report) == []
+    assert steps == []

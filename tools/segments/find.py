@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import msgspec
 
 from logbroker.record.codec import LogRecord
-from logbroker.tools.segments.locate import Located, PartitionFiles
+from logbroker.tools.segments.locate import Located
+from logbroker.tools.segments.metadata import is_live
 from logbroker.tools.segments.reading import UNREADABLE, Progress, SegmentBatch, SegmentReading, records_of
 
 
@@ -23,26 +24,25 @@ class FoundRecord(msgspec.Struct, kw_only=True, gc=False):
     """Milliseconds since 1970; -1: none."""
 
 
-def find_key(
-    located: Located, key: bytes, progress: Progress, damaged: list[tuple[PartitionFiles, SegmentReading]]
-) -> Iterator[FoundRecord]:
+def find_key(located: Located, key: bytes, progress: Progress, damaged: list[SegmentReading]) -> Iterator[FoundRecord]:
     """Yield every record with this key; batches that cannot be decoded are passed over. Raises OSError.
 
     Segments that have damage are added to `damaged`: nobody knows what was there.
     """
     for partition in located.partitions:
+        live = is_live(partition)
         for segment in partition.segments:
-            reading = SegmentReading(segment, progress)
+            reading = SegmentReading(segment, progress, live=live)
             for batch in reading.batches():
                 for record in _records(batch, holding=key):
                     if record.key == key:
                         yield _found(segment.path, batch, record)
             if reading.faults:
-                damaged.append((partition, reading))
+                damaged.append(reading)
 
 
 def find_time(
-    located: Located, timestamp_ms: int, progress: Progress, damaged: list[tuple[PartitionFiles, SegmentReading]]
+    located: Located, timestamp_ms: int, progress: Progress, damaged: list[SegmentReading]
 ) -> Iterator[FoundRecord]:
     """Yield for each partition its first record of this time or later. Raises OSError.
 
@@ -50,11 +50,12 @@ def find_time(
     does not mislead. Segments in which there is damage before the record are added to `damaged`.
     """
     for partition in located.partitions:
+        live = is_live(partition)
         for segment in partition.segments:
-            reading = SegmentReading(segment, progress)
+            reading = SegmentReading(segment, progress, live=live)
             found = next(_at_or_after(segment.path, reading, timestamp_ms), None)
             if reading.faults:
-                damaged.append((partition, reading))
+                damaged.append(reading)
             if found is not None:
                 yield found
                 break

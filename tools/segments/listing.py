@@ -6,14 +6,16 @@ from collections.abc import Iterator
 
 from logbroker.tools.segments.findings import SegmentFacts
 from logbroker.tools.segments.locate import Located, PartitionFiles
+from logbroker.tools.segments.metadata import is_live
 from logbroker.tools.segments.reading import Progress, SegmentReading
 
 
 def list_segments(located: Located, progress: Progress) -> Iterator[tuple[PartitionFiles, SegmentFacts]]:
     """Yield what each segment holds; damage inside of batches is not noticed. Raises OSError."""
     for partition in located.partitions:
+        live = is_live(partition)
         for segment in partition.segments:
-            reading = SegmentReading(segment, progress, headers_only=True)
+            reading = SegmentReading(segment, progress, live=live, headers_only=True)
             facts = SegmentFacts(
                 path=segment.path, base_offset=segment.base_offset, next_offset=segment.base_offset, size_bytes=0
             )

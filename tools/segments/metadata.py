@@ -148,6 +148,11 @@ def is_held(data_dir: Path) -> bool:
     return any(_device_of(path) in held for path in (data_dir, data_dir / LOCK_NAME))
 
 
+def is_live(partition: PartitionFiles) -> bool:
+    """Whether a broker of this machine holds the data directory of a partition."""
+    return partition.data_dir is not None and is_held(partition.data_dir)
+
+
 def _device_of(path: Path) -> str:
     """Return the name of a file in the kernel's list of locks."""
     try:

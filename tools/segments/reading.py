@@ -19,7 +19,7 @@ from logbroker.record.header import CODEC_MASK, HEADER, HEADER_BYTES, LENGTH_OVE
 from logbroker.tools.segments.batch_checks import Fault
 from logbroker.tools.segments.locate import SegmentFile
 from logbroker.tools.segments.log_file import HEADERS_WINDOW_BYTES, SCAN_WINDOW_BYTES, LogFile
-from logbroker.tools.segments.scan import LogScan
+from logbroker.tools.segments.scan import BRIEF_SECONDS, LIVE_SECONDS, LogScan
 
 Progress = Callable[[int], None]
 """A function that is told how many more bytes were read."""
@@ -57,13 +57,17 @@ class SegmentBatch(msgspec.Struct, gc=False):
 class SegmentReading:
     """One pass through the good batches of a segment. Damage is skipped and noted."""
 
-    def __init__(self, segment: SegmentFile, progress: Progress, *, headers_only: bool = False) -> None:
-        """`headers_only`: the batches' insides are not read, so damage in there is not noticed."""
+    def __init__(
+        self, segment: SegmentFile, progress: Progress, *, live: bool = False, headers_only: bool = False
+    ) -> None:
+        """`live`: a broker may be writing to it. `headers_only`: the batches' insides are not read, so damage in there
+        is not noticed."""
         self.segment = segment
         self.faults: list[Fault] = []
         self.size_bytes = 0
         self._progress = progress
         self._headers_only = headers_only
+        self._patience_seconds = LIVE_SECONDS if live else BRIEF_SECONDS
 
     def batches(self) -> Iterator[SegmentBatch]:
         """Raises OSError. Nothing comes of a file that a running broker has removed meanwhile."""
@@ -72,7 +76,13 @@ class SegmentReading:
         except FileNotFoundError:
             return
         with log:
-            scan = LogScan(log, self.segment.base_offset, check_crc=not self._headers_only, resume=True, may_grow=True)
+            scan = LogScan(
+                log,
+                self.segment.base_offset,
+                check_crc=not self._headers_only,
+                resume=True,
+                patience_seconds=self._patience_seconds,
+            )
             self.faults = scan.faults
             told = 0
             for position, header in scan.batches():

@@ -23,8 +23,11 @@ MAX_FAULTS: Final = 100
 MAX_OFFSET: Final = 2**63 - 1
 
 _SEARCH_BYTES: Final = 1 << 18
-_GROWTH_WAITS: Final = 5
-_GROWTH_WAIT_SECONDS: Final = 0.02
+BRIEF_SECONDS: Final = 0.1
+"""How long a scan waits at a damaged end where no broker is known to write."""
+LIVE_SECONDS: Final = 2.0
+"""The same beside a running broker. What does not change in that time is damage, not a write in progress."""
+_LOOK_SECONDS: Final = 0.02
 
 
 class LogScan:
@@ -38,12 +41,13 @@ class LogScan:
         gaps_allowed: bool = True,
         check_crc: bool = True,
         resume: bool = False,
-        may_grow: bool = False,
+        patience_seconds: float = 0.0,
         leader_epoch: int = -1,
     ) -> None:
         """`base_offset` -1: any may be the first. `leader_epoch`: of the segment before.
 
-        `resume`: go on behind what is damaged; else end there. `may_grow`: wait a moment for an unfinished write.
+        `resume`: go on behind what is damaged; else end there. `patience_seconds`: wait so long for an unfinished
+        write, which grows or is cut off; damage stays.
         """
         self.faults: list[Fault] = []
         self.next_offset = max(0, base_offset)
@@ -57,7 +61,7 @@ class LogScan:
         self._gaps_allowed = gaps_allowed
         self._check_crc = check_crc
         self._resume = resume
-        self._may_grow = may_grow
+        self._patience_seconds = patience_seconds
         self._budget = SearchBudget(log.size_bytes)
         self._is_spent = False
         """Whether a search was given up: too much looks like batches."""
@@ -90,7 +94,7 @@ class LogScan:
                 position = self.good_bytes = position + header.size_bytes
                 continue
             followed = self._next_good(position, header) if self._resume else -1
-            if followed < 0 and self._may_grow and self._finished_meanwhile(position):
+            if followed < 0 and self._changes(position):
                 continue
             if self._is_spent:
                 reason += "; more follows that looks like batches than can be looked at"
@@ -117,12 +121,14 @@ class LogScan:
             header, self.next_offset, self._base_offset, self.leader_epoch, gaps_allowed=self._gaps_allowed
         )
 
-    def _finished_meanwhile(self, position: int) -> bool:
-        """Wait for a write that was caught half done; returns whether a good batch is there now."""
-        for _ in range(_GROWTH_WAITS):
-            time.sleep(_GROWTH_WAIT_SECONDS)
+    def _changes(self, position: int) -> bool:
+        """Wait for a write that was caught half done; returns whether it goes on, is finished or was cut off."""
+        size_bytes = self._log.size_bytes
+        deadline = time.monotonic() + self._patience_seconds
+        while time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
             self._log.refresh()
-            if self._damage(position, self._log.header(position)) is None:
+            if self._log.size_bytes != size_bytes or self._damage(position, self._log.header(position)) is None:
                 return True
         return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from logbroker.record.compression import Codec
 from logbroker.tools.segments.key_counts import PERCENTILES, Distribution, KeyCounts
 from logbroker.tools.segments.locate import Located
+from logbroker.tools.segments.metadata import is_live
 from logbroker.tools.segments.reading import UNREADABLE, Progress, SegmentBatch, SegmentReading, records_of
 
 
@@ -37,8 +38,9 @@ class Stats:
     def add(self, located: Located, progress: Progress) -> None:
         """Count everything in these segments. Raises OSError."""
         for partition in located.partitions:
+            live = is_live(partition)
             for segment in partition.segments:
-                reading = SegmentReading(segment, progress)
+                reading = SegmentReading(segment, progress, live=live)
                 for batch in reading.batches():
                     self._add_batch(batch)
                 self.damaged_bytes += sum(fault.end - fault.position for fault in reading.faults)

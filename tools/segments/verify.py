@@ -200,7 +200,10 @@ class _PartitionVerification:
             severity, message = Severity.ERROR, fault.reason
             if is_torn_tail(fault, synced, last_segment=active, power_cut=known.power_cut and not known.live):
                 if known.live:
-                    severity, message = Severity.NOTE, f"an unfinished write: {fault.reason}"
+                    message = (
+                        f"offset {fault.offset}: {fault.reason}; it does not change, so it is no write in progress:"
+                        " `logbroker topic describe` shows whether the partition is offline"
+                    )
                 elif known.stopped_cleanly:
                     message = (
                         f"offset {fault.offset}: {fault.reason}; the broker had stopped cleanly, so no crash"

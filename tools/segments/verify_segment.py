@@ -15,7 +15,7 @@ from logbroker.tools.segments.index_checks import IndexFault, OffsetIndexCheck, 
 from logbroker.tools.segments.locate import SegmentFile
 from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.partition_checks import EpochRuns, recovery_point_fault
-from logbroker.tools.segments.scan import LogScan
+from logbroker.tools.segments.scan import BRIEF_SECONDS, LIVE_SECONDS, LogScan
 
 Progress = Callable[[int], None]
 """Is told how many more bytes were read."""
@@ -38,8 +38,8 @@ class SegmentCheck:
     ) -> None:
         """`active`: nothing follows it, so it may get more appends. `leader_epoch`: of the segment before.
 
-        `indexes_complete`: whether its indexes must hold all that they ever will, if it is not active; `live`: if not,
-        whether a broker may be writing to them at this moment.
+        `indexes_complete`: whether its indexes must hold all that they ever will, if it is not active; `live`: whether
+        a broker holds the partition, so that it may be writing at this moment.
         """
         self.facts = SegmentFacts(
             path=segment.path, base_offset=segment.base_offset, next_offset=segment.base_offset, size_bytes=0
@@ -50,6 +50,7 @@ class SegmentCheck:
         self._segment = segment
         self._gaps_allowed = gaps_allowed
         self.active = active
+        self._patience_seconds = (LIVE_SECONDS if live else BRIEF_SECONDS) if active else 0.0
         self._indexes_complete = indexes_complete and not active
         self._indexes_grow = live and not self._indexes_complete
 
@@ -79,7 +80,7 @@ class SegmentCheck:
                 base_offset,
                 gaps_allowed=self._gaps_allowed,
                 resume=True,
-                may_grow=self.active,
+                patience_seconds=self._patience_seconds,
                 leader_epoch=self.leader_epoch,
             )
             told = seen_faults = 0

@@ -33,7 +33,7 @@ from logbroker.tools.segments.locate import (
     has_store,
     locate,
 )
-from logbroker.tools.segments.metadata import is_held
+from logbroker.tools.segments.metadata import is_live
 from logbroker.tools.segments.reading import UNREADABLE, Progress, SegmentBatch, SegmentReading, records_of
 from logbroker.tools.segments.stats import Stats
 from logbroker.tools.segments.verify import verify as verify_partitions
@@ -102,7 +102,8 @@ def dump(file: Path, with_records: bool, first_offset: int, as_json: bool) -> No
       logbroker segment dump 00000000000000000000.log --records --json | jq -r 'select(.kind == "record") | .key'
     """
     located = _one_file(file)
-    reading = SegmentReading(located.partitions[0].segments[0], lambda _bytes: None)
+    (partition,) = located.partitions
+    reading = SegmentReading(partition.segments[0], lambda _bytes: None, live=is_live(partition))
     undecodable = 0
     for batch in reading.batches():
         if batch.header.next_offset <= first_offset:
@@ -113,7 +114,7 @@ def dump(file: Path, with_records: bool, first_offset: int, as_json: bool) -> No
             output.print_line(output.batch_line(batch.position, batch.header))
         if with_records:
             undecodable += not _dump_records(batch, first_offset, as_json=as_json)
-    _raise_for(located.partitions[0], reading, undecodable)
+    _raise_for(reading, undecodable)
 
 
 @segment.command()
@@ -231,7 +232,7 @@ def find(
     located = locate(paths)
     wanted = key_of(key, in_base64=key_is_base64) if key is not None else b""
     none = True
-    damaged: list[tuple[PartitionFiles, SegmentReading]] = []
+    damaged: list[SegmentReading] = []
     with _progress("searching", located) as progress:
         if timestamp_ms is not None:
             results = finding.find_time(located, timestamp_ms, progress, damaged)
@@ -243,8 +244,8 @@ def find(
                 write_json_line(found)
             else:
                 output.print_line(output.found_line(found))
-    for partition, reading in damaged:
-        _raise_for(partition, reading)
+    for reading in damaged:
+        _raise_for(reading)
     if none:
         what = f"with the key {quoted_key(wanted)}" if key is not None else "of that time or later"
         raise LogbrokerError(f"there is no record {what}")
@@ -315,7 +316,7 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, ye
     located = Located(partitions=[partition], data_dirs=[])
     with ExitStack() as stack:
         if accept_gaps is None or dry_run:
-            if partition.data_dir is not None and is_held(partition.data_dir):
+            if is_live(partition):
                 raise DataDirError(f"a broker uses {partition.data_dir}; stop it first")
         else:
             stack.enter_context(mend.exclusive(partition))
@@ -369,7 +370,7 @@ def _repair_file(file: Path, *, dry_run: bool, yes: bool) -> None:
     located = _one_file(file)
     (partition,) = located.partitions
     if dry_run:
-        if partition.data_dir is not None and is_held(partition.data_dir):
+        if is_live(partition):
             raise DataDirError(f"a broker uses {partition.data_dir}; stop it first")
         with _progress("checking", located) as progress:
             plan = mend.plan_repair(partition, progress)
@@ -429,13 +430,9 @@ def _dump_records(batch: SegmentBatch, first_offset: int, *, as_json: bool) -> b
     return True
 
 
-def _raise_for(partition: PartitionFiles, reading: SegmentReading, undecodable: int = 0) -> None:
-    """Raise CorruptLogError for damage, but not for what a running broker is just writing."""
-    data_dir = partition.data_dir
-    faults = reading.faults
-    if faults and not faults[-1].followed and data_dir is not None and is_held(data_dir):
-        faults = faults[:-1]
-    if faults:
+def _raise_for(reading: SegmentReading, undecodable: int = 0) -> None:
+    """Raise CorruptLogError for damage."""
+    if faults := reading.faults:
         where = ", ".join(f"{fault.position}-{max(fault.position, fault.end - 1)}" for fault in faults[:5])
         raise CorruptLogError(f"{reading.segment.path}: damaged at bytes {where}: {faults[0].reason}")
     if undecodable:
