@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -268,6 +270,33 @@ def test_repair_of_a_partition_shows_what_is_wrong_and_lets_choose(
     segment("repair", stopped.logs()[0], "--cut", exit_code=2)
     segment("repair", stopped.data_dir, exit_code=2)
     segment("repair", stopped.data_dir / "nothing-7", exit_code=1)
+
+
+_opened_for_writing: list[str] = []
+_WRITES = os.O_WRONLY | os.O_RDWR
+
+
+def _note_writing(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES:
+        _opened_for_writing.append(str(arguments[0]))
+
+
+def test_what_only_shows_opens_nothing_for_writing(segment: Segment, stopped: StoppedPartition) -> None:
+    """As on a mount that is read-only, or for a user who may only read."""
+    log = stopped.logs()[1]
+    overwrite(log, 70, b"!")
+    sys.addaudithook(_note_writing)  # For the rest of the process; nothing else asks it.
+    for arguments, code in (
+        (("repair", stopped.directory), 1),
+        (("repair", stopped.directory, "--cut", "--dry-run"), 0),
+        (("repair", stopped.directory, "--accept-gaps", "--dry-run"), 0),
+        (("repair", log, "--dry-run"), 0),
+        (("verify", stopped.data_dir), 1),
+        (("list", stopped.data_dir), 0),
+    ):
+        _opened_for_writing.clear()
+        assert segment(*arguments, exit_code=code)
+        assert [path for path in _opened_for_writing if path.startswith(str(stopped.data_dir))] == []
 
 
 def test_a_partition_without_its_files_can_be_repaired(segment: Segment, stopped: StoppedPartition) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.private_files import private_opener
 from logbroker.storage.data_dir import META_NAME, DataDir
-from logbroker.storage.files import RealFiles, open_regular, read_file, replace_file
+from logbroker.storage.files import RealFiles, open_regular, read_regular, replace_file
 from logbroker.storage.header_walk import index_entries
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 from logbroker.storage.metadata.metadata_store import MetadataStore
@@ -259,7 +259,7 @@ def _raised(directory: Path, checkpoint: PartitionCheckpoint | None, offset: int
     """Return the leader epochs of a log that ends at `offset`, with a new one from there on."""
     path = f"{directory}/{EPOCHS_NAME}"
     try:
-        epochs = decode_epochs(path, read_file(RealFiles(), path))
+        epochs = decode_epochs(path, read_regular(path))
     except FileNotFoundError:
         epochs = []
     highest = max((entry.epoch for entry in epochs), default=0)

@@ -29,7 +29,7 @@ from logbroker.errors import CorruptLogError
 from logbroker.private_files import private_opener
 from logbroker.record.header import BatchHeader
 from logbroker.storage.continuity import ANY_ORDER, Continuity
-from logbroker.storage.files import RealFiles, kind_name, read_file, read_regular
+from logbroker.storage.files import RealFiles, kind_name, read_regular
 from logbroker.storage.partition_checkpoint import (
     PartitionCheckpoint,
     SegmentCheckpoint,
@@ -255,7 +255,7 @@ class _Surveyor:
         known = self._checkpoint.epochs if self._checkpoint is not None else []
         epochs: list[EpochStart] = []
         try:
-            epochs = decode_epochs(path, read_file(RealFiles(), path))
+            epochs = decode_epochs(path, read_regular(path))
         except FileNotFoundError:
             pass
         except CorruptLogError:
