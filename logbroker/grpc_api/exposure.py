@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from typing import Any
 
 
 async def reachable_from_outside(host: str) -> bool:
@@ -15,6 +16,23 @@ async def reachable_from_outside(host: str) -> bool:
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return not all(is_loopback(str(address[0])) for *_, address in found)
+
+
+async def can_listen(host: str, port: int) -> bool:
+    """Return whether a port of `host` is free at this moment, on any of its addresses. Raises OSError where it has
+    none."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return any(_can_bind(family, address) for family, *_, address in found)
+
+
+def _can_bind(family: int, address: Any) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError:
+        return False
+    return True
 
 
 def is_loopback(address: str) -> bool:

@@ -19,7 +19,7 @@ from logbroker.config import BrokerConfig
 from logbroker.errors import ListenError, StorageFailedError, quoted
 from logbroker.errors.system import system_error_text
 from logbroker.grpc_api.admin_service import AdminService
-from logbroker.grpc_api.exposure import reachable_from_outside
+from logbroker.grpc_api.exposure import can_listen, reachable_from_outside
 from logbroker.grpc_api.frozen_heap import FrozenHeap
 from logbroker.grpc_api.groups.service import GroupsService
 from logbroker.grpc_api.log.budget import ReadBudget
@@ -63,6 +63,8 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
         is_reachable = await reachable_from_outside(address.host)
     except OSError as error:
         raise ListenError(f"cannot listen on {address}: {system_error_text(error)}") from None
+    if not await can_listen(address.host, address.port):
+        raise _cannot_listen(address)  # Before a data directory is made.
     tune_process(config.thread_switch_interval_seconds)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     async with open_broker(config, failure) as broker:
@@ -190,4 +192,8 @@ def _listen(server: grpc.aio.Server, address: Address) -> Address:
         bound = server.add_insecure_port(str(address))
         if bound:
             return address._replace(port=bound)
-    raise ListenError(f"cannot listen on {address}: the port is in use, or the address is not this machine's")
+    raise _cannot_listen(address)
+
+
+def _cannot_listen(address: Address) -> ListenError:
+    return ListenError(f"cannot listen on {address}: the port is in use, or the address is not this machine's")

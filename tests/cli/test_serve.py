@@ -143,6 +143,12 @@ def test_a_host_without_an_address_is_refused_before_anything_is_made(tmp_path: 
     assert not (tmp_path / "data").exists()
 
 
+def test_an_address_of_another_machine_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    line = failure_of("serve", "--data-dir", tmp_path / "data", "--listen", "192.0.2.1:0", "--log-level", "error")
+    assert "cannot listen on 192.0.2.1:0" in line
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_wrong_call_exits_with_2() -> None:
     result = logbroker("serve", "--frobnicate")
     assert result.returncode == 2
