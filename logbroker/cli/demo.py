@@ -11,14 +11,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
+from pathlib import Path
 from typing import BinaryIO, Final
 
 import click
 import msgspec
 
 from logbroker.cli.common import terminal
+from logbroker.cli.common.arguments import PathType
 from logbroker.cli.common.input_formats import InputRecord, read_csv
-from logbroker.cli.common.lines import write_line
+from logbroker.cli.common.lines import raw_output, write_line
 from logbroker.cli.common.options import json_option
 from logbroker.cli.common.stops import Stopped, stops_are_interrupts
 from logbroker.client import Record
@@ -51,12 +53,12 @@ class _Outcome(msgspec.Struct, kw_only=True):
 @click.option(
     "--csv",
     "csv_file",
-    type=click.File("wb", lazy=False),
+    type=PathType(),
     metavar="FILE",
-    help="Write the flights as CSV to FILE, or to standard output if FILE is -, and start no broker.",
+    help="Write the flights as CSV to FILE, a new file, or to standard output if FILE is -, and start no broker.",
 )
 @json_option
-def demo(csv_file: BinaryIO | None, as_json: bool) -> None:
+def demo(csv_file: Path | None, as_json: bool) -> None:
     """Send a month of flights through a broker and check what comes back.
 
     The command starts a broker in a temporary directory and sends it 27,004 departures from New York in January 2013,
@@ -71,8 +73,8 @@ def demo(csv_file: BinaryIO | None, as_json: bool) -> None:
     if csv_file is not None:
         if as_json:
             raise click.UsageError("--csv starts no broker and measures nothing: leave out --json")
-        with _flights_as_csv() as rows:
-            shutil.copyfileobj(rows, csv_file)
+        with _flights_as_csv() as rows, _new_file(csv_file) as file:
+            shutil.copyfileobj(rows, file)
         return
     flights = read_flights()
     with stops_are_interrupts(), embedded() as broker, _ended_with(broker):
@@ -100,6 +102,18 @@ def demo(csv_file: BinaryIO | None, as_json: bool) -> None:
         terminal.write_json(outcome)
     else:
         _show(outcome)
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file, standard output, or what is no file but takes bytes, such as a pipe. Raises OSError."""
+    if str(path) == "-":
+        yield raw_output()
+        return
+    if path.is_file():
+        raise LogbrokerError(f"{path} exists; name another file, or remove it")
+    with path.open("wb" if path.exists() else "xb") as file:
+        yield file
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from logbroker.cli.common.input_formats import InputRecord
 from logbroker.cli.demo import check_order
 from logbroker.client import Record
 from logbroker.errors import LogbrokerError
-from tests.cli.command import ENVIRONMENT, LOGBROKER, logbroker, output_of
+from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, logbroker, output_of
 
 
 def test_all_flights_come_back_and_a_table_tells_of_them() -> None:
@@ -43,10 +43,20 @@ def test_the_flights_are_written_as_csv(tmp_path: Path) -> None:
 
 def test_a_csv_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     place = tmp_path / "missing" / "flights.csv"
-    result = logbroker("demo", "--csv", place)
-    assert result.returncode == 2
-    assert str(place) in result.stderr.decode()
+    assert str(place) in failure_of("demo", "--csv", place)
     assert logbroker("demo", "--csv", "-", "--json").returncode == 2
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_an_existing_file_is_not_overwritten(tmp_path: Path, more: tuple[str, ...]) -> None:
+    place = tmp_path / "mine.csv"
+    place.write_bytes(b"mine")
+    result = logbroker("demo", "--csv", place, *more)
+    assert result.returncode == (2 if more else 1)
+    assert place.read_bytes() == b"mine"
+    assert more or "exists; name another file" in result.stderr.decode()
+    # What is no file takes bytes, as it does from any command.
+    assert output_of("demo", "--csv", "/dev/null") == b""
 
 
 def _runs(pid: int) -> bool:
