@@ -15,7 +15,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PARTITION, BytesType, Whole, raw_bytes
 from logbroker.cli.common.clients import CommandProducer
 from logbroker.cli.common.input_formats import InputRecord, read_csv, read_json, read_lines
-from logbroker.cli.common.lines import shows_errors, warn
+from logbroker.cli.common.lines import counted, shows_errors, warn
 from logbroker.cli.common.options import broker_option, json_option
 from logbroker.cli.common.stops import stops_are_interrupts
 from logbroker.client.sync import Delivery
@@ -145,7 +145,7 @@ def produce(
         )
     elif shows_errors():
         warn(
-            f"{sending.acknowledged:,} records, {terminal.size_text(sending.size_bytes)}, in {seconds:.1f} s"
+            f"{counted(sending.acknowledged, 'record')}, {terminal.size_text(sending.size_bytes)}, in {seconds:.1f} s"
             f" ({sending.acknowledged / seconds:,.0f} records/s)"
         )
 
@@ -211,7 +211,7 @@ class _Sending:
                 where = f"record {before + 1:,} of the input; {before:,} before it and {after:,} after it were sent"
             else:
                 self._settle_rest()
-                where = f"{self.acknowledged:,} records before it were sent"
+                where = f"{counted(self.acknowledged, 'record')} before it {self._were()} sent"
             raise type(error)(f"{error} ({where})") from None
         count(self.acknowledged)
 
@@ -233,8 +233,11 @@ class _Sending:
     def told_how_far(self) -> str:
         """Say how many records were acknowledged, of those that were read; the producer is closed."""
         unsure = self._settle_rest()
-        records = "1 record was" if self.acknowledged == 1 else f"{self.acknowledged:,} records were"
-        return f"{records} acknowledged" + (f"; {unsure:,} more may have arrived" if unsure else "")
+        more = f"; {unsure:,} more may have arrived" if unsure else ""
+        return f"{counted(self.acknowledged, 'record')} {self._were()} acknowledged{more}"
+
+    def _were(self) -> str:
+        return "was" if self.acknowledged == 1 else "were"
 
     def _settle_answered(self) -> None:
         """Count those at the front that are acknowledged; raises what one of them failed with."""

@@ -10,7 +10,7 @@ import click
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import Whole
 from logbroker.cli.common.clients import CommandAdmin
-from logbroker.cli.common.lines import confirm, tell, write_line
+from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import broker_option, json_option, yes_option
 from logbroker.client.sync import TopicDescription, TopicInfo
 from logbroker.errors import CorruptLogError
@@ -213,7 +213,7 @@ def _tell(info: TopicInfo, sentence: str, *, as_json: bool) -> None:
 
 
 def _sketch(info: TopicInfo) -> str:
-    return f"topic {info.name} ({info.partitions} partition{'' if info.partitions == 1 else 's'})"
+    return f"topic {info.name} ({counted(info.partitions, 'partition')})"
 
 
 def _info_document(info: TopicInfo) -> dict[str, Any]:
@@ -284,7 +284,7 @@ def _show(description: TopicDescription) -> None:
         if item.cut_bytes:
             told.append(
                 f"partition {item.partition} was cut at offset {item.cut_offset} when the broker started: "
-                f"{item.cut_bytes:,} bytes, kept in side files (*.cut-*)"
+                f"{counted(item.cut_bytes, 'byte')}, kept in side files (*.cut-*)"
             )
         offsets = (item.log_start_offset, item.high_watermark, item.log_end_offset, item.leader_epoch, item.segments)
         rows.add_row(str(item.partition), *map(str, offsets), terminal.size_text(item.size_bytes))

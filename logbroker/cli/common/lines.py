@@ -34,6 +34,11 @@ def write_line(text: str = "", *, flush: bool = True) -> None:
         sys.stdout.flush()
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Write a count with its noun: 1 record, 2,000 records, 2 batches."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def tell(text: str) -> None:
     """Write one line to standard output that tells what was done; nothing where the process was started without it."""
     if has_standard_output():

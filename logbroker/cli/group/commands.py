@@ -10,7 +10,7 @@ import click
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PARTITION, Whole
 from logbroker.cli.common.clients import CommandAdmin
-from logbroker.cli.common.lines import confirm, tell, write_line
+from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option, yes_option
 from logbroker.cli.group.reset import Move, plan
 from logbroker.client.sync import (
@@ -248,9 +248,9 @@ def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) 
     behind, removed = sum(lag.records or 0 for lag in lags), sum(lag.removed or 0 for lag in lags)
     uncommitted = sum(lag.committed is None and lag.error is None for lag in lags)
     write_line(
-        f"group {info.id}: {info.state}, {info.members} member{'' if info.members == 1 else 's'}, "
+        f"group {info.id}: {info.state}, {counted(info.members, 'member')}, "
         f"{description.assignor or 'no assignor yet'}, epoch {description.epoch}, "
-        f"{behind:,} record{'' if behind == 1 else 's'} behind"
+        f"{counted(behind, 'record')} behind"
         f"{f', of which retention removed {removed:,}' if removed else ''}"
         f"{f', nothing committed in {uncommitted:,} of {len(lags):,} partitions' if uncommitted else ''}"
     )

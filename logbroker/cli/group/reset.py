@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from logbroker.cli.common.lines import counted
 from logbroker.cli.common.options import Place
 from logbroker.client.sync import Admin, TopicPartition
 from logbroker.errors import (
@@ -73,11 +74,11 @@ def _committed(admin: Admin, group: str, *, must_exist: bool) -> dict[TopicParti
     active = sum(member.connected for member in members)
     if active:
         raise GroupNotEmptyError(
-            f"group {group!r} has {active} active member{'' if active == 1 else 's'}; stop them, then reset its offsets"
+            f"group {group!r} has {counted(active, 'active member')}; stop them, then reset its offsets"
         )
     if members:
         raise GroupNotEmptyError(
-            f"group {group!r} has {len(members)} member{'' if len(members) == 1 else 's'} that may still come back; "
+            f"group {group!r} has {counted(len(members), 'member')} that may still come back; "
             "try again when the session timeout is over"
         )
     return {partition: offset.offset for partition, offset in offsets.items()}

@@ -9,7 +9,7 @@ import click
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PARTITION, BytesType, Whole, key_of
 from logbroker.cli.common.clients import CommandQueueAdmin
-from logbroker.cli.common.lines import confirm, tell, write_line
+from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option, yes_option
 from logbroker.cli.queue.decisions import base64_option
 from logbroker.errors import LogbrokerError
@@ -64,9 +64,9 @@ def redrive(
     if as_json:
         terminal.write_json({**document, "dry_run": dry_run})
     else:
-        told = f"of {keys:,} keys would be sent back (--dry-run)" if dry_run else "sent back"
+        told = f"of {counted(keys, 'key')} would be sent back (--dry-run)" if dry_run else "sent back"
         rest = "; more are left" if more else ""
-        tell(f"{records:,} dead letter{'' if records == 1 else 's'} {told}{rest}")
+        tell(f"{counted(records, 'dead letter')} {told}{rest}")
     if held:
         raise LogbrokerError(f"{held:,} cannot be sent back, or stay behind one of their key: {why}")
     if why:
@@ -133,8 +133,7 @@ def rewind(
             if drop_standing:
                 found = admin.rewind(group, place, partitions=partitions, drop_standing=True, dry_run=True)
                 count = sum(partition.standing_records for partition in found)
-                records = "1 record" if count == 1 else f"{count:,} records"
-                dropped = f", and {records} of blocked and parked lanes will count as done"
+                dropped = f", and {counted(count, 'record')} of blocked and parked lanes will count as done"
             question = f"Rewind queue group {group}? Records that were done may come again{dropped}"
             confirm(question)
         rewound = admin.rewind(

@@ -10,7 +10,7 @@ import click
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import take_texts_as_utf8
 from logbroker.cli.common.clients import CommandQueueAdmin
-from logbroker.cli.common.lines import confirm, tell, write_line
+from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import Place, PlaceType, broker_option, json_option, yes_option
 from logbroker.cli.queue.options import settings_of, settings_options
 from logbroker.cli.queue.text import description_document, indexed_text, key_text, now_ms, settings_rows, share_text
@@ -131,7 +131,7 @@ def list_queues(broker: str, as_json: bool) -> None:
             f"{counts.blocked_lanes:,}",
             f"{counts.parked_lanes:,}",
             str(sum(worker.connected for worker in queue.workers)),
-            f"{len(queue.alarms)} alarm{'' if len(queue.alarms) == 1 else 's'}" if queue.alarms else "",
+            f"{counted(len(queue.alarms), 'alarm')}" if queue.alarms else "",
         )
     terminal.show(rows)
 
@@ -229,9 +229,10 @@ def _show(queue: QueueDescription) -> None:
         write_line("failed: nothing is handed out or settled before the broker starts again; its log says why")
         write_line()
     elif queue.state == "paused":
+        unscanned = counted(counts.unscanned, "record")
         write_line(
-            f"paused: so many lanes are held, or records delayed, that {counts.unscanned:,} records are not looked"
-            " through; priority order covers scanned records only"
+            f"paused: so many lanes are held, or records delayed, that {unscanned} cannot be looked through yet;"
+            " priority order covers scanned records only"
         )
         write_line()
     for alarm in queue.alarms:
@@ -296,14 +297,14 @@ def _show_priorities(queue: QueueDescription) -> None:
         return
     numbers = ("priority", "waiting", "oldest", "delivered", "overtaken")
     rows = terminal.table(*numbers, numbers=numbers)
-    for counted in queue.priorities:
-        oldest_ms = counted.oldest_timestamp_ms
+    for priority in queue.priorities:
+        oldest_ms = priority.oldest_timestamp_ms
         rows.add_row(
-            str(counted.priority),
-            f"{counted.waiting:,}",
+            str(priority.priority),
+            f"{priority.waiting:,}",
             "-" if oldest_ms is None else terminal.age_text(max(0, now_ms() - oldest_ms)),
-            f"{counted.delivered:,}",
-            f"{counted.overtaken:,}",
+            f"{priority.delivered:,}",
+            f"{priority.overtaken:,}",
         )
     terminal.show(rows)
 

@@ -11,7 +11,7 @@ import click
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import BytesType, key_of, raw_bytes
 from logbroker.cli.common.clients import CommandQueueAdmin
-from logbroker.cli.common.lines import confirm, tell
+from logbroker.cli.common.lines import confirm, counted, tell
 from logbroker.cli.common.options import broker_option, json_option, yes_option
 from logbroker.cli.queue.text import key_document, key_text
 from logbroker.client.admin.queue_admin import Lane
@@ -252,11 +252,11 @@ def _decide_all(admin: CommandQueueAdmin, group: str, decision: Decision, *, as_
         tell("no lane is blocked or parked")
     else:
         done = {"resume": "resumed", "skip": "skipped the first record of", "drop": "dropped"}[decision]
-        records = f": {decided.records_done:,} record{'' if decided.records_done == 1 else 's'} done"
-        lanes = f"{decided.lanes:,} lane{'' if decided.lanes == 1 else 's'}"
+        records = f": {counted(decided.records_done, 'record')} done"
+        lanes = f"{counted(decided.lanes, 'lane')}"
         tell(f"{done} {lanes}{'' if decision == 'resume' else records}")
     if decided.why_refused is not None:
-        lanes = f"{decided.refused:,} lane{'' if decided.refused == 1 else 's'}"
+        lanes = f"{counted(decided.refused, 'lane')}"
         raise type(decided.why_refused)(f"{lanes} could not be moved: {decided.why_refused}")
 
 
@@ -274,12 +274,12 @@ def _decide(lanes: Sequence[Lane], decide: Callable[[Lane], int | None], done: s
             continue
         outcomes.append(document if records is None else {**document, "records_done": records})
         if not as_json and len(outcomes) - len(failures) <= MAX_SHOWN:
-            count = "" if records is None else f": {records:,} record{'' if records == 1 else 's'} done"
+            count = "" if records is None else f": {counted(records, 'record')} done"
             tell(f"{done} {_lane_text(lane)}{count}")
     if as_json:
         terminal.write_json(outcomes)
     elif len(outcomes) - len(failures) > MAX_SHOWN:
-        tell(f"{done} {len(outcomes) - len(failures) - MAX_SHOWN:,} more lanes")
+        tell(f"{done} {counted(len(outcomes) - len(failures) - MAX_SHOWN, 'more lane')}")
     if failures:
         more = f" (and {len(failures) - 1:,} more failed)" if len(failures) > 1 else ""
         raise type(failures[0])(f"{failures[0]}{more}")

@@ -10,7 +10,7 @@ import click
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import BytesType, Whole, key_of
 from logbroker.cli.common.clients import CommandQueueAdmin
-from logbroker.cli.common.lines import write_line
+from logbroker.cli.common.lines import counted, write_line
 from logbroker.cli.common.options import broker_option, json_option
 from logbroker.cli.queue.decisions import base64_option
 from logbroker.cli.queue.text import age_ms, indexed_text, key_text, lane_document, moment_text
@@ -103,8 +103,7 @@ def _document(answer: LaneList) -> dict[str, Any]:
 def _tell_unscanned(queue: QueueDescription, is_incomplete: bool) -> None:
     """Say what a list of lanes leaves out; how much, as the group was just before."""
     if unscanned := queue.counts.unscanned:
-        records = "1 record is" if unscanned == 1 else f"{unscanned:,} records are"
-        write_line(f"{records} not scanned yet: lanes may be missing, or have more than is shown")
+        write_line(f"{_records_are(unscanned)} not scanned yet: lanes may be missing, or have more than is shown")
     elif is_incomplete:
         write_line("not all is scanned yet: lanes may be missing, or have more than is shown")
 
@@ -159,7 +158,7 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
     if lane.level is not None:
         rank = "first" if queue.settings.priority_rank == "head" else "most urgent"
         rows.append(("level", f"{lane.level}, as its {rank} record"))
-    rows.append(("waiting", f"{lane.waiting:,} record{'' if lane.waiting == 1 else 's'}"))
+    rows.append(("waiting", f"{counted(lane.waiting, 'record')}"))
     if lane.oldest_timestamp_ms is not None:
         rows.append(("oldest", moment_text(lane.oldest_timestamp_ms)))
     if lane.first_failure_ms is not None:
@@ -170,6 +169,10 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
     rows += zip(["last reason", *["before that"] * _REASONS], reasons, strict=False)
     for name, text in rows:
         yield f"  {name:<14}{text}"
+
+
+def _records_are(count: int) -> str:
+    return f"{counted(count, 'record')} {'is' if count == 1 else 'are'}"
 
 
 def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
@@ -196,13 +199,13 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
         return "it waits for a worker with room" if connected else "no worker is connected"
     if lane.state == "not scanned":
         unscanned = queue.counts.unscanned
-        left = "`queue describe` tells of what is not" if not unscanned else f"{unscanned:,} records are not yet"
+        left = "`queue describe` tells of what is not" if not unscanned else f"{_records_are(unscanned)} not yet"
         return f"nothing of it waits as far as the log is scanned; {left}"
     return "nothing of it waits"
 
 
 def _show(order: str, answer: LaneList) -> None:
-    title = f"{order}: {len(answer.lanes):,} of {answer.total:,} lane{'' if answer.total == 1 else 's'}"
+    title = f"{order}: {len(answer.lanes):,} of {counted(answer.total, 'lane')}"
     numbers = ("waiting", "oldest", "failures", "due in")
     rows = terminal.table(
         "key", "state", *numbers, "first record", "holder, or last reason", numbers=numbers, title=title

@@ -10,6 +10,7 @@ import msgspec
 
 from logbroker.cli.common import terminal
 from logbroker.cli.common.json_text import text_of
+from logbroker.cli.common.lines import counted
 from logbroker.client.sync import LaneDescription, QueueDescription, QueueSettings
 
 _MAX_SHOWN_BYTES: Final = 256
@@ -30,7 +31,7 @@ def key_text(key: bytes | None) -> str:
 def content_text(content: bytes) -> str:
     """Write what may be anything: as it is where that is plain and short, else as Python writes it."""
     if len(content) > _MAX_SHOWN_BYTES:
-        return f"{content[:_MAX_SHOWN_BYTES]!r}... ({len(content):,} bytes)"
+        return f"{content[:_MAX_SHOWN_BYTES]!r}... ({counted(len(content), 'byte')})"
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
@@ -78,7 +79,7 @@ def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
     yield "grace", seconds_text(settings.grace_seconds or 0)
     yield "alarm: share of a lane", f"over {settings.alarm_share:.0%}, of lanes with over 512 records"
     yield "alarm: age of what waits", f"over {seconds_text(settings.alarm_age_seconds or 0)}"
-    yield "alarm: parked", f"over {settings.max_parked_records:,} records"
+    yield "alarm: parked", f"over {counted(settings.max_parked_records or 0, 'record')}"
     yield "in flight, a worker", f"{settings.max_in_flight:,}"
     yield "ready, before the scan pauses", f"{settings.max_ready_records:,}"
     yield "held lanes, before it pauses", f"{settings.max_held_lanes:,}"
@@ -103,7 +104,7 @@ def _priority_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
 def indexed_text(queue: QueueDescription) -> str:
     """How far a queue group has looked through the log."""
     whole = sum(max(0, partition.end - partition.floor) for partition in queue.partitions)
-    return f"{share_text(whole - queue.counts.unscanned, whole)}, {queue.counts.unscanned:,} records to go"
+    return f"{share_text(whole - queue.counts.unscanned, whole)}, {counted(queue.counts.unscanned, 'record')} to go"
 
 
 def description_document(queue: QueueDescription) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import click
 
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import OFFSET, BytesType, PathType, Whole, key_of
-from logbroker.cli.common.lines import confirm, tell, write_json_line, write_line
+from logbroker.cli.common.lines import confirm, counted, tell, write_json_line, write_line
 from logbroker.cli.common.options import json_option, yes_option
 from logbroker.cli.segment import output
 from logbroker.config import MAX_INT64
@@ -268,7 +268,10 @@ def rebuild_index(paths: tuple[Path, ...]) -> None:
             with mend.exclusive(partition):
                 for item in partition.segments:
                     offsets, times = mend.rebuild_index(item, progress)
-                    write_line(f"{output.short(item.path)}: {offsets:,} offset entries, {times:,} time entries")
+                    write_line(
+                        f"{output.short(item.path)}: {counted(offsets, 'offset entry', 'offset entries')}, "
+                        f"{counted(times, 'time entry', 'time entries')}"
+                    )
 
 
 @segment.command()
@@ -333,7 +336,7 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, ye
                 if plan is not None:
                     output.print_line(f"{text}: {output.outcome_line(plan)}")
             raise CorruptLogError(
-                f"{output.counted(len(found.problems), 'problem')} in {path}; restore a backup, or repair it with --cut"
+                f"{counted(len(found.problems), 'problem')} in {path}; restore a backup, or repair it with --cut"
                 " or --accept-gaps (--dry-run shows what that does)"
             )
         plan = partition_repair.plan_repair(found, accept_gaps=accept_gaps)
@@ -436,7 +439,7 @@ def _raise_for(reading: SegmentReading, undecodable: int = 0) -> None:
         where = ", ".join(f"{fault.position}-{max(fault.position, fault.end - 1)}" for fault in faults[:5])
         raise CorruptLogError(f"{reading.segment.path}: damaged at bytes {where}: {faults[0].reason}")
     if undecodable:
-        raise CorruptLogError(f"{reading.segment.path}: {undecodable} batches cannot be decoded")
+        raise CorruptLogError(f"{reading.segment.path}: {counted(undecodable, 'batch', 'batches')} cannot be decoded")
 
 
 def _raise_unsound(reports: list[PartitionReport]) -> None:
@@ -444,7 +447,7 @@ def _raise_unsound(reports: list[PartitionReport]) -> None:
     errors = sum(item.severity is Severity.ERROR for item in found)
     torn = sum(item.severity is Severity.TORN_TAIL for item in found)
     if errors or torn:
-        counts = [output.counted(count, noun) for count, noun in ((errors, "error"), (torn, "torn tail")) if count]
+        counts = [counted(count, noun) for count, noun in ((errors, "error"), (torn, "torn tail")) if count]
         first = next(item for item in found if item.severity is not Severity.NOTE)
         at = "" if first.position is None else f" at byte {first.position}"
         raise CorruptLogError(f"{' and '.join(counts)}; the first: {first.path}{at}: {first.message}")

@@ -12,7 +12,7 @@ import msgspec
 
 from logbroker.cli.common import terminal
 from logbroker.cli.common.json_text import Text, Unset, text_of
-from logbroker.cli.common.lines import write_line
+from logbroker.cli.common.lines import counted, write_line
 from logbroker.record.codec import LogRecord
 from logbroker.record.compression import Codec
 from logbroker.record.header import MAX_CODEC, TRANSACTIONAL_FLAG, BatchHeader
@@ -50,11 +50,6 @@ def short(path: str) -> str:
     """Return the path as seen from here where it lies below."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
-
-
-def counted(count: int, noun: str) -> str:
-    """Write a count with its noun: 1 segment, 2 segments."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def time_text(timestamp_ms: int) -> str:
@@ -209,8 +204,8 @@ def show_stats(stats: Stats, top: int) -> None:
     document = stats.document(top)
     about = "about " if stats.keys.sampled else ""
     print_line(
-        f"{stats.keys.records:,} records, {stats.keys.without_key:,} of them without a key; "
-        f"{about}{stats.keys.keys():,} keys"
+        f"{counted(stats.keys.records, 'record')}, {stats.keys.without_key:,} of them without a key; "
+        f"{about}{counted(stats.keys.keys(), 'key')}"
     )
     keys = terminal.table("key", "records", "share", numbers=("records", "share"))
     for key, count in stats.keys.top(top):
@@ -258,11 +253,11 @@ def plan_lines(plan: RepairPlan) -> list[str]:
         f"{short(plan.path)}: the log ends at byte {plan.position} (offset {plan.offset}): {plan.reason}",
     ]
     if plan.removed_bytes:
-        lines.append(f"  cut the file there; {plan.removed_bytes:,} bytes go to {short(plan.side_path)}")
+        lines.append(f"  cut the file there, and keep {counted(plan.removed_bytes, 'byte')} in {short(plan.side_path)}")
     if plan.good_batches:
-        lines.append(
-            f"  with them go {plan.good_batches:,} good batches ({plan.good_records:,} records) behind the bad one"
-        )
+        batches = counted(plan.good_batches, "good batch", "good batches")
+        records = counted(plan.good_records, "record")
+        lines.append(f"  with them: {batches} ({records}) behind the bad one")
     lines += (f"  rename {short(source)} to {os.path.basename(target)}" for source, target in plan.set_aside)
     if plan.epochs:
         lines.append(f"  begin leader epoch {plan.epochs[-1].epoch} at offset {plan.offset}")
@@ -282,7 +277,9 @@ def partition_plan_lines(plan: PartitionPlan) -> list[str]:
     lines = [f"the repair: {outcome_line(plan)}"]
     for kept in plan.changed:
         size_bytes = kept.size_bytes - kept.kept_bytes
-        lines.append(f"  take {size_bytes:,} bytes out of {short(kept.segment.path)}, into side files beside it")
+        lines.append(
+            f"  take {counted(size_bytes, 'byte')} out of {short(kept.segment.path)}, into side files beside it"
+        )
     lines += (f"  rename {short(source)} to {os.path.basename(target)}" for source, target in plan.set_aside)
     if plan.begin_segment:
         lines.append(f"  go on in a new segment at offset {plan.end_offset}")
