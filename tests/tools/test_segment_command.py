@@ -272,6 +272,24 @@ def test_repair_of_a_partition_shows_what_is_wrong_and_lets_choose(
     segment("repair", stopped.data_dir / "nothing-7", exit_code=1)
 
 
+@pytest.mark.parametrize("choice", [(), ("--accept-gaps", "--dry-run"), ("--cut", "--dry-run")])
+def test_repair_names_the_right_names_of_segments_that_were_mixed_up(
+    segment: Segment, stopped: StoppedPartition, choice: tuple[str, ...]
+) -> None:
+    one, other, _ = stopped.logs()
+    contents = one.read_bytes(), other.read_bytes()
+    for path, content in zip((other, one), contents, strict=True):
+        path.write_bytes(content)
+    shown = segment("repair", stopped.directory, *choice, exit_code=0 if choice else 1)
+    assert f"{one}: its first batch is not the one that was written there" in shown
+    for path, right in ((one, other), (other, one)):
+        (line,) = (line for line in shown.splitlines() if line.startswith(f"{path}: "))
+        assert f"begins with offset {int(right.stem)}: if files were mixed up, rename it to {right.name}" in line
+    for path, content in zip((one, other), contents, strict=True):
+        path.write_bytes(content)
+    assert "nothing is to be repaired" in segment("repair", stopped.directory)
+
+
 _opened_for_writing: list[str] = []
 _WRITES = os.O_WRONLY | os.O_RDWR
 

@@ -315,6 +315,8 @@ class _Surveyor:
                 yield segment
 
     def _tell_stray(self, segment: SegmentFile, message: str) -> None:
+        if stat.S_ISREG(os.lstat(segment.path).st_mode):
+            message += _right_name(segment)
         self._survey.strays.append(segment.path)
         self._survey.problems.append(Problem(path=segment.path, message=message, is_in_log=False))
 
@@ -432,6 +434,16 @@ class _Surveyor:
             position, offset = piece.end, piece.next_offset
         if position < kept.size_bytes:
             problems.append(_damage(path, position, kept.size_bytes, faults, None))
+
+
+def _right_name(segment: SegmentFile) -> str:
+    """Name the file that a log file may have been before files were mixed up; "" where its own name is right."""
+    with LogFile(segment.path) as log:
+        first = log.header(0)
+        if first is None or first.base_offset == segment.base_offset or not _is_sound(log, first):
+            return ""
+    name = f"{first.base_offset:020d}.log"
+    return f"; it begins with offset {first.base_offset}: if files were mixed up, rename it to {name} and try again"
 
 
 def _is_sound(log: LogFile, first: BatchHeader) -> bool:
