@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+import grpc
 import pytest
 
 from logbroker.client import Admin, ListedOffset, NewTopic, Producer, TopicInfo, TopicPartition
@@ -19,7 +20,36 @@ from logbroker.errors import (
     UnknownTopicError,
     UnsupportedFeatureError,
 )
-from logbroker.v1 import log_pb2
+from logbroker.v1 import admin_pb2, log_pb2
+
+
+@pytest.mark.parametrize(("partitions", "least"), [(None, 9), (8_000, 49)])
+async def test_a_call_that_makes_many_partitions_has_time_for_them(partitions: int | None, least: int) -> None:
+    left: list[float | None] = []
+
+    async def answer(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        left.append(context.time_remaining())
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "seen")
+        raise AssertionError
+
+    server = grpc.aio.server()
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(answer)
+    methods = {"CreateTopics": handler, "AlterTopics": handler}
+    service = admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with Admin(f"127.0.0.1:{port}") as admin:
+            for call in (admin.create_topic("t", partitions), admin.alter_topic("t", partitions=partitions)):
+                with pytest.raises(LogbrokerError, match="seen"):
+                    await call
+    finally:
+        await server.stop(None)
+    assert len(left) == 2
+    for seconds in left:
+        assert seconds is not None
+        assert least < seconds <= least + 1.5
 
 
 async def test_a_topics_life(address: str, topic: str) -> None:

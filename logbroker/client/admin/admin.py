@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import msgspec
 
@@ -23,6 +23,9 @@ from logbroker.client.transport.status import error_of_item
 from logbroker.errors import LogbrokerError, TopicExistsError, UnknownTopicError
 from logbroker.types import TopicPartition
 from logbroker.v1 import admin_pb2
+
+PARTITION_SECONDS: Final = 0.005
+"""Added to the time of a request for each partition that it may make. One takes about 0.5 ms on a busy machine."""
 
 T = TypeVar("T")
 
@@ -151,7 +154,8 @@ class Admin(Droppable):
             ],
             validate_only=validate_only,
         )
-        return _topics(await self._connection.unary("CreateTopics", request, retry=False))
+        more = PARTITION_SECONDS * sum(topic.partitions or 0 for topic in topics)
+        return _topics(await self._connection.unary("CreateTopics", request, retry=False, more_seconds=more))
 
     async def list_topics(self) -> list[TopicInfo]:
         """Return all topics, sorted by name."""
@@ -205,7 +209,8 @@ class Admin(Droppable):
             ],
             validate_only=validate_only,
         )
-        return _only(_topics(await self._connection.unary("AlterTopics", request, retry=False)))
+        more = PARTITION_SECONDS * (partitions or 0)
+        return _only(_topics(await self._connection.unary("AlterTopics", request, retry=False, more_seconds=more)))
 
     async def delete_topic(self, name: str) -> TopicInfo:
         """Delete a topic and its records, durably; returns what it was. Raises UnknownTopicError."""

@@ -148,15 +148,15 @@ class Connection:
         if self._channel is not None:
             self._is_forked = True
 
-    async def unary(self, method_name: str, request: Message, *, retry: bool = True) -> Any:
+    async def unary(self, method_name: str, request: Message, *, retry: bool = True, more_seconds: float = 0.0) -> Any:
         """Make a call. If the broker is away and the call may be repeated, repeat it until the time for a request is
-        over.
+        over, to which `more_seconds` are added.
 
         Raises the error that the broker meant; BrokerUnavailableError where it cannot be reached, or the connection
         breaks; RequestTimeoutError where it does not answer. The message says where a change may have been made.
         """
         method = METHODS[method_name]
-        deadline = time.monotonic() + self.request_timeout_seconds
+        deadline = time.monotonic() + self.request_timeout_seconds + more_seconds
         attempt = 0
         changes = _changes(method_name, request)
         unknown = ""
