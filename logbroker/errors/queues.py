@@ -116,7 +116,7 @@ class LaneNotHeldError(LogbrokerError):
     """The lane is not blocked, parked or waiting for a retry, or its first record is on its way to the dead-letter
     topic.
 
-    Look at the lane with `logbroker queue explain`, and decide again.
+    Look at the lane with `logbroker queue explain`, or with `logbroker queue lanes` if it has no key, and decide again.
     """
 
     code = Code.FAILED_PRECONDITION

@@ -170,3 +170,7 @@ def test_lists_of_lanes_say_whether_all_is_scanned(queue: Queue, topic: str, max
     assert (found.total == len(found.lanes) == 5) is not is_incomplete
     for view in ("lanes", "parked"):
         assert ("not scanned yet" in queue(view, topic)) is is_incomplete
+    # A key that may come: the same is told of it, in the same words.
+    told = queue("explain", topic, "nobody")
+    assert ("none of its records waits among those that are scanned; " in told) is is_incomplete
+    assert ("not scanned yet: ask again later" in told) is is_incomplete

@@ -117,7 +117,8 @@ def _tell_unscanned(queue: QueueDescription, is_incomplete: bool) -> None:
 def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -> None:
     """Explain why the lane of KEY stands, or that it does not.
 
-    KEY is an ordering key. Its lane is all records of that key in the order of the log.
+    KEY is an ordering key. Its lane is all records of that key in the order of the log. `logbroker queue lanes` shows
+    the record of a lane without a key.
 
     \b
     Examples:
@@ -199,8 +200,8 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
         return "it waits for a worker with room" if connected else "no worker is connected"
     if lane.state == "not scanned":
         unscanned = queue.counts.unscanned
-        left = "`queue describe` tells of what is not" if not unscanned else f"{_records_are(unscanned)} not yet"
-        return f"nothing of it waits as far as the log is scanned; {left}"
+        left = f"{_records_are(unscanned)} not scanned yet" if unscanned else "the topic is not scanned to its end yet"
+        return f"none of its records waits among those that are scanned; {left}: ask again later"
     return "nothing of it waits"
 
 
