@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import os
 import re
 import shlex
@@ -160,16 +161,32 @@ def _report(page: Page, block: Block, output: Path, code: int | None) -> str:
 
 
 def _check_outputs(page: Page, scripts: Path, port: str) -> None:
-    """Raise PageError where a page shows output that did not come out."""
+    """Raise PageError where a page shows output that did not come out, or leaves out the end of a screen."""
     files = (scripts / f"{number}.{ending}" for number in range(1, len(page.blocks) + 1) for ending in ("out", "err"))
-    written = "".join(_written(file) for file in files).replace(port, PORT)
-    lines = {_bare(line) for line in written.split("\n")}
+    written = "\n".join(_written(file) for file in files).replace(port, PORT)
+    written_lines = written.split("\n")
+    lines = {_bare(line) for line in written_lines}
     for block in page.blocks:
         if block.language == "text" and "output" in block.marks:
             shown = [line for line in block.text.split("\n") if line.strip() not in ("", "...") and line[:2] != "$ "]
             if missing := [line for line in shown if _bare(line) not in lines]:
                 told = "\n".join(missing)
                 raise PageError(f"{page.name}:{block.line}: no block of the page writes\n{told}\n--- but\n{written}")
+            last = block.text.rstrip("\n").rpartition("\n")[2]
+            if last.strip() != "..." and (more := _what_goes_on(last, written_lines)):
+                raise PageError(f"{page.name}:{block.line}: the output ends in the midst of a screen, before\n{more}")
+
+
+def _what_goes_on(last: str, lines: list[str]) -> str:
+    """Return the line that follows the last one of a screen that a page shows, where it is indented like that; "":
+    the screen ends there, or is written without that line somewhere."""
+    following = [after for line, after in itertools.pairwise(lines) if _bare(line) == _bare(last)]
+    indents = {_indent(after) if after.strip() else -1 for after in following}
+    return following[0] if _indent(last) and indents == {_indent(last)} else ""
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 def _written(path: Path) -> str:

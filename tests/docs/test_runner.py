@@ -27,7 +27,10 @@ def test_blocks_share_a_shell_and_a_folder_and_leave_nothing_running(tmp_path: P
         "<!-- needs: no-such-program -->\n```sh\nno-such-program\n```\n"
         "```sh\ncd place\n```\n"
         "```sh\necho $word at $(cat port), took 3.5 s\nls ../tested\n```\n"
-        "<!-- output -->\n```text\n$ echo\n...\ncarried at 1, took  1.25 s\n```\n",
+        "<!-- output -->\n```text\n$ echo\n...\ncarried at 1, took  1.25 s\n```\n"
+        "```sh\nprintf 'key\\n  a\\n  b\\n'\n```\n"
+        "<!-- output -->\n```text\nkey\n  a\n...\n```\n"
+        "<!-- output -->\n```text\nkey\n  a\n  b\n```\n",
     )
     lacking = run(told, tmp_path, timeout_seconds=60)
     assert [block.needs for block in lacking] == [["no-such-program"]]
@@ -44,6 +47,10 @@ def test_blocks_share_a_shell_and_a_folder_and_leave_nothing_running(tmp_path: P
         ("```python\ndef test_one():\n    assert 1 == 2\n```\n", "page.md:2(?s:.*)assert 1 == 2"),
         ("```sh\nsleep 60\n```\n", "page.md:2: this block did not end in time"),
         ("```sh\necho one\n```\n<!-- output -->\n```text\ntwo\n```\n", "page.md:6: no block of the page writes\ntwo"),
+        (
+            "```sh\nprintf 'key\\n  a\\n  b\\n'\n```\n<!-- output -->\n```text\nkey\n  a\n```\n",
+            "page.md:6: the output ends in the midst of a screen, before\n  b",
+        ),
     ],
 )
 def test_a_fault_is_reported_with_its_place(tmp_path: Path, text: str, told: str) -> None:
