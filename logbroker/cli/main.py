@@ -22,7 +22,7 @@ from logbroker.cli.common.standard_output import (
     stop_waiting_for_readers,
     take_standard_streams,
 )
-from logbroker.cli.common.stops import Stopped
+from logbroker.cli.common.stops import Interrupter, Stopped
 from logbroker.errors import LogbrokerError
 from logbroker.errors.system import system_error_text
 from logbroker.platform_needs import check_broker_platform
@@ -112,8 +112,9 @@ def main(command: click.Command = cli, name: str = "logbroker") -> None:
 def run(arguments: Sequence[str], command: click.Command = cli, name: str = "logbroker") -> int:
     """Run one command line; return its exit code: 0, 1 for what failed, 2 for a wrong call, 130 for Ctrl-C."""
     try:
-        code = command.main(list(arguments), prog_name=name, standalone_mode=False)
-        sys.stdout.flush()
+        with Interrupter().raising_again():
+            code = command.main(list(arguments), prog_name=name, standalone_mode=False)
+            sys.stdout.flush()
     except click.ClickException as error:
         show_wrong_call(error)
         return error.exit_code
