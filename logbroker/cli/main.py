@@ -14,6 +14,7 @@ import click
 
 from logbroker import __version__
 from logbroker.cli.common.arguments import take_texts_as_utf8
+from logbroker.cli.common.ctrl_c import let_ctrl_c_interrupt, let_ctrl_c_kill
 from logbroker.cli.common.lines import escape_all_errors, show_wrong_call, shows_errors, warn
 from logbroker.cli.common.standard_output import (
     OutputClosedError,
@@ -65,6 +66,7 @@ class _LazyGroup(click.Group):
             check_broker_platform()  # Else a module that the system lacks would be told.
         module = f"logbroker.cli.{cmd_name}.commands" if cmd_name in _FAMILIES else f"logbroker.cli.{cmd_name}"
         command = getattr(importlib.import_module(module), cmd_name)
+        let_ctrl_c_interrupt()
         assert isinstance(command, click.Command)
         take_texts_as_utf8(command)
         return command
@@ -105,6 +107,7 @@ def main(command: click.Command = cli, name: str = "logbroker") -> None:
         # Reconnects are told to people who watch; a program gets one line where a command fails.
         logging.getLogger("logbroker").addHandler(logging.NullHandler())
     code = run(sys.argv[1:], command, name)
+    let_ctrl_c_kill()
     end_standard_output()
     sys.exit(code)
 

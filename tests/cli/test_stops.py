@@ -324,3 +324,21 @@ def test_other_lost_exceptions_are_told_as_ever(monkeypatch: pytest.MonkeyPatch)
     with stops_are_interrupts():
         in_finalizer(fail)
     assert told == ["other"]
+
+
+def test_ctrl_c_during_imports_kills_the_command_without_a_traceback() -> None:
+    """A shell tells that by exit code 130."""
+    program = (
+        "import signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "sys.argv = ['logbroker', 'topic', 'list']\n"
+        "from logbroker.__main__ import main\n"
+        "main()\n"
+    )
+    for module in ("click", "logbroker.cli.main", "logbroker.cli.topic", "logbroker.cli.common.clients"):
+        command = [sys.executable, "-c", program.format(module=module)]
+        result = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=60, check=False)
+        assert (result.returncode, result.stderr) == (-signal.SIGINT, b""), module
