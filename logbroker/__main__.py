@@ -1,8 +1,17 @@
-"""`python -m logbroker` is the command `logbroker`."""
+"""The command `logbroker`, which is `python -m logbroker` as well."""
 
 from __future__ import annotations
 
-from logbroker.cli.main import main
+from logbroker.cli.common.ctrl_c import let_ctrl_c_kill
+
+
+def main() -> None:
+    """Import the command line and run it."""
+    let_ctrl_c_kill()
+    from logbroker.cli.main import main  # It takes a while.
+
+    main()
+
 
 if __name__ == "__main__":
     main()

@@ -14,7 +14,7 @@ from logbroker.cli.common.lines import shows_output, warn
 from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option
 from logbroker.cli.common.output_formats import FORMATS, lines, shown_lines
 from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput
-from logbroker.cli.common.stops import PutOff, Stopped, stops_are_interrupts
+from logbroker.cli.common.stops import Interrupter, Stopped, stops_are_interrupts
 from logbroker.client.consumer.cursor import Record
 from logbroker.client.consumer.offset_reset import reset_policy
 from logbroker.client.transport.metadata import check_bands
@@ -135,8 +135,8 @@ def consume(
     out = TakenOutput()
     if partitions and bands:
         raise click.UsageError("a band is partitions: give --partition or --band")
-    put_off = PutOff()
-    with _open(topic, broker, start, group, reset, partitions, bands, put_off) as consumer:
+    interrupter = Interrupter()
+    with _open(topic, broker, start, group, reset, partitions, bands, interrupter) as consumer:
         left = max_records
         delivery = _MemberDelivery(topic, consumer, out) if group is not None else None
         batches = consumer.batches(until_end=until_end)
@@ -145,7 +145,7 @@ def consume(
                 records = batch if left is None else batch[:left]
                 for piece in out.pieces(records) if delivery is not None else (records,):
                     # Whoever reads along sees each piece as it comes; one is large where much comes at once.
-                    with put_off.meanwhile():
+                    with interrupter.put_off():
                         out.write(to_bytes(piece))
                         if delivery is not None:
                             delivery.put_in_pipe(piece)
@@ -225,7 +225,7 @@ def _open(
     reset: str | None,
     partitions: tuple[int, ...],
     bands: tuple[str, ...],
-    put_off: PutOff,
+    interrupter: Interrupter,
 ) -> Iterator[CommandConsumer]:
     """Yield a consumer that reads what the options say."""
     if group is None:
@@ -244,7 +244,7 @@ def _open(
     # A service manager's stop is a goodbye, too: what was written is committed, and others take over at once.
     # What retention has taken away before the group read it cannot be waited for.
     with (
-        stops_are_interrupts(put_off),
+        stops_are_interrupts(interrupter),
         CommandConsumer(broker, group=group, start=start, auto_offset_reset=reset or "earliest") as consumer,
     ):
         consumer.subscribe(topic, bands=bands)

@@ -14,6 +14,7 @@ import click
 
 from logbroker import __version__
 from logbroker.cli.common.arguments import take_texts_as_utf8
+from logbroker.cli.common.ctrl_c import let_ctrl_c_interrupt, let_ctrl_c_kill
 from logbroker.cli.common.lines import escape_all_errors, show_wrong_call, shows_errors, warn
 from logbroker.cli.common.standard_output import (
     OutputClosedError,
@@ -22,7 +23,7 @@ from logbroker.cli.common.standard_output import (
     stop_waiting_for_readers,
     take_standard_streams,
 )
-from logbroker.cli.common.stops import Stopped
+from logbroker.cli.common.stops import Interrupter, Stopped
 from logbroker.errors import LogbrokerError
 from logbroker.errors.system import system_error_text
 from logbroker.platform_needs import check_broker_platform
@@ -65,6 +66,7 @@ class _LazyGroup(click.Group):
             check_broker_platform()  # Else a module that the system lacks would be told.
         module = f"logbroker.cli.{cmd_name}.commands" if cmd_name in _FAMILIES else f"logbroker.cli.{cmd_name}"
         command = getattr(importlib.import_module(module), cmd_name)
+        let_ctrl_c_interrupt()
         assert isinstance(command, click.Command)
         take_texts_as_utf8(command)
         return command
@@ -105,6 +107,7 @@ def main(command: click.Command = cli, name: str = "logbroker") -> None:
         # Reconnects are told to people who watch; a program gets one line where a command fails.
         logging.getLogger("logbroker").addHandler(logging.NullHandler())
     code = run(sys.argv[1:], command, name)
+    let_ctrl_c_kill()
     end_standard_output()
     sys.exit(code)
 
@@ -112,8 +115,9 @@ def main(command: click.Command = cli, name: str = "logbroker") -> None:
 def run(arguments: Sequence[str], command: click.Command = cli, name: str = "logbroker") -> int:
     """Run one command line; return its exit code: 0, 1 for what failed, 2 for a wrong call, 130 for Ctrl-C."""
     try:
-        code = command.main(list(arguments), prog_name=name, standalone_mode=False)
-        sys.stdout.flush()
+        with Interrupter().raising_again():
+            code = command.main(list(arguments), prog_name=name, standalone_mode=False)
+            sys.stdout.flush()
     except click.ClickException as error:
         show_wrong_call(error)
         return error.exit_code

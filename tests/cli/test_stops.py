@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
+import sys
 import threading
 import uuid
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 
+from logbroker.cli.common.clients import CommandWorker
 from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput
+from logbroker.cli.common.stops import Interrupter, Stopped, stops_are_interrupts
 from logbroker.cli.main import run
 from logbroker.client.admin.groups import PartitionLag
 from logbroker.client.sync import Admin, Consumer, Producer
 from logbroker.errors import UnknownGroupError
 from logbroker.types import TopicPartition
 from tests.cli.command import ENVIRONMENT, LOGBROKER
+from tests.cli.queues import Queue
 from tests.waiting import until
 
 
@@ -177,3 +183,162 @@ def test_no_offset_of_a_deleted_topic_is_committed_in_one_of_its_name(
 def empty_topic(admin: Admin, name: str) -> str:
     admin.create_topic(name, 2)
     return name
+
+
+def in_weakref_callback(interrupt: Callable[[], None]) -> None:
+    def thing() -> None: ...
+
+    reference = weakref.ref(thing, lambda _: interrupt())
+    del thing
+    assert reference() is None
+
+
+def in_finalizer(interrupt: Callable[[], None]) -> None:
+    class Thing:
+        def __del__(self) -> None:
+            interrupt()
+
+    Thing()
+
+
+def in_gc_callback(interrupt: Callable[[], None]) -> None:
+    def callback(phase: str, _: object) -> None:
+        if phase == "start":
+            interrupt()
+
+    gc.callbacks.append(callback)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.remove(callback)
+
+
+Lossy = Callable[[Callable[[], None]], None]
+LOSSY = pytest.mark.parametrize("lossy", [in_weakref_callback, in_finalizer, in_gc_callback])
+"""Calls a function where Python loses what it raises."""
+
+
+def lose(lossy: Lossy, *stops: signal.Signals) -> None:
+    """Get signals, all at the same time, where what their handlers raise is lost; then wait for the stop."""
+
+    def interrupt() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+        for stop in stops:
+            signal.pthread_kill(threading.get_ident(), stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
+
+    lossy(interrupt)
+    threading.Event().wait(20)
+    pytest.fail("the command went on")
+
+
+@LOSSY
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_whose_exception_is_lost_stops_a_member_all_the_same(
+    address: str, topic: str, group: str, lossy: Lossy, stop: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = waits = 0
+
+    def write(output: TakenOutput, data: bytes) -> None:
+        nonlocal lines
+        lines += data.count(b"\n")
+
+    def wait(output: TakenOutput, patience_seconds: float = 0) -> bool:
+        nonlocal waits
+        waits += 1
+        if waits == 1:
+            lose(lossy, stop)
+        return True
+
+    monkeypatch.setattr(TakenOutput, "write", write)
+    monkeypatch.setattr(TakenOutput, "wait", wait)
+    command = ["consume", topic, "--group", group, "--from", "earliest", "--broker", address]
+    assert run(command) == (130 if stop is signal.SIGINT else 0)
+    with Admin(address) as admin:
+        assert sum(offset.offset for offset in admin.fetch_offsets(group).values()) == lines > 0
+
+
+@LOSSY
+def test_ctrl_c_whose_exception_is_lost_ends_any_command(
+    address: str, topic: str, lossy: Lossy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TakenOutput, "write", lambda *_: lose(lossy, signal.SIGINT))
+    assert run(["consume", topic, "--broker", address]) == 130
+
+
+@pytest.mark.parametrize("way", [["--print"], ["--exec", "true"]], ids=["print", "exec"])
+def test_a_stop_whose_exception_is_lost_stops_a_worker(
+    queue: Queue, topic: str, name: str, way: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue("create", name, "--topic", topic)
+    monkeypatch.setattr(CommandWorker, "run", lambda *_, **__: lose(in_finalizer, signal.SIGTERM))
+    monkeypatch.setattr(TakenOutput, "while_read", lambda *_: lose(in_finalizer, signal.SIGTERM))
+    assert run(["queue", "work", name, *way, "--broker", queue.address]) == 0
+
+
+def test_a_stop_that_meets_the_hook_for_lost_exceptions_is_not_lost_there() -> None:
+    """Some service managers send SIGHUP right after SIGTERM: one is lost, and the other interrupts its hook."""
+    with pytest.raises(Stopped), stops_are_interrupts():
+        lose(in_weakref_callback, signal.SIGTERM, signal.SIGHUP)
+
+
+def test_a_lost_stop_comes_once() -> None:
+    """The clean-up because of it is not interrupted."""
+    with stops_are_interrupts():
+        with pytest.raises(Stopped):
+            lose(in_weakref_callback, signal.SIGTERM)
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+        assert not threading.Event().wait(0.1)
+
+
+def test_a_lost_stop_is_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = False
+    interrupter = Interrupter()
+    monkeypatch.setattr(signal, "setitimer", lambda *_: None)
+
+    def work() -> None:
+        nonlocal done
+        in_weakref_callback(lambda: signal.raise_signal(signal.SIGTERM))
+        with interrupter.put_off():
+            signal.raise_signal(signal.SIGALRM)
+            done = True
+
+    with pytest.raises(Stopped), stops_are_interrupts(interrupter):
+        work()
+    assert done
+
+
+def test_a_lost_stop_is_raised_at_the_end_at_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "setitimer", lambda *_: None)
+    with pytest.raises(Stopped), stops_are_interrupts():
+        in_weakref_callback(lambda: signal.raise_signal(signal.SIGTERM))
+
+
+def test_other_lost_exceptions_are_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda lost: told.append(str(lost.exc_value)))
+
+    def fail() -> None:
+        raise ValueError("other")
+
+    with stops_are_interrupts():
+        in_finalizer(fail)
+    assert told == ["other"]
+
+
+def test_ctrl_c_during_imports_kills_the_command_without_a_traceback() -> None:
+    """A shell tells that by exit code 130."""
+    program = (
+        "import signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "sys.argv = ['logbroker', 'topic', 'list']\n"
+        "from logbroker.__main__ import main\n"
+        "main()\n"
+    )
+    for module in ("click", "logbroker.cli.main", "logbroker.cli.topic", "logbroker.cli.common.clients"):
+        command = [sys.executable, "-c", program.format(module=module)]
+        result = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=60, check=False)
+        assert (result.returncode, result.stderr) == (-signal.SIGINT, b""), module

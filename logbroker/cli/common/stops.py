@@ -1,9 +1,11 @@
 """Signals that tell a command to stop: a service manager's SIGTERM and a closed terminal's SIGHUP interrupt it as
-Ctrl-C does, so that it lets go of what it holds. They may be put off while something must not be left half done."""
+Ctrl-C does, so that it lets go of what it holds. They may be put off while something must not be left half done, and
+come again where they would be lost."""
 
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,8 +13,12 @@ from typing import Final
 
 from logbroker.cli.common.standard_output import stop_waiting_for_readers
 
-_NAMES: Final = ("SIGTERM", "SIGHUP")
+_NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP")
 _PUT_OFF_SECONDS: Final = 1.0
+_AGAIN_SECONDS: Final = 0.001
+_INTERVAL_SECONDS: Final = 0.05
+_HAS_ALARM: Final = hasattr(signal, "setitimer")
+"""Windows has none: there, stops are neither put off nor raised again."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -23,41 +29,82 @@ class Stopped(KeyboardInterrupt):
         self.number: Final = number
 
 
-class PutOff:
-    """Delays the first stop until work that must not be left half done has ended, such as a record that is written and
-    not acked yet. The delay is at most a second, as a pipe may be full, or a broker away. The second stop waits for
-    nothing."""
+class Interrupter:
+    """Raises the exceptions of stops in the main thread, each so that it reaches the command.
+
+    Python handles signals between any two instructions, also in code that nobody called and that can raise nothing: the
+    callback of a weakref, a `__del__`. There an exception goes to `sys.unraisablehook`, and is lost. The hook raises it
+    again a moment later; only what was lost gets there, so no stop is raised twice, into its own clean-up.
+    """
 
     def __init__(self) -> None:
-        self._is_on = False
-        self._stop: int | None = None
-        """The signal."""
+        self._is_put_off = False
+        self._has_delayed = False
+        self._due: int | None = None
+        """The signal whose exception the alarm will raise."""
+        self._next_hook = sys.unraisablehook
 
-    def takes(self, number: int) -> bool:
-        """Whether the stop is delayed; if not, the caller raises it now. For signal handlers."""
-        if not self._is_on or self._stop is not None or not hasattr(signal, "setitimer"):
-            return False
-        self._stop = number
-        signal.signal(signal.SIGALRM, self._end)
-        signal.setitimer(signal.ITIMER_REAL, _PUT_OFF_SECONDS)
-        return True
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Raise the exception of a stop, now or later. A signal handler."""
+        if self._is_put_off and not self._has_delayed and _HAS_ALARM:
+            self._has_delayed = True
+            self._raise_in(_PUT_OFF_SECONDS, number)
+        elif _HAS_ALARM and _is_in_hook(frame):
+            self._raise_in(_AGAIN_SECONDS, number)
+        else:
+            self._take_due()
+            raise _interrupt(number)
 
     @contextmanager
-    def meanwhile(self) -> Iterator[None]:
-        """Delay stops within the block. A stop that came is raised at the end."""
-        self._is_on = True
+    def put_off(self) -> Iterator[None]:
+        """Delay the first stop until the end of the block, in which something must not be left half done, such as a
+        record that is written and not acked yet. The delay is at most a second, as a pipe may be full, or a broker
+        away. The second stop waits for nothing."""
+        self._is_put_off = True
         try:
             yield
         finally:
-            self._is_on = False
-            if self._stop is not None:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-        if self._stop is not None:
-            raise _interrupt(self._stop)
+            self._is_put_off = False
+            due = self._take_due()
+        if due is not None:
+            raise _interrupt(due)
 
-    def _end(self, number: int, frame: FrameType | None) -> None:
-        if self._is_on and self._stop is not None:
-            raise _interrupt(self._stop)
+    @contextmanager
+    def raising_again(self) -> Iterator[None]:
+        """Within the block, raise stops again that were lost."""
+        self._next_hook = before = sys.unraisablehook
+        sys.unraisablehook = self._hook
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
+            due = self._take_due()
+        if due is not None:
+            raise _interrupt(due)
+
+    def _hook(self, lost: sys.UnraisableHookArgs) -> None:
+        stop = lost.exc_value
+        if isinstance(stop, KeyboardInterrupt) and _HAS_ALARM:
+            self._raise_in(_AGAIN_SECONDS, stop.number if isinstance(stop, Stopped) else signal.SIGINT)
+        else:
+            self._next_hook(lost)
+
+    def _raise_in(self, seconds: float, number: int) -> None:
+        self._due = number
+        signal.signal(signal.SIGALRM, self._alarm)
+        # Again and again, as a signal that comes just before a wait does not end it.
+        signal.setitimer(signal.ITIMER_REAL, seconds, _INTERVAL_SECONDS)
+
+    def _alarm(self, number: int, frame: FrameType | None) -> None:
+        due = self._take_due()
+        if due is not None:
+            self.interrupt(due, frame)
+
+    def _take_due(self) -> int | None:
+        due, self._due = self._due, None
+        if due is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return due
 
 
 def _interrupt(number: int) -> KeyboardInterrupt:
@@ -65,21 +112,26 @@ def _interrupt(number: int) -> KeyboardInterrupt:
     return KeyboardInterrupt() if number == signal.SIGINT else Stopped(number)
 
 
+def _is_in_hook(frame: FrameType | None) -> bool:
+    """Whether code that a signal has interrupted runs within the hook, which raises nothing either."""
+    while frame is not None and frame.f_code is not Interrupter._hook.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
 @contextmanager
-def stops_are_interrupts(put_off: PutOff | None = None) -> Iterator[None]:
-    """Raise Stopped in the main thread at those of these that are not ignored. `put_off`: for them, and for Ctrl-C."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if put_off is None or not put_off.takes(number):
-            raise _interrupt(number)
-
+def stops_are_interrupts(interrupter: Interrupter | None = None) -> Iterator[None]:
+    """Raise Stopped in the main thread at SIGTERM and SIGHUP, and KeyboardInterrupt at SIGINT, where these are not
+    ignored. `interrupter`: by this one, which may put them off."""
+    interrupter = interrupter or Interrupter()
     before = {}
-    for name in _NAMES if put_off is None else ("SIGINT", *_NAMES):
+    for name in _NAMES:
         number = getattr(signal, name, None)  # Windows has no SIGHUP.
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, stop)
+            before[number] = signal.signal(number, interrupter.interrupt)
     try:
-        yield
+        with interrupter.raising_again():
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -23,8 +23,8 @@ from logbroker.cli.common.clients import CommandWorker
 from logbroker.cli.common.lines import encoded_line
 from logbroker.cli.common.options import broker_option
 from logbroker.cli.common.output_formats import json_delivery
-from logbroker.cli.common.standard_output import TakenOutput, stop_waiting_for_readers
-from logbroker.cli.common.stops import PutOff
+from logbroker.cli.common.standard_output import TakenOutput
+from logbroker.cli.common.stops import Interrupter
 from logbroker.client.runtime.sync_loop import Latch
 from logbroker.client.sync import QueueAdmin, QueueDescription, WorkerDelivery
 from logbroker.client.worker.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
@@ -150,6 +150,7 @@ def work(
         with (
             ErrorWriter() as errors,
             _Stops(None) as stops,
+            stops.interrupter.raising_again(),
             CommandWorker(broker, group, band=band) as worker,
             _Refusals(errors) as refusals,
             suppress(KeyboardInterrupt),
@@ -157,7 +158,7 @@ def work(
         ):
             out = TakenOutput()
             for delivery in out.while_read(itertools.islice(worker, max_records)):
-                with stops.put_off.meanwhile():
+                with stops.interrupter.put_off():
                     out.write(json_delivery(delivery))
                     out.wait()
                     refusals.settle(delivery, delivery.ack)
@@ -165,7 +166,7 @@ def work(
     if not hasattr(os, "killpg"):
         raise LogbrokerError("--exec needs the processes of a POSIX system: take --print here, or a Worker")
     longest = max(DEFAULT_MAX_EXTENSION_SECONDS, (timeout or 0) + 60)
-    with CommandRunner(command, timeout) as commands, _Stops(commands) as stops:
+    with CommandRunner(command, timeout) as commands, _Stops(commands) as stops, stops.interrupter.raising_again():
         with (
             CommandWorker(broker, group, band=band, max_extension_seconds=longest) as worker,
             _Refusals(commands.errors) as refusals,
@@ -187,7 +188,7 @@ class _Stops:
         self._before: dict[signal.Signals, object] = {}
         self._waits = False
         self._signals = 0
-        self.put_off = PutOff()
+        self.interrupter = Interrupter()
         self.count = 0
         """While commands were waited for."""
         self.last = 0
@@ -223,17 +224,15 @@ class _Stops:
         """No locks here: any code may be interrupted by this."""
         self._signals += 1
         if not self._waits:
-            if self.put_off.takes(number):
-                return
-            stop_waiting_for_readers()
-            raise KeyboardInterrupt
+            self.interrupter.interrupt(number, frame)
+            return
         self.count += 1
         self.last = number
         assert self._commands is not None
         if self.count == 1:
-            stop_waiting_for_readers()
             self._commands.errors.is_stopping = True
-            raise KeyboardInterrupt
+            self.interrupter.interrupt(number, frame)
+            return
         self._commands.kill_all()
         # Whatever may still be waited for, such as a broker that is away: the end is near.
         signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + self.last))
