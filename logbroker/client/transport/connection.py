@@ -15,7 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from logbroker.address import parse_address
-from logbroker.client.runtime import forking
+from logbroker.client.runtime import forking, poller_noise
 from logbroker.client.runtime.arguments import check_seconds
 from logbroker.client.runtime.lifetime import OTHER_LOOP, Lifetime
 from logbroker.client.runtime.tasks import end_tasks, let_go_of_error
@@ -261,6 +261,7 @@ class Connection:
             raise InvalidRequestError(OTHER_LOOP)
         if self._channel is None:
             self._loop = loop
+            poller_noise.keep_out()
             keepalive_seconds = MEMBER_KEEPALIVE_SECONDS if self._is_of_member else KEEPALIVE_SECONDS
             timeout_ms = round(self._keepalive_timeout_seconds * 1000)
             options = (
