@@ -33,6 +33,8 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
 TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
+DEFINED_ATTRIBUTES: Final = CODEC_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
+"""Kafka defines one more, bit 6, by which its compaction notes when tombstones may go. No producer sets it."""
 MAX_CODEC: Final = 4
 """none 0, gzip 1, snappy 2, lz4 3, zstd 4."""
 
@@ -105,7 +107,7 @@ def check_new_batch(batch: bytes | memoryview) -> BatchHeader:
     """Check one batch as a producer sent it and return its header.
 
     Raises CorruptBatchError (lengths, counts, CRC), UnsupportedFormatError (magic), InvalidRecordError (a control or
-    transactional batch, or a half-filled producer id) or UnsupportedCompressionError.
+    transactional batch, unknown attributes, or a half-filled producer id) or UnsupportedCompressionError.
     """
     size_bytes = len(batch)
     if size_bytes < HEADER_BYTES:
@@ -129,6 +131,9 @@ def check_new_batch(batch: bytes | memoryview) -> BatchHeader:
         raise CorruptBatchError("the CRC-32C of the batch does not match its bytes; it was damaged on the way")
     if header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG | LOG_APPEND_TIME_FLAG):
         raise InvalidRecordError("the batch is transactional, a control batch or stamped by a broker; send plain ones")
+    if unknown := header.attributes & ~DEFINED_ATTRIBUTES & 0xFFFF:
+        # Some later format may give them a meaning that this broker would not keep.
+        raise InvalidRecordError(f"the batch has the attribute bits 0x{unknown:04x} set, which have no meaning here")
     if codec > MAX_CODEC:
         raise UnsupportedCompressionError(f"codec {codec} is unknown; use none, gzip, snappy, lz4 or zstd")
     if header.producer_id != NO_PRODUCER_ID and (header.producer_epoch < 0 or header.base_sequence < 0):

@@ -270,7 +270,7 @@ async def test_a_bomb_ends_its_partition_and_no_other(address: str, topic: str) 
     async with Consumer(address, max_expanded_bytes=100_000) as consumer:
         await consumer.assign(topic)
         seen: list[Record] = []
-        with pytest.raises(BatchExpandsTooFarError):
+        with pytest.raises(BatchExpandsTooFarError, match=rf"{topic}-0, offset 2: .*seek to 3;.*segment dump"):
             await poll_for_ever(consumer, seen)
         while len(seen) < 5:
             seen += await consumer.poll(timeout_seconds=25)
@@ -291,7 +291,7 @@ async def test_a_batch_whose_records_are_damaged_is_told_after_those_before_it(a
     async with Consumer(address) as consumer:
         await consumer.assign(topic)
         seen = await take(consumer, 4)
-        with pytest.raises(CorruptBatchError):
+        with pytest.raises(CorruptBatchError, match=rf"{topic}-0, offset 4: .*seek to 5;.*segment dump"):
             await take(consumer, 1)
         assert [record.value for record in seen] == [b"0", b"1", b"2", b"fine"]
         assert consumer.position(TopicPartition(topic, 0)) == 4

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -265,3 +267,35 @@ def test_what_belongs_to_a_loop_that_does_not_run_is_waited_for_nowhere_else(add
     finally:
         first_loop.close()
         second_loop.close()
+
+
+THREADS = """
+import asyncio, sys, threading
+from logbroker.client import Consumer, Producer
+
+async def work(address, topic):
+    for _ in range(3):
+        async with Producer(address) as producer, Consumer(address) as consumer:
+            await producer.send_and_wait(topic, b"value")
+            await consumer.assign(topic)
+            await consumer.poll(timeout_seconds=20)
+
+def run():
+    for _ in range(4):
+        asyncio.run(work(*sys.argv[1:]))
+
+threads = [threading.Thread(target=run) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+async def test_loops_that_end_beside_others_say_nothing(address: str, topic: str) -> None:
+    """gRPC has one poller for all loops of a process, which logs what it has for a loop that has ended."""
+    async with Admin(address) as admin:
+        await admin.create_topic(topic)
+    arguments = [sys.executable, "-c", THREADS, address, topic]
+    run = await asyncio.to_thread(subprocess.run, arguments, capture_output=True, text=True, timeout=50, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")

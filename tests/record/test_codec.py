@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from logbroker.errors import (
     BatchExpandsTooFarError,
     CorruptBatchError,
+    InvalidRecordError,
     InvalidTimestampError,
     UnsupportedCompressionError,
     UnsupportedFormatError,
@@ -126,6 +127,19 @@ def test_another_producer_can_be_stamped_in(
         records, codec=codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
     )
     check_new_batch(stamped)
+
+
+@pytest.mark.parametrize("bit", range(6, 16))
+def test_attributes_without_a_meaning_are_refused_from_producers_and_read_from_the_log(bit: int) -> None:
+    """docs/FORMAT.md says so: Kafka's broker stores them."""
+    plain = encode_batch([NewRecord(b"value", timestamp_ms=NOW_MS)])
+    attributes = 1 << bit if bit < 15 else -(1 << 15)
+    batch = bytearray(plain)
+    struct.pack_into(">h", batch, 21, attributes)
+    struct.pack_into(">I", batch, 17, google_crc32c.value(bytes(batch[21:])))
+    with pytest.raises(InvalidRecordError, match=f"0x{1 << bit:04x}"):
+        check_new_batch(bytes(batch))
+    assert list(decode_batch(bytes(batch))) == list(decode_batch(plain))
 
 
 def test_a_batch_is_full_when_the_next_record_would_reach_its_size() -> None:

@@ -549,6 +549,7 @@ class ConsumerCore(Droppable):
         """End the open partition with an error, which the next chunk then is."""
         assigned = self.cursor.assigned
         assert assigned is not None
+        error = self.cursor.undecodable(error)
         self.cursor.drop()
         self._call(self.fetcher.fail, assigned, error)
 

@@ -15,7 +15,13 @@ from typing import Final
 import msgspec
 
 from logbroker.client.consumer.fetcher import Assigned, Chunk
-from logbroker.errors import CorruptBatchError, CorruptLogError
+from logbroker.errors import (
+    BatchExpandsTooFarError,
+    CorruptBatchError,
+    CorruptLogError,
+    LogbrokerError,
+    UnsupportedCompressionError,
+)
 from logbroker.record.codec import Headers, check_crc, decode_records, split_batches
 from logbroker.record.compression import Codec
 from logbroker.record.header import BatchHeader
@@ -24,6 +30,8 @@ from logbroker.record.serializers import Decoding
 from logbroker.types import TopicPartition
 
 _UNKNOWN_BYTES: Final = 1 << 62
+_OF_CODEC: Final = (BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompressionError)
+"""Errors of one batch, which do not know where it lies."""
 
 
 class Record(Decoding, msgspec.Struct, gc=False):
@@ -189,6 +197,17 @@ class Cursor:
     def put_back(self, record: Record) -> None:
         """Put back the record that was taken last from the open batch, to be delivered later."""
         self.records = _before(record, self._source)
+
+    def undecodable(self, error: LogbrokerError) -> LogbrokerError:
+        """Return the error of a batch that cannot be decoded with its place and a way on; any other error as it is."""
+        if self.assigned is None or self._header is None or not isinstance(error, _OF_CODEC):
+            return error
+        partition, header = self.assigned.partition, self._header
+        self.settle()
+        return type(error)(
+            f"{partition}, offset {self.assigned.position}: {error.message}. To go on behind this batch, seek to"
+            f" {header.next_offset}; to look into it, use `logbroker segment dump`"
+        )
 
     # --- what the program has finished ------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -50,6 +51,11 @@ _ITEM_FIELDS_BYTES: Final = 64
 _REQUEST_FIELDS_BYTES: Final = 64 + _ITEM_FIELDS_BYTES
 """Most bytes of a request of one item beside its batch."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
+_QUICK_SECONDS: Final = KEEPALIVE_TIMEOUT_SECONDS / 2
+"""A request that is answered within this time leaves room for a keepalive ping in the time that it has at first."""
+_QUICK_FOR_SECONDS: Final = 60.0
+"""A connection that has become patient loses its patience by the first quick answer after so long without a slow one:
+a link that is slow for large requests alone breaks at most once in this time."""
 
 _CANCELLED: Final = (
     "the tasks of this producer were cancelled, as happens when its event loop ends: close a producer before that, and"
@@ -84,7 +90,8 @@ class Sender:
         self._used_in_dropped: ProducerIdentity | None = None
         """The newest identity that batches may have used for a topic that was forgotten since. The topic may come back
         with its records if an operator puts its files back."""
-        self._in_flight: dict[int, _Sent] = {}
+        self._in_flight: dict[int, tuple[float, _Sent]] = {}
+        """By correlation id: the time at which the request was written, and its batches."""
         self._correlation_id = 0
         self._max_request_bytes = DEFAULT_MAX_REQUEST_BYTES
         """The largest request that the broker accepts."""
@@ -97,6 +104,10 @@ class Sender:
         self._stream: Stream | None = None
         self._is_answered = False
         """Whether the broker has answered on this stream."""
+        self._slow_at = math.inf
+        """The time of the last answer that took long, or of the break that made the connection patient."""
+        self._is_quick_again = False
+        """Whether the connection is more patient than its link needs, and gives way once nothing is in flight."""
         self._over: LogbrokerError | None = None
         """The error because of which no more records are taken."""
         self._is_closed = False
@@ -255,10 +266,16 @@ class Sender:
             self._stream = self._connection.stream("ProduceStream")
             self._is_answered, begun = False, time.monotonic()
             failure = await run_stream(self._connection, self._stream, self._read, self._write)
+            if self._is_quick_again and not self._in_flight:
+                self._connection.renew_without_patience()
+                self._is_quick_again = False
+                self.wake()
+                continue
             # A connection that is too slow for what is being sent ends so: gRPC's question for a sign of life is not
             # answered in time, or the kernel gives up a peer that takes nothing (by TCP_USER_TIMEOUT, which gRPC sets).
             if self._in_flight and not self._is_answered and time.monotonic() - begun > KEEPALIVE_TIMEOUT_SECONDS:
                 self._connection.renew_with_patience()
+                self._slow_at = time.monotonic()
             await self._broken(failure)
             if isinstance(failure, OverloadedError):
                 await self._learn_bound()
@@ -295,6 +312,11 @@ class Sender:
         accumulator = self._accumulator
         while True:
             self._work.clear()
+            if self._is_quick_again:
+                if not self._in_flight:
+                    return
+                await self._work.wait()
+                continue
             assert self._identity is not None
             sent: _Sent = []
             if len(self._in_flight) < self._max_requests_in_flight:
@@ -303,7 +325,7 @@ class Sender:
             if sent:
                 for some in self._requests_of(sent):
                     self._correlation_id += 1
-                    self._in_flight[self._correlation_id] = some
+                    self._in_flight[self._correlation_id] = (time.monotonic(), some)
                     await stream.write(self._request(self._correlation_id, some))
             elif stuck := self._queues_that_need_an_epoch():
                 # An epoch is raised where that will do: what is still on its way under the old one is refused then.
@@ -379,8 +401,12 @@ class Sender:
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
             self._attempt, self._last_failure, self._is_answered = 0, None, True
-            sent = self._in_flight.pop(response.correlation_id)
+            written, sent = self._in_flight.pop(response.correlation_id)
             now = time.monotonic()
+            if now - written > _QUICK_SECONDS:
+                self._slow_at = now
+            elif now - self._slow_at > _QUICK_FOR_SECONDS and self._connection.is_patient:
+                self._is_quick_again = True
             with self._accumulator.lock.free():
                 for (route, queue, batch), result in zip(sent, response.results, strict=True):
                     self._answer(route, queue, batch, result, now)

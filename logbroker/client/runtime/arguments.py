@@ -9,16 +9,18 @@ from __future__ import annotations
 import collections.abc
 import functools
 import inspect
+import itertools
 import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeVar, Union
 
 import msgspec
 
 from logbroker.errors import InvalidRequestError, quoted
+from logbroker.types import TopicPartition
 
 C = TypeVar("C", bound=type)
 T = TypeVar("T")
@@ -158,33 +160,41 @@ def _hints(function: Any) -> tuple[inspect.Signature, dict[str, Any]]:
 def check(
     function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments, bytes in place of what is like bytes. Raises TypeError for the first that is not what its
-    annotation says."""
+    """Return the arguments, with bytes in place of what is like bytes, and lists in place of iterators, which can be
+    looked at only once. Raises TypeError for the first that is not what its annotation says."""
     signature, hints = _hints(function)
     try:
         bound = signature.bind(*arguments, **named)
     except TypeError as error:
         raise TypeError(f"{name}(): {error}") from None
+    has_iterator = False
     for parameter, value in bound.arguments.items():
         hint = hints.get(parameter)
+        if isinstance(value, Iterator) and _takes_iterables(hint):
+            bound.arguments[parameter] = value = list(value)
+            has_iterator = True
         if hint is None or parameter == "self":
             continue
         kind = signature.parameters[parameter].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
             for each in value:
                 if not fits(each, hint):
-                    advice = ""
-                    if isinstance(each, list | tuple | set | frozenset):
+                    advice = _advice(each, hint)
+                    if isinstance(each, list | tuple | set | frozenset) and not hasattr(each, "_fields"):
                         advice = f": give each as an argument of its own, {name}(*{parameter})"
                     raise TypeError(f"{name}(): {parameter} must be {_shown(hint)}, not {_what(each)}{advice}")
         elif not fits(value, hint):
             raise TypeError(f"{name}(): {parameter} must be {_shown(hint)}, not {_what(value)}{_advice(value, hint)}")
     take_bytes = _take_bytes(function)
-    if not take_bytes:
+    if not (take_bytes or has_iterator):
         return arguments, named
     for parameter in take_bytes & bound.arguments.keys():
         bound.arguments[parameter] = as_bytes(f"{name}(): {parameter}", bound.arguments[parameter])
     return bound.args, bound.kwargs
+
+
+def _takes_iterables(hint: Any) -> bool:
+    return any(typing.get_origin(each) is Iterable for each in (hint, *typing.get_args(hint)))
 
 
 @functools.cache
@@ -295,7 +305,20 @@ def fits(value: Any, hint: Any) -> bool:
         )
     if hint is str:
         return isinstance(value, str) and _is_utf8(value)
-    return isinstance(value, _CONVERTIBLE.get(hint, (hint,)))
+    return isinstance(value, _CONVERTIBLE.get(hint, (hint,))) and _fits_fields(value, hint)
+
+
+def _fits_fields(value: Any, hint: type) -> bool:
+    """Whether the fields of a named tuple fit, if the hint is one; nothing else keeps, say, a partition from being a
+    text."""
+    if not (issubclass(hint, tuple) and hasattr(hint, "_fields")):
+        return True
+    return all(fits(getattr(value, field), field_hint) for field, field_hint in _tuple_hints(hint).items())
+
+
+@functools.cache
+def _tuple_hints(hint: type) -> dict[str, Any]:
+    return typing.get_type_hints(hint)
 
 
 def _is_utf8(text: str) -> bool:
@@ -306,18 +329,18 @@ def _is_utf8(text: str) -> bool:
 
 
 def _fits_generic(value: Any, origin: type, arguments: tuple[Any, ...]) -> bool:
-    if isinstance(value, str | bytes) and issubclass(origin, Iterable):
-        return False  # A list of characters is never meant.
+    if issubclass(origin, Iterable) and (isinstance(value, str | bytes) or hasattr(value, "_fields")):
+        return False  # A list of characters, or of the fields of a named tuple, is never meant.
     if not isinstance(value, origin):
         return False
-    if not arguments or not isinstance(value, list | tuple | set | frozenset | dict):
+    if not arguments or not isinstance(value, collections.abc.Collection):
         return True
-    looked_at = list(value.items() if isinstance(value, dict) else value)[:_MAX_LOOKED_AT]
-    if isinstance(value, dict):
-        if len(arguments) != 2:
-            return all(fits(key, arguments[0]) for key, _ in looked_at)
+    if origin is tuple and Ellipsis not in arguments:
+        return len(value) == len(arguments) and all(map(fits, value, arguments))
+    if isinstance(value, Mapping) and len(arguments) == 2:
+        looked_at = itertools.islice(value.items(), _MAX_LOOKED_AT)
         return all(fits(key, arguments[0]) and fits(each, arguments[1]) for key, each in looked_at)
-    return len(arguments) != 1 or all(fits(each, arguments[0]) for each in looked_at)
+    return all(fits(each, arguments[0]) for each in itertools.islice(value, _MAX_LOOKED_AT))
 
 
 def _what(value: Any) -> str:
@@ -352,4 +375,16 @@ def _advice(value: Any, hint: Any) -> str:
         return ": it is no number"
     if isinstance(value, int) and abs(value) > MAX_INT:
         return ": it is larger than 64 bits can hold"
+    return _advice_on_partition(value)
+
+
+def _advice_on_partition(value: Any) -> str:
+    """Name the field that keeps a partition, or one in a list or mapping, from being one."""
+    inside = () if isinstance(value, str | bytes) or not isinstance(value, collections.abc.Collection) else value
+    for each in itertools.chain([value], itertools.islice(inside, _MAX_LOOKED_AT)):
+        if isinstance(each, TopicPartition):
+            for field, hint in _tuple_hints(TopicPartition).items():
+                part = getattr(each, field)
+                if not fits(part, hint):
+                    return f": its {field} must be {_shown(hint)}, not {_what(part)}{_advice(part, hint)}"
     return ""

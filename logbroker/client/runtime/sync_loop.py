@@ -18,7 +18,7 @@ from concurrent.futures import CancelledError
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
-from logbroker.client.runtime import forking, thread_locks
+from logbroker.client.runtime import forking, poller_noise, thread_locks
 from logbroker.client.runtime.arguments import check_wait
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError
 
@@ -282,7 +282,7 @@ def _started() -> SharedLoop:
 def _start() -> SharedLoop:
     if sys.is_finalizing():
         raise BrokerUnavailableError(_OVER)
-    logging.getLogger("asyncio").addFilter(_is_no_poller_noise)
+    poller_noise.keep_out()
     before = _shared
     shared = SharedLoop()
     if _shared is not before and _shared is not None:
@@ -299,11 +299,3 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:  # There is none for Windows.
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-def _is_no_poller_noise(record: logging.LogRecord) -> bool:
-    """Return False for a message that gRPC logs although nothing is wrong: another event loop of the process took its
-    wake-up, or has ended with calls that are answered only now, as at the end of a program."""
-    error = record.exc_info[1] if record.exc_info else None
-    is_late = isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
-    return not ((is_late or isinstance(error, BlockingIOError)) and "PollerCompletionQueue" in record.getMessage())

@@ -15,7 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from logbroker.address import parse_address
-from logbroker.client.runtime import forking
+from logbroker.client.runtime import forking, poller_noise
 from logbroker.client.runtime.arguments import check_seconds
 from logbroker.client.runtime.lifetime import OTHER_LOOP, Lifetime
 from logbroker.client.runtime.tasks import end_tasks, let_go_of_error
@@ -44,7 +44,7 @@ again on the other within 15 s."""
 _PATIENCE_FACTOR: Final = 4
 _MAX_KEEPALIVE_TIMEOUT_SECONDS: Final = 48.0
 """On a slow link, keepalive pings wait behind the data that is being sent. A client that is cut off by this multiplies
-its timeout by the factor, up to this maximum."""
+its timeout by the factor, up to this maximum, and takes it back once its link is quick."""
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
 """Flow-control window of one stream: 40 MB/s over a round trip of 100 ms."""
 _FIRST_BACKOFF_SECONDS: Final = 0.05
@@ -212,12 +212,7 @@ class Connection:
 
         A channel keeps its connection until that breaks, and one that somebody between only stopped to serve does not.
         """
-        if self._channel is not None and not self._closed:
-            _log.debug("the connection to %s is silent: opening another one", self.broker)
-            closing = asyncio.create_task(_close(self._channel))
-            self._channel = None
-            self._closings.add(closing)
-            closing.add_done_callback(self._closings.discard)
+        self._replace_channel("is silent")
 
     def renew_with_patience(self) -> None:
         """Give up a connection that ended while much was being sent, and let the next one wait longer for a sign of
@@ -225,7 +220,26 @@ class Connection:
         longer_seconds = self._keepalive_timeout_seconds * _PATIENCE_FACTOR
         if longer_seconds <= _MAX_KEEPALIVE_TIMEOUT_SECONDS:
             self._keepalive_timeout_seconds = longer_seconds
-            self.renew()
+            self._replace_channel("is too slow for what is being sent")
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether the connection waits longer for a sign of life than connections do at first."""
+        return self._keepalive_timeout_seconds > KEEPALIVE_TIMEOUT_SECONDS
+
+    def renew_without_patience(self) -> None:
+        """Replace a connection whose link is no longer slow by one that notices sooner that it is dead. gRPC cannot
+        change the timeout of one that is open, so call this while nothing is in flight."""
+        self._keepalive_timeout_seconds = KEEPALIVE_TIMEOUT_SECONDS
+        self._replace_channel("has become quick")
+
+    def _replace_channel(self, why: str) -> None:
+        if self._channel is not None and not self._closed:
+            _log.debug("the connection to %s %s: opening another one", self.broker, why)
+            closing = asyncio.create_task(_close(self._channel))
+            self._channel = None
+            self._closings.add(closing)
+            closing.add_done_callback(self._closings.discard)
 
     async def close(self) -> None:
         """Close the channel and every call on it."""
@@ -247,6 +261,7 @@ class Connection:
             raise InvalidRequestError(OTHER_LOOP)
         if self._channel is None:
             self._loop = loop
+            poller_noise.keep_out()
             keepalive_seconds = MEMBER_KEEPALIVE_SECONDS if self._is_of_member else KEEPALIVE_SECONDS
             timeout_ms = round(self._keepalive_timeout_seconds * 1000)
             options = (

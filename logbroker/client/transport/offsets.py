@@ -35,10 +35,16 @@ class ListedOffset(msgspec.Struct, frozen=True):
 
 
 def milliseconds(moment: int | datetime.datetime) -> int:
-    """Return a time as milliseconds since 1970."""
+    """Return a time as milliseconds since 1970. Raises InvalidRequestError for a time at the ends of the calendar that
+    is none in UTC."""
     if isinstance(moment, int):
         return moment
-    return (moment.astimezone(datetime.UTC) - _EPOCH) // datetime.timedelta(milliseconds=1)
+    try:
+        return (moment.astimezone(datetime.UTC) - _EPOCH) // datetime.timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        raise InvalidRequestError(
+            f"the time {moment} is none in UTC, which has the years 1 to 9999; give earliest, latest or a time between"
+        ) from None
 
 
 async def list_offsets(

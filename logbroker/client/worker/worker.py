@@ -25,7 +25,7 @@ from logbroker.client.worker.worker_core import (
     MAX_PREFETCH,
     WorkerCore,
 )
-from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
 
 Handler = Callable[[WorkerDelivery], Awaitable[object] | object]
 SessionHandler = Callable[["Session"], Awaitable[object]]
@@ -268,7 +268,13 @@ class Worker(Droppable):
             is_handled = False
             try:
                 async with session:
-                    outcome = await handler(session)
+                    awaited = handler(session)
+                    if not inspect.isawaitable(awaited):
+                        raise TypeError(
+                            f"sessions(): handler must be an async function, not {quoted(handler)}: it has to await the"
+                            " session's deliveries"
+                        )
+                    outcome = await awaited
                     check_outcome(HANDLER, outcome)
                     await slots.outlive_handler()
                     is_handled = True
