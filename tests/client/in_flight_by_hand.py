@@ -77,7 +77,7 @@ class Worker:
 
     def open_session(self, key: bytes = b"k", token: int = 7, now: float = NOW) -> HeldSession[WorkerDelivery]:
         answer = queues_pb2.SessionAnswer(key=key, token=token, state=b"before", lock_ms=round(LEASE_SECONDS * 1000))
-        return self.in_flight.sessions.opened(answer, 10, NOW, now)
+        return self.in_flight.sessions.opened(answer, 10, 1 << 20, NOW, now)
 
 
 def deliveries(

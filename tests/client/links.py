@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,9 +21,11 @@ class Pipe:
 
 class Link:
     """A way to a broker. Each connection stands still once `limit_bytes` have come back on it; answers take
-    `delay_seconds`."""
+    `delay_seconds`, and come at `bytes_per_second`, however much the broker sends."""
 
-    def __init__(self, *, limit_bytes: int | None = None, delay_seconds: float = 0.0) -> None:
+    def __init__(
+        self, *, limit_bytes: int | None = None, delay_seconds: float = 0.0, bytes_per_second: float = math.inf
+    ) -> None:
         self.address = ""
         self.pipes: list[Pipe] = []
         self.limit_bytes = limit_bytes
@@ -30,6 +33,7 @@ class Link:
         self._far_ends: list[asyncio.StreamWriter] = []
         self._near_ends: list[asyncio.StreamWriter] = []
         self._delay_seconds = delay_seconds
+        self._bytes_per_second = bytes_per_second
 
     @property
     def full(self) -> list[Pipe]:
@@ -90,12 +94,16 @@ class Link:
 
     async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pipe: Pipe) -> None:
         loop = asyncio.get_running_loop()
+        free_at = loop.time()
         while data := await reader.read(16_384):
             pipe.bytes_back += len(data)
             if self.limit_bytes is not None and pipe.bytes_back >= self.limit_bytes:
                 pipe.goes_on.clear()
             await pipe.goes_on.wait()
-            if self._delay_seconds:
+            if self._bytes_per_second < math.inf:
+                free_at = max(free_at, loop.time()) + len(data) / self._bytes_per_second
+                loop.call_at(free_at, writer.write, data)
+            elif self._delay_seconds:
                 loop.call_later(self._delay_seconds, writer.write, data)
             else:
                 writer.write(data)

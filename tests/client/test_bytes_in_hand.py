@@ -170,15 +170,16 @@ class Unread:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now: dict[int, int] = defaultdict(int)
         self.most: dict[int, int] = defaultdict(int)
-        self.messages = 0
+        self.window_bytes = 0
         receive = InFlight.received
 
         def received(in_flight: InFlight[Any], message: queues_pb2.Deliveries, now: float) -> int:
-            self.messages += 1
             token = message.session_token
             self.now[token] += len(message.batches)
             self.most[token] = max(self.most[token], self.now[token])
-            return receive(in_flight, message, now)
+            taken = receive(in_flight, message, now)
+            self.window_bytes = in_flight.window.size_bytes
+            return taken
 
         monkeypatch.setattr(InFlight, "received", received)
 
@@ -194,23 +195,27 @@ async def fill_random(address: str, group: str, count: int, size: int, key: byte
 async def test_what_comes_ahead_of_a_worker_is_bounded(
     address: str, topic: str, monkeypatch: pytest.MonkeyPatch, in_session: bool
 ) -> None:
-    count, size = 30, 900_000
+    count, size = 200, 300_000
     await create(address, topic, partitions=1, ordering="key" if in_session else "none")
     await fill_random(address, topic, count, size, b"one key" if in_session else None)
     unread = Unread(monkeypatch)
     taken: list[int] = []
+    stalled: list[int] = []
 
     async def work(worker: Worker, source: Worker | Session) -> None:
         async for delivery in source:
             # Whole messages: one of them is given back when its last record is taken.
             unread.now[session_token] -= len(delivery.value or b"")
-            if not taken:
-                # As many questions and answers as the broker would need to send all the rest.
-                async with asyncio.timeout(25):
-                    while unread.messages < 3:
+            if not stalled:
+                # Whoever works slowly is sent ever more ahead.
+                async with asyncio.timeout(11):
+                    while 3 * unread.now[session_token] < unread.window_bytes:
                         await asyncio.sleep(0.001)
-                for _ in range(40):
-                    await describe(address, topic)
+                if unread.window_bytes == 16 * MIB:
+                    stalled.append(len(taken))
+                    # As many questions and answers as the broker would need to send all the rest.
+                    for _ in range(40):
+                        await describe(address, topic)
             taken.append(int((delivery.value or b"").split(b" ")[0]))
             delivery.ack()
             if len(taken) == count:
@@ -225,6 +230,7 @@ async def test_what_comes_ahead_of_a_worker_is_bounded(
         else:
             await work(worker, worker)
     assert taken == list(range(count))
+    assert stalled
     # Less than one message beyond the bound, of two MiB at most, and what frames the records.
     assert unread.most[session_token] < 16 * MIB + 2 * MIB + 10_000
 

@@ -1,17 +1,19 @@
-"""Members behind links that are slow, or long: what they hold does not hang on how fast records come."""
+"""Members and workers behind links that are slow, or long: what they hold does not hang on how fast records come."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 
 import pytest
 
-from logbroker.client import Consumer, Producer, TopicPartition
+from logbroker.client import Consumer, Producer, TopicPartition, Worker
 from logbroker.embedded_broker import embedded
 from tests.client.group_helpers import Events, fill, numbers
 from tests.client.links import Link
+from tests.client.worker_helpers import create, describe
 
 RECORD_BYTES = 20_000
 RECORDS = 100
@@ -74,3 +76,29 @@ async def test_who_can_never_deliver_in_time_says_why(topic: str, caplog: pytest
             (said,) = [record for record in caplog.records if "reconnect_grace_seconds" in record.getMessage()]
             assert said.levelno == logging.WARNING
             assert "permits to deliver records for 0.3 s" in said.getMessage()
+
+
+@pytest.mark.parametrize("ordering", ["none", "key"])
+async def test_a_worker_is_sent_no_more_ahead_than_its_link_carries_in_time(
+    address: str, topic: str, ordering: str
+) -> None:
+    """One batch takes longer on the link than a lease, and its records less."""
+    records, lease_seconds = 50, 2.0
+    await create(address, topic, partitions=1, ordering=ordering, lease_seconds=lease_seconds)
+    async with Producer(address, linger_ms=1000, batch_bytes=1_000_000) as producer:
+        for number in range(records):
+            await producer.send(topic, os.urandom(RECORD_BYTES), b"k%d" % number)
+    speed = 1_000_000 / (1.5 * lease_seconds)
+    attempts: list[int] = []
+    async with (
+        asyncio.timeout(60),
+        Link(bytes_per_second=speed).to(address) as link,
+        Worker(link.address, topic) as worker,
+    ):
+        async for delivery in worker:
+            attempts.append(delivery.attempt)
+            await delivery.ack()
+            if len(attempts) == records:
+                break
+    assert attempts == [1] * records
+    assert (await describe(address, topic)).counts.leases_lost == 0

@@ -9,6 +9,7 @@ from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.leases import RENEW_SHARE
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
+from logbroker.client.worker.receive_window import ReceiveWindow
 from logbroker.client.worker.settlements import SettlementOutbox
 from logbroker.errors import LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
@@ -22,10 +23,10 @@ class HeldSessions(Generic[D]):
     """The sessions of a worker, by token and key. `opened`, `answered` and `lost` take the lock of the outbox. The
     other methods are called under that lock, or from the event loop, where sessions come and go."""
 
-    def __init__(self, outbox: SettlementOutbox, make: Callable[..., D], prefetch_bytes: int) -> None:
+    def __init__(self, outbox: SettlementOutbox, make: Callable[..., D], window: ReceiveWindow) -> None:
         self._outbox = outbox
         self._make = make
-        self._prefetch_bytes = prefetch_bytes
+        self.window = window
         self.held: dict[tuple[int, bytes], HeldSession[D]] = {}
         """The sessions by token and key. Read-only for other classes."""
 
@@ -37,10 +38,12 @@ class HeldSessions(Generic[D]):
 
     # --- what the broker says ---------------------------------------------------------------------------------------
 
-    def opened(self, answer: queues_pb2.SessionAnswer, prefetch: int, asked_at: float, now: float) -> HeldSession[D]:
-        """Add a session that was asked for at `asked_at`."""
+    def opened(
+        self, answer: queues_pb2.SessionAnswer, prefetch: int, credit_bytes: int, asked_at: float, now: float
+    ) -> HeldSession[D]:
+        """Add a session that was asked for at `asked_at`, with this prefetch and this credit."""
         with self._outbox.lock.free():
-            buffer = PrefetchBuffer(self._make, self._prefetch_bytes)
+            buffer = PrefetchBuffer(self._make, self.window, credit_bytes)
             buffer.open = True
             session = HeldSession(
                 self._outbox, buffer, key=answer.key, token=answer.token, prefetch=prefetch, state=answer.state
@@ -70,7 +73,7 @@ class HeldSessions(Generic[D]):
             self._drop(token, key, error)
 
     def welcomed(self, kept: Iterable[queues_pb2.SessionRef]) -> int:
-        """Handle the begin of a stream that confirmed these sessions. Return the number of lost ones."""
+        """Handle the beginning of a stream that confirmed these sessions. Return the number of lost ones."""
         still = {(ref.token, ref.key) for ref in kept}
         gone = [token_key for token_key in self.held if token_key not in still]
         for token, key in gone:

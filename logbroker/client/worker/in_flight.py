@@ -23,6 +23,7 @@ from logbroker.client.worker.held_sessions import HeldSessions
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.leases import Leases
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
+from logbroker.client.worker.receive_window import ReceiveWindow
 from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementOutbox, Settlements
 from logbroker.errors import LeaseLostError, LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
@@ -52,18 +53,21 @@ class InFlight(Generic[D]):
     ) -> None:
         """`make` makes a delivery of (batch, offset, timestamp_ms, key, value, headers); `wake` is called, from any
         thread, when there is something to send. `prefetch_bytes` bounds what waits for the program outside of sessions,
-        and in each session."""
+        and in each session; a slow link bounds it further."""
         self._leases = Leases(max_extension_seconds)
         self.outbox = SettlementOutbox(self._leases, wake)
         self.lock = self.outbox.lock
-        self.prefetch_bytes = prefetch_bytes
-        self.buffer = PrefetchBuffer(make, prefetch_bytes)
+        self.window = ReceiveWindow(prefetch_bytes)
+        self.buffer = PrefetchBuffer(make, self.window, self.window.size_bytes)
         """Deliveries received outside of sessions, which wait for the program."""
-        self.sessions = HeldSessions(self.outbox, make, prefetch_bytes)
+        self.sessions = HeldSessions(self.outbox, make, self.window)
         self.group_epoch = 0
         """The queue group's epoch, as of the last stream."""
         self.wanted = True
         """Whether the program works on deliveries outside of sessions. If not, none is asked for."""
+        self.question_due = False
+        """Whether the broker is to be asked for an answer: the window changes once in each round trip, and the program
+        may have nothing to settle meanwhile."""
         self._asked_at = 0.0
         self._batches: dict[DeliveryBatch[Settlements], None] = {}
         """Batches outside of sessions that are not over."""
@@ -175,6 +179,16 @@ class InFlight(Generic[D]):
                     return message
             return None
 
+    def next_question(self, now: float) -> queues_pb2.Settle | None:
+        """Return a settlement of nothing if the broker is to be asked for an answer, and nothing else has asked it."""
+        with self.lock.free():
+            if not self.question_due or self._sent_at:
+                return None
+            self._correlation_id += 1
+            self.question_due = False
+            self._sent_at[self._correlation_id] = now
+            return queues_pb2.Settle(correlation_id=self._correlation_id)
+
     def next_grant(self) -> queues_pb2.Credit | None:
         """Return the next credit to be given, in bytes, or None if none is due."""
         with self.lock.free():
@@ -231,6 +245,7 @@ class InFlight(Generic[D]):
                 batch.until = session.until
                 session.sweep()
                 session.received(batch)
+                self._fit_window(session.buffer, session.lock_seconds, now)
                 return 0
             self._batches[batch] = None
             self.outbox.in_hand += len(batch)
@@ -244,12 +259,19 @@ class InFlight(Generic[D]):
             if batch.until < now:
                 _log.warning(
                     "%d deliveries of topic %s are given back: they may have come %.1f s late, after their lease."
-                    " Something blocked the event loop or froze the process, or the link is too slow for what the"
-                    " worker asks for ahead: then lower prefetch or prefetch_bytes",
+                    " Something blocked the event loop or froze the process, or the link needs longer for a record"
+                    " than its lease lasts: then use a longer lease",
                     *(len(batch), self.outbox.topic, now - self.outbox.heard_at),
                 )
             self.buffer.put(batch)
+            self._fit_window(self.buffer, self._leases.lease_seconds, now)
             return len(batch)
+
+    def _fit_window(self, buffer: PrefetchBuffer[D], lease_seconds: float, now: float) -> None:
+        """Fit the window to the link, after a message for this buffer."""
+        if self.window.received(self.outbox.heard_at, lease_seconds, now, is_used=buffer.uses_window):
+            self.question_due = True
+            buffer.look_at_room()
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> Settlements | None:
         """Take the answer to one message. If the broker had no room for its settlements, return them: call `again` a

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch
 from logbroker.client.worker.leased_record import LeasedRecord, reason_of
+from logbroker.client.worker.receive_window import ReceiveWindow
 from logbroker.client.worker.settlements import REASON_CHARACTERS, RELEASE, NackWord, Settlements, Word
 from logbroker.errors import LogbrokerError
 
@@ -24,8 +25,9 @@ class PrefetchBuffer(Generic[D]):
     """Deliveries of one session, or those outside of sessions, in the order of arrival. Guarded by the lock of the
     outbox."""
 
-    def __init__(self, make: Callable[..., D], max_bytes: int) -> None:
-        """`max_bytes` bounds the buffered bytes, as received. The bound is exceeded by less than one message."""
+    def __init__(self, make: Callable[..., D], window: ReceiveWindow, granted_bytes: int) -> None:
+        """`window` bounds the buffered bytes, as received. The bound is exceeded by less than one message.
+        `granted_bytes` is what the broker may send at first."""
         self.open = False
         """Whether deliveries may be handed out: the stream is up, and the session's lock has not expired."""
         self.waiters: deque[Callable[[], None]] = deque()
@@ -48,10 +50,10 @@ class PrefetchBuffer(Generic[D]):
         """The batch that an exception from a signal handler (such as Ctrl-C) left unusable: it ended the decoder in the
         middle, or took a record that was decoded already. The rest of the batch is given back where no signal can
         interrupt."""
-        self._max_bytes = max_bytes
+        self._window = window
         self._unread_bytes = 0
         """Bytes of the batches with records still to be taken."""
-        self._granted_bytes = max_bytes
+        self._granted_bytes = granted_bytes
         """Bytes that the broker may still send. Below 0 by the excess of its last message."""
         self.grant_due = False
         """Whether enough was taken that the broker is to be granted more."""
@@ -64,21 +66,27 @@ class PrefetchBuffer(Generic[D]):
 
     def begin_stream(self) -> int:
         """Return the credit in bytes with which a new stream begins."""
-        self._granted_bytes = max(0, self._max_bytes - self._unread_bytes)
+        self._granted_bytes = max(0, self._window.size_bytes - self._unread_bytes)
         self.grant_due = False
         return self._granted_bytes
 
     def grant(self) -> int:
         """Return how many bytes more the broker may send."""
         self.grant_due = False
-        missing = self._max_bytes - self._unread_bytes - self._granted_bytes
+        missing = max(0, self._window.size_bytes - self._unread_bytes - self._granted_bytes)
         self._granted_bytes += missing
         return missing
 
-    def _look_at_room(self) -> None:
-        """Drop batches of which nothing is left to be taken."""
-        missing = self._max_bytes - self._unread_bytes - self._granted_bytes
-        self.grant_due = missing > 0 and missing * _GRANT_SHARE >= self._max_bytes
+    @property
+    def uses_window(self) -> bool:
+        """Whether a good part of the window is used up."""
+        return 2 * self._granted_bytes <= self._window.size_bytes
+
+    def look_at_room(self) -> None:
+        """Note whether enough is free that the broker is to be granted more."""
+        size_bytes = self._window.size_bytes
+        missing = size_bytes - self._unread_bytes - self._granted_bytes
+        self.grant_due = missing > 0 and missing * _GRANT_SHARE >= size_bytes
 
     def tell(self, count: int) -> None:
         """Wake this many waiters, those that have waited longest first."""
@@ -120,7 +128,7 @@ class PrefetchBuffer(Generic[D]):
                 return None
             # The broker may not have noticed yet: it would count a failed attempt when it does.
             batch.settlements.outbox.put_down(delivery, RELEASE)
-        self._look_at_room()
+        self.look_at_room()
         return None
 
     def take_back(self) -> None:
@@ -185,7 +193,7 @@ class PrefetchBuffer(Generic[D]):
         none: Iterator[D] = iter(())
         self._unread_bytes -= batch.size_bytes
         self._batch, self._records = None, none
-        self._look_at_room()
+        self.look_at_room()
 
     def _refuse(self, batch: DeliveryBatch[Settlements], error: LogbrokerError) -> None:
         """Nack the rest of a batch that cannot be decoded."""
@@ -226,7 +234,7 @@ class PrefetchBuffer(Generic[D]):
             self._unread_bytes -= batch.size_bytes
             self._batches.popleft()
             unread.append((batch, 0, len(batch)))
-        self._look_at_room()
+        self.look_at_room()
         for batch, first, end in unread:
             for index in range(first, end):
                 if batch.states[index] == HELD:

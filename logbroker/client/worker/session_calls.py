@@ -27,30 +27,29 @@ class SessionCalls(Generic[D]):
         send: Callable[..., None],
         connected: asyncio.Event,
         timeout_seconds: float,
-        prefetch_bytes: int,
     ) -> None:
         """`send` takes a field of WorkerRequest by its name. An answer may take `timeout_seconds` in addition to the
-        wait that was requested. `prefetch_bytes` bounds how much of a session is sent ahead."""
-        self._prefetch_bytes = prefetch_bytes
+        wait that was requested."""
         self._sessions = sessions
         self._send = send
         self._connected = connected
         self._timeout_seconds = timeout_seconds
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._opening: dict[int, tuple[int, float]] = {}
-        """The prefetch of each session that is being opened, and when it was asked for."""
+        self._opening: dict[int, tuple[int, int, float]] = {}
+        """Prefetch and credit in bytes of each session that is being opened, and when it was asked for."""
         self._last_id = 0
 
     async def open(self, key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[D]:
         """Open the session of a key, or the next free one that has records. Raises the error of the refusal."""
         call_id = self._next_id()
-        self._opening[call_id] = prefetch, monotonic()
+        credit_bytes = self._sessions.window.size_bytes
+        self._opening[call_id] = prefetch, credit_bytes, monotonic()
         request = queues_pb2.OpenSession(
             correlation_id=call_id,
             key=key,
             prefetch=prefetch,
             max_wait_ms=wait_ms,
-            credit_bytes=self._prefetch_bytes,
+            credit_bytes=credit_bytes,
         )
         try:
             opened = await self._call(call_id, wait_ms / 1000, open_session=request)

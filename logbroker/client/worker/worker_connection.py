@@ -66,6 +66,8 @@ class WorkerConnection(Generic[D]):
         self._prefetch = 0
         self._credit = 0
         """Bytes that the broker may still send outside of sessions, on this stream."""
+        self._read_at = 0.0
+        """When the last message of the broker was read."""
         self._hello_at = 0.0
         """When the Hello of this stream was sent, in monotonic seconds."""
         self._connected = asyncio.Event()
@@ -77,7 +79,6 @@ class WorkerConnection(Generic[D]):
             self._send,
             self._connected,
             connection.request_timeout_seconds,
-            in_flight.prefetch_bytes,
         )
         self._attempt = 0
         self._leaving = False
@@ -226,6 +227,7 @@ class WorkerConnection(Generic[D]):
         self.sessions.fail(error)
 
     async def _write(self, stream: Stream) -> None:
+        self.in_flight.window.begin_stream()
         hello = queues_pb2.Hello(
             group_id=self._options.group_id,
             worker_id=self._worker_id,
@@ -265,7 +267,10 @@ class WorkerConnection(Generic[D]):
         credit = self._take_credit()
         if settle is not None:
             return queues_pb2.WorkerRequest(settle=settle, add_credit=credit)
-        return queues_pb2.WorkerRequest(credit=queues_pb2.Credit(records=credit)) if credit else None
+        if credit:
+            return queues_pb2.WorkerRequest(credit=queues_pb2.Credit(records=credit))
+        question = in_flight.next_question(monotonic()) if in_flight.question_due else None
+        return queues_pb2.WorkerRequest(settle=question) if question is not None else None
 
     def _take_credit(self) -> int:
         """The credit to be given now."""
@@ -289,7 +294,10 @@ class WorkerConnection(Generic[D]):
             patience_seconds = max(_SHORTEST_SILENCE_SECONDS, hold_seconds / _SILENCE_SHARE)
             # Where the event loop was held up, an answer may lie unread.
             is_late = now > due + patience_seconds / 2
-            if not is_late and self.in_flight.silent_since(now) > patience_seconds:
+            # On a slow link, the answer may be behind deliveries.
+            silent_seconds = min(self.in_flight.silent_since(now), now - self._read_at)
+            if not is_late and silent_seconds > patience_seconds:
+                self.in_flight.window.shrink()
                 self.connection.renew()
                 raise BrokerUnavailableError(f"the broker has not answered for {patience_seconds:.1f} s")
             self.in_flight.give_back_unwanted(now)
@@ -307,10 +315,12 @@ class WorkerConnection(Generic[D]):
             response: Any = await stream.read()
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
+            self._read_at = monotonic()
             kind = response.WhichOneof("response")
             if kind == "deliveries":
-                self._credit -= self.in_flight.received(response.deliveries, monotonic())
-                if self._missing_credit() > 0:
+                self._credit -= self.in_flight.received(response.deliveries, self._read_at)
+                in_flight = self.in_flight
+                if self._missing_credit() > 0 or in_flight.question_due or in_flight.buffer.grant_due:
                     # Where the program had waited for it, more may be wanted soon.
                     self._work.set()
             elif kind == "settled":

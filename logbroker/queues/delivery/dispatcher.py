@@ -13,13 +13,14 @@ from logbroker.queues.delivery.packing import Unreadable, pack
 from logbroker.queues.delivery.pull_line import PullLine, PullRequest, Turn
 from logbroker.queues.model.messages import Delivered, Granted, Nack, Settlement
 from logbroker.queues.model.worker_messages import DISPATCH_BYTES
-from logbroker.queues.records.fetch import LATER, Records
+from logbroker.queues.records.fetch import LATER, NO_BOUND, Records
 from logbroker.queues.scan.scanner import Scanner
 
 _log = logging.getLogger(__name__)
 
 MAX_DISPATCH_BYTES: Final = 2 * DISPATCH_BYTES
-"""Most bytes of one dispatch. Records granted beyond it, because the mean size was wrong, are released."""
+"""Most bytes of one dispatch; the worker's credit bounds it, too. Records granted beyond it, because the mean size was
+wrong, are released."""
 SLICE: Final = 512
 SLICE_OF_RUN: Final = 4096
 """Records with consecutive ids that are fetched at a time: their size is not known before."""
@@ -87,6 +88,8 @@ class Dispatcher:
         size_bytes = 0
         slices = [piece for whole in turn.granted for piece in _sliced(whole)]
         session = None if turn.session is None else (turn.session.token, turn.session.key)
+        left_bytes = pull.left_bytes(0 if session is None else session[0])
+        max_bytes = MAX_DISPATCH_BYTES if left_bytes is None else min(MAX_DISPATCH_BYTES, max(1, left_bytes))
         unused = 0
         unsent: list[tuple[int, int]] = []
         is_full = False
@@ -103,7 +106,8 @@ class Dispatcher:
                     piece,
                     session=session,
                     replacements=self._queue.replacements.records,
-                    max_bytes=MAX_DISPATCH_BYTES,
+                    max_bytes=max_bytes - size_bytes,
+                    max_stored_bytes=NO_BOUND if pull.window_bytes is None else pull.window_bytes,
                 )
                 packed += result.delivered
                 size_bytes += sum(len(each.batches) for each in result.delivered)
@@ -115,9 +119,7 @@ class Dispatcher:
                     self._drop(pull.worker_id, each)
                 # In a session, no record may overtake one that will be redelivered.
                 is_full = (
-                    size_bytes >= MAX_DISPATCH_BYTES
-                    or result.leaves_out
-                    or (session is not None and bool(result.unreadable))
+                    size_bytes >= max_bytes or result.leaves_out or (session is not None and bool(result.unreadable))
                 )
         except BaseException:
             self.release(pull.worker_id, [_receipts(piece) for piece in slices])

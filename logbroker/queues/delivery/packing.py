@@ -6,8 +6,9 @@ worker gets at least a quarter of each batch. All others are encoded in new batc
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import repeat
+from itertools import accumulate, repeat
 from typing import Final, NamedTuple
 
 import msgspec
@@ -62,12 +63,14 @@ async def pack(
     session: Session | None = None,
     replacements: Mapping[int, LogRecord] | None = None,
     max_bytes: int = NO_BOUND,
+    max_stored_bytes: int = NO_BOUND,
 ) -> Packed:
     """Fetch granted records and pack them into messages.
 
     `replacements` are sent instead of the records with their ids. Records that would take more memory than about
     `max_bytes` are left out, and in a session all records behind one that cannot be read: these last records are
-    unreadable with the error `records.LATER`.
+    unreadable with the error `records.LATER`. Stored batches of more than `max_stored_bytes` are not sent whole: the
+    worker did not ask for so much at a time.
     """
     packed = Packed([], [])
     if not isinstance(granted.record_ids, range):
@@ -88,7 +91,7 @@ async def pack(
             hand_on()
             receipts = range(granted.first_receipt + index, granted.first_receipt + index + len(record_ids))
             packed.unreadable.extend(map(Unreadable, receipts, record_ids, repeat(LATER)))
-        elif isinstance(batch, StoredBatch) and _goes_whole(batch, len(record_ids)):
+        elif isinstance(batch, StoredBatch) and _goes_whole(batch, len(record_ids), max_stored_bytes):
             if run_bytes + len(batch.raw) > MAX_BATCHES_BYTES:
                 hand_on()
             if not run:
@@ -116,11 +119,13 @@ def _part(granted: Granted, start: int, end: int) -> Granted:
     )
 
 
-def _goes_whole(batch: StoredBatch, count: int) -> bool:
+def _goes_whole(batch: StoredBatch, count: int, max_bytes: int) -> bool:
     """Return whether a batch is sent as stored for so many of its records."""
     record_count = batch.header.record_count
     # With one record, its offset could also be that of the first record of new batches.
     if count == 1 < record_count or _WHOLE_SHARE * count < record_count:
+        return False
+    if len(batch.raw) > max_bytes and record_count > 1:
         return False
     try:
         check_crc(batch.header, batch.raw)
@@ -159,7 +164,12 @@ async def _pack_anew(
         if record is LATER or (session is not None and not isinstance(record, LogRecord)):
             fetched[index + 1 :] = [LATER] * (len(fetched) - index - 1)
             break
-    size_bytes = sum(len(record.value or b"") for record in fetched if isinstance(record, LogRecord))
+    sizes_bytes = [len(record.value or b"") if isinstance(record, LogRecord) else 0 for record in fetched]
+    size_bytes = sum(sizes_bytes)
+    if size_bytes > max_bytes:
+        # A stored batch is decoded as a whole, whatever the bound.
+        end = max(1, bisect_right(list(accumulate(sizes_bytes)), max_bytes))
+        fetched[end:] = [LATER] * (len(fetched) - end)
     is_heavy = len(fetched) > INLINE_RECORDS or size_bytes > MAX_BATCHES_BYTES
     await in_decoder_if(is_heavy, lambda: _encode(granted, fetched, session, packed))
 

@@ -56,6 +56,9 @@ class PullRequest:
         self.max_bytes: Callable[[], int] = lambda: DISPATCH_BYTES
         """Returns about how many bytes may be handed out at a time; set by the writer of the stream."""
         self.credit_bytes: int | None = None
+        self.window_bytes: int | None = None
+        """The credit in bytes when the worker last added to it: about what it wants to be sent ahead; None: not
+        bounded."""
         """Bytes that may be sent outside of sessions; None: not bounded. Negative by the excess of the last message."""
         self.session_credit_bytes: dict[int, int] = {}
         """Bytes that may be sent of a session, by its token; a session that is missing here is not bounded."""
@@ -76,8 +79,12 @@ class PullRequest:
 
     def may_send(self, session_token: int = 0) -> bool:
         """Return whether the credit in bytes allows another message, of a session or outside of sessions."""
-        left = self.session_credit_bytes.get(session_token) if session_token else self.credit_bytes
+        left = self.left_bytes(session_token)
         return left is None or left > 0
+
+    def left_bytes(self, session_token: int = 0) -> int | None:
+        """Return the credit in bytes, of a session or outside of sessions; None: not bounded."""
+        return self.session_credit_bytes.get(session_token) if session_token else self.credit_bytes
 
     def sent(self, size_bytes: int, session_token: int = 0) -> None:
         """Charge a message of this size to the credit in bytes."""

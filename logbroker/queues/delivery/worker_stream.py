@@ -71,7 +71,7 @@ class WorkerLink:
         self.on_session_lost: Callable[[bytes, int, LogbrokerError], None] = lambda key, token, why: None
         """Called with key and token of a session that ended without the worker's wish, and why; set by the stream."""
         self.pull = PullRequest(hello.worker_id, band)
-        self.pull.credit_bytes = hello.credit_bytes
+        self.pull.credit_bytes = self.pull.window_bytes = hello.credit_bytes
         for session in hello.sessions:
             self.credit_session(session.token, session.credit_bytes)
         self._unsent: deque[Delivered] = deque()
@@ -102,7 +102,7 @@ class WorkerLink:
         elif pull.credit_bytes is None:
             raise InvalidRequestError("the stream has no credit in bytes to add to: give the first in the Hello")
         else:
-            pull.credit_bytes = min(pull.credit_bytes + size_bytes, MAX_CREDIT_BYTES)
+            pull.credit_bytes = pull.window_bytes = min(pull.credit_bytes + size_bytes, MAX_CREDIT_BYTES)
         self._group.credited_bytes()
 
     def credit_session(self, token: int, credit_bytes: int | None) -> None:
