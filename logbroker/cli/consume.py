@@ -22,7 +22,7 @@ from logbroker.errors import InvalidRequestError
 from logbroker.types import TopicPartition
 
 _LAST_WAIT_SECONDS: Final = 0.5
-"""What the reader of a pipe gets to take the last records before the command ends at a signal."""
+"""Time for the reader of a pipe to take the last records before the command ends at a signal."""
 
 
 def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -182,7 +182,7 @@ class _MemberDelivery:
         self._has_batch = False
         self._written: dict[TopicPartition, int] = {}
         self._in_pipe: dict[TopicPartition, int] = {}
-        """Of a reader that has not taken it yet."""
+        """End offsets of the records that were written to the pipe and not read from it yet."""
 
     def each(self, batches: Iterable[list[Record]]) -> Iterator[list[Record]]:
         """Yield batches, each in hand until the next is asked for."""

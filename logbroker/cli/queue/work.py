@@ -180,8 +180,11 @@ def work(
 
 
 class _Stops:
-    """What signals ask for. A service manager's stop, and the end of a terminal, are a goodbye as Ctrl-C is: what the
-    worker holds goes to others at once."""
+    """Signal handlers that stop the worker.
+
+    SIGTERM from a service manager and the end of a terminal stop it as Ctrl-C does: the broker gives the records that
+    it holds to other workers at once.
+    """
 
     def __init__(self, commands: CommandRunner | None) -> None:
         self._commands = commands
