@@ -269,8 +269,8 @@ def has_delivered(assigned: Assigned) -> bool:
 def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartition]) -> set[TopicId]:
     """Return the topics whose next generation waits for a partition that is neither wanted now nor read.
 
-    One that is read but not wanted, as it had nothing when the loop began, holds nobody back: where its generation ends
-    is still to be heard, or something comes of it, and then it is held.
+    A partition that is read but not wanted had no records when the loop began, and holds no topic back. Either the
+    broker reports the end of its generation, or a record arrives, and then the program has to finish that record.
     """
     return {
         assigned.topic_id

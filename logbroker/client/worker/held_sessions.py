@@ -73,7 +73,7 @@ class HeldSessions(Generic[D]):
             self._drop(token, key, error)
 
     def welcomed(self, kept: Iterable[queues_pb2.SessionRef]) -> int:
-        """Keep the sessions that the broker confirmed on a new stream and drop the others. Return how many it dropped."""
+        """Keep the sessions that a new stream confirmed, and drop the others. Return how many were lost."""
         still = {(ref.token, ref.key) for ref in kept}
         gone = [token_key for token_key in self.held if token_key not in still]
         for token, key in gone:
