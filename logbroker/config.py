@@ -193,8 +193,8 @@ def check_given(overrides: Mapping[str, str]) -> None:
     value = whole_number(text)
     if value is not None and value > MAX_BATCH_BYTES:
         raise InvalidConfigError(
-            f"max.message.bytes takes a number from 1 to {MAX_BATCH_BYTES}, not {quoted(text)}: more is for the topics"
-            " that the broker makes, where it adds headers to records"
+            f"max.message.bytes takes a number from 1 to {MAX_BATCH_BYTES}, not {quoted(text)}: only topics that the"
+            " broker creates may have more, because it adds headers to their records"
         )
 
 
@@ -205,7 +205,7 @@ def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = No
         spec = TOPIC_CONFIGS.get(name)
         if spec is None:
             raise InvalidConfigError(
-                f"there is no config {quoted(name)}; there are: {', '.join(nearest_first(name, TOPIC_CONFIGS))}"
+                f"there is no config {quoted(name)}; use one of: {', '.join(nearest_first(name, TOPIC_CONFIGS))}"
             )
         if len(text) > MAX_VALUE_CHARACTERS:
             raise InvalidConfigError(
@@ -217,7 +217,7 @@ def topic_config(overrides: Mapping[str, str], defaults: TopicConfig | None = No
             raise InvalidConfigError(f"{name} takes {error}, not {quoted(text)}") from None
     config = msgspec.structs.replace(defaults or TopicConfig(), **values)
     if config.priority_routing is PriorityRouting.KEY and not config.priority_bands:
-        raise InvalidConfigError("priority.routing=key is for a topic with bands: give it priority.bands, too")
+        raise InvalidConfigError("priority.routing=key needs a topic with bands: set priority.bands as well")
     return config
 
 
@@ -446,15 +446,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in ("max_partitions_per_topic", "max_partitions"):
             if self.default_partitions > getattr(self, name):
                 raise ValueError(
-                    f"default_partitions is {self.default_partitions}, above {name} ({getattr(self, name)}): no topic"
-                    " could be created without a count; lower the one or raise the other"
+                    f"default_partitions is {self.default_partitions}, above {name} ({getattr(self, name)}): lower"
+                    f" default_partitions or raise {name}"
                 )
 
     def parsed_topic_defaults(self) -> TopicConfig:
         """Return the topic configs of `topic_defaults`. Raises InvalidConfigError."""
         for name in FIXED_CONFIGS:
             if name in self.topic_defaults:
-                raise InvalidConfigError(f"{name} is no default: give it to each topic that is to have it")
+                raise InvalidConfigError(f"{name} cannot be a default: set it when you create a topic")
         defaults = {name: _number_text(value) for name, value in self.topic_defaults.items()}
         check_given(defaults)
         return topic_config(defaults)
@@ -485,16 +485,16 @@ def _check_names(path: Path, raw: Mapping[str, Any]) -> None:
             for part, inner in value.items():
                 for full in (f"{part}.{rest}" for rest in _paths(inner)):
                     raise ConfigFileError(
-                        f'{path}: write "{full[:_MAX_NAME]}" in [topic_defaults] in quotes: TOML parts it at its dots'
+                        f'{path}: write "{full[:_MAX_NAME]}" in [topic_defaults] in quotes: TOML splits names at dots'
                     )
         elif name not in names:
             of_topics = [text for text in (name, *dotted) if text in TOPIC_CONFIGS]
             if of_topics:
                 raise ConfigFileError(
-                    f"{path}: {of_topics[0]} is a config of topics: write it, in quotes, into [topic_defaults]"
+                    f"{path}: {of_topics[0]} is a topic config: put it into [topic_defaults], in quotes"
                 )
             raise ConfigFileError(
-                f"{path}: there is no setting {quoted(name)}; there are: {', '.join(nearest_first(name, names))}"
+                f"{path}: there is no setting {quoted(name)}; use one of: {', '.join(nearest_first(name, names))}"
             )
 
 
@@ -511,15 +511,15 @@ def _read_toml(path: Path) -> dict[str, Any]:
     """Read a file that may hold anything. Raises ConfigFileError if it is not TOML."""
     try:
         if stat.S_ISFIFO(path.stat().st_mode) and not str(path).startswith("/dev/"):  # `<(...)` of a shell is there.
-            raise ConfigFileError(f"{path} is a named pipe, which nobody may ever write: name a file")
+            raise ConfigFileError(f"{path} is a named pipe, and reading it could wait for ever: name a regular file")
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ConfigFileError(system_error_text(OSError(error.errno, error.strerror, str(path)))) from None
     if len(content) > MAX_FILE_BYTES:
-        raise ConfigFileError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes: name a file of settings")
+        raise ConfigFileError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes: name a settings file")
     if max(map(len, content.split(b"\n"))) > _MAX_LINE_BYTES:  # A name with a thousand dots takes minutes to parse.
-        raise ConfigFileError(f"{path}: not valid settings: a line is longer than {_MAX_LINE_BYTES:,} bytes")
+        raise ConfigFileError(f"{path}: a line is longer than {_MAX_LINE_BYTES:,} bytes: name a settings file")
     try:
         return tomllib.loads(content.decode())
     except tomllib.TOMLDecodeError as error:

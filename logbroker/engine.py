@@ -84,9 +84,9 @@ _NONE: Final[frozenset[TopicId]] = frozenset()
 class RoutingFence:
     """Keeps appends of one origin (a stream, or one request) from overtaking appends that were refused as stale.
 
-    Once a batch is refused because its topic has grown, those routed that come behind it are refused as well: their
-    sender cannot know yet, and would append the refused one behind them. A newer generation opens the fence again, but
-    only of a request that came when every refusal had been answered.
+    Once a batch is refused because its topic has grown, all later routed batches for that topic are refused as well.
+    Their sender does not know of the refusal yet, and would send the refused batch again after them. A request with a
+    newer generation opens the fence again, but only if it came after every refusal had been answered.
     """
 
     __slots__ = ("_closed",)
@@ -271,8 +271,8 @@ class ReadableLog(Protocol):
         """Read the batches that are readable now, without waiting for more. At least one batch is returned if one is
         readable.
 
-        What is returned continues exactly, but for gaps that are told of: in place of what does not stands
-        CorruptLogError, now and for all that comes after it.
+        Each batch begins exactly where the one before it ends, except for the gaps below `gaps_below`. At a batch that
+        does not, and for everything after it, the result is CorruptLogError.
         """
         ...
 

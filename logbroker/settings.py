@@ -28,7 +28,7 @@ class Setting(msgspec.Struct, frozen=True):
     effect: str
     """One or two plain sentences for users."""
     unit: str = ""
-    """What a number counts, such as bytes or seconds; or the form of any other value, such as HOST:PORT."""
+    """Unit of a number, such as bytes or seconds, or the form of any other value, such as HOST:PORT."""
     least: float | None = None
     """Lowest value; None if the setting is not a number."""
     most: float | None = None

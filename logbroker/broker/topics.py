@@ -109,7 +109,7 @@ def with_configs(topic: Topic, set_: Mapping[str, str], unset: Sequence[str], de
         )
     for name in unset:
         if name not in TOPIC_CONFIGS:
-            raise InvalidConfigError(f"there is no config {quoted(name)}; there are: {', '.join(TOPIC_CONFIGS)}")
+            raise InvalidConfigError(f"there is no config {quoted(name)}; use one of: {', '.join(TOPIC_CONFIGS)}")
         if name in set_:
             raise InvalidConfigError(f"{name} cannot be set and unset at once")
     overrides = {name: value for name, value in topic.overrides.items() if name not in unset} | dict(set_)

@@ -22,7 +22,7 @@ from logbroker.errors import InvalidRequestError
 from logbroker.types import TopicPartition
 
 _LAST_WAIT_SECONDS: Final = 0.5
-"""What the reader of a pipe gets to take the last records before the command ends at a signal."""
+"""Time for the reader of a pipe to take the last records before the command ends at a signal."""
 
 
 def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -144,7 +144,7 @@ def consume(
             for batch in out.while_read(batches if delivery is None else delivery.each(batches)):
                 records = batch if left is None else batch[:left]
                 for piece in out.pieces(records) if delivery is not None else (records,):
-                    # Whoever reads along sees each piece as it comes; one is large where much comes at once.
+                    # Each piece is written as soon as it arrives. A piece is large if many records arrive at once.
                     with interrupter.put_off():
                         out.write(to_bytes(piece))
                         if delivery is not None:
@@ -157,22 +157,22 @@ def consume(
                         break
             if until_end and group is not None and not consumer.assignment():
                 warn(
-                    "logbroker: this member has no partition of the group: others hold them all, or are waited for"
-                    " after a break; what is left there was not read"
+                    "logbroker: this member has no partition of the group, because other members hold them all or may"
+                    " come back to them; the records left there were not read"
                 )
         except Stopped:
-            pass  # As it was told to.
+            pass  # A stop is no failure.
         finally:
             if delivery is not None:
                 delivery.commit()
 
 
 class _MemberDelivery:
-    """How far a member of a group has written the batch it has in hand.
+    """Tracks how far a member of a group has written the batch that it has in hand.
 
-    Counts until the next batch is asked for. From then on the consumer itself knows that all of it is finished; and
-    the partition may go to another member and come back, or the topic be made anew, with other records at the same
-    offsets.
+    It is valid until the next batch is requested; then the consumer itself counts the whole batch as finished. It must
+    not be used later: the partition may have gone to another member and come back, or the topic may have been created
+    again, with other records at the same offsets.
     """
 
     def __init__(self, topic: str, consumer: CommandConsumer, out: TakenOutput) -> None:
@@ -182,7 +182,7 @@ class _MemberDelivery:
         self._has_batch = False
         self._written: dict[TopicPartition, int] = {}
         self._in_pipe: dict[TopicPartition, int] = {}
-        """Of a reader that has not taken it yet."""
+        """End offsets of the records that were written to the pipe and not read from it yet."""
 
     def each(self, batches: Iterable[list[Record]]) -> Iterator[list[Record]]:
         """Yield batches, each in hand until the next is asked for."""
@@ -239,10 +239,10 @@ def _open(
     if not isinstance(start, str | None):
         raise click.UsageError("with --group, --from takes earliest or latest; see `logbroker group reset-offsets`")
     with CommandAdmin(broker) as admin:
-        # A member may wait for its topic, or its bands, to be created; a person has mistyped them.
+        # A group member may wait for its topic or bands to be created. Here an unknown band is a typing mistake.
         check_bands([admin.describe_topic(topic).info], bands)
-    # A service manager's stop is a goodbye, too: what was written is committed, and others take over at once.
-    # What retention has taken away before the group read it cannot be waited for.
+    # A stop by a service manager counts as a goodbye: written records are committed, and others take over at once.
+    # Records that retention removed before the group read them are skipped.
     with (
         stops_are_interrupts(interrupter),
         CommandConsumer(broker, group=group, start=start, auto_offset_reset=reset or "earliest") as consumer,

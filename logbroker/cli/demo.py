@@ -35,15 +35,15 @@ PROGRESS_RECORDS: Final = 500
 
 
 class _Outcome(msgspec.Struct, kw_only=True):
-    """What the demo found, as --json prints it."""
+    """The results of the demo, as --json prints them."""
 
     records: int
     aircraft: int
     bytes: int
-    """Of keys and values."""
+    """Total size of the keys and values."""
     partition_records: list[int]
     partition_bytes: list[int]
-    """Of the files."""
+    """Size of the segment files of each partition."""
     seconds_in: float
     seconds_out: float
     restart_seconds: float

@@ -191,7 +191,7 @@ class _Sending:
         self._refused = False
         self.acknowledged = 0
         self.size_bytes = 0
-        """Of keys and values sent."""
+        """Total size of the keys and values that were sent."""
 
     def send_all(self, records: Iterable[InputRecord], count: terminal.Counter) -> None:
         """Send all and wait for the answers; raises LogbrokerError that says how many records were acknowledged."""

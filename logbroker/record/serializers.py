@@ -48,7 +48,7 @@ def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | N
             return None
         try:
             made = encode(value)
-        except (Exception, CancelledError) as error:  # It is no coroutine: nobody can have cancelled it.
+        except (Exception, CancelledError) as error:  # Not a cancellation of the caller.
             raise SerializationError(f"{name} failed for {quoted(value)}: {words_of(error)}") from error
         if not isinstance(made, bytes | bytearray | memoryview):
             if inspect.iscoroutine(made):
@@ -132,7 +132,7 @@ class Decoding:
     def msgpack(self, kind: type[T]) -> T: ...
 
     def msgpack(self, kind: Any = Any) -> Any:
-        """Return the value, which is MessagePack; as `json` otherwise."""
+        """Return the value, which is MessagePack, decoded as in `json`."""
         return self.decode(lambda value: msgspec.msgpack.decode(value, type=kind))
 
     def decode(self, function: Callable[[bytes], T]) -> T:

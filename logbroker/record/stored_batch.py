@@ -1,9 +1,9 @@
 """A batch of the log that is looked at in parts: a column of all its records, or some records of it.
 
-Who reads records here and there would spend all time on decoding the others of their batches. So a batch is kept as
-bytes, with the position at which each record begins, and a few records, of one batch or of many, are decoded as a small
-batch of their own: a header that counts from 0, and behind it the bytes of those records. All in them that is relative
-(offsets, times) is then added to what the header of the batch says that they lie in.
+A reader of scattered records would spend most of its time on decoding the other records of their batches. So a batch is
+kept as bytes, with the position at which each record begins. To decode some records, of one batch or of many, their
+bytes are put behind a small header of their own, whose offset and time are 0. The decoded offsets and times are then
+relative, and the base offset and base time of each record's batch are added to them.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class StoredBatch:
         return self._checked(offsets), values
 
     def _checked(self, offsets: list[int]) -> Sequence[int]:
-        """Offsets rise within a batch: a reader's position depends on it, and the broker does not look inside."""
+        """Raise CorruptBatchError unless the offsets ascend: readers depend on it, and the broker does not check."""
         header = self.header
         dense = range(header.base_offset, header.next_offset)
         if len(offsets) == len(dense) and offsets == list(dense):

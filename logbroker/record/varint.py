@@ -1,15 +1,15 @@
-"""Numbers of seven bits a byte, the lowest first, as records in a batch and Protobuf's messages have them.
+"""Varints, which hold 7 bits in each byte, the lowest bits first, as in record batches and Protobuf messages.
 
-Source: protobuf.dev, "Encoding". Signed numbers of a record are such a number after zigzag: 0, -1, 1, -2, ...
+Source: protobuf.dev, "Encoding". A signed number of a record is zigzag-encoded first: 0, -1, 1, -2, ...
 """
 
 from __future__ import annotations
 
 
 def read_varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Return the number at a position, of 64 bits and without a sign, and the position behind it.
+    """Return the unsigned 64-bit number at a position, and the position behind it.
 
-    Raises IndexError where the bytes end before, or it is longer than a number can be.
+    Raises IndexError if the bytes end within the number, or if it is longer than 64 bits can be.
     """
     number = buffer[position]
     position += 1

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import logbroker
-from logbroker import client, embedded_broker, errors
+from logbroker import client, embedded_broker, errors, pytest_plugin
 from logbroker.client import sync
 
 ROOT = Path(__file__).parents[2]
@@ -130,6 +130,32 @@ def test_public_classes_and_methods_say_what_they_are(cls: type) -> None:
         # The constructor of a public class; those of bases are nobody's to call.
         if (name != "__init__" or owner is cls) and literal_docstring(owner, name) is None
     ]
+    assert not silent
+
+
+def public_names() -> dict[str, Any]:
+    """Return the public modules and all that they offer, fixtures included, by the names that a program imports."""
+    names: dict[str, Any] = {}
+    for module in (logbroker, client, sync, errors, embedded_broker, pytest_plugin):
+        names[module.__name__] = module
+        for name in getattr(module, "__all__", None) or list(vars(module)):
+            value = getattr(module, name)
+            if not name.startswith("_") and getattr(value, "__module__", "").startswith("logbroker"):
+                names[f"{module.__name__}.{name}"] = value
+    return names
+
+
+def test_every_public_name_has_a_docstring() -> None:
+    names = public_names()
+    expected = [f"{module.__name__}.{name}" for module in (logbroker, client, sync) for name in module.__all__]
+    expected += [f"logbroker.errors.{name}" for name in public_errors()]
+    expected += ["logbroker.pytest_plugin.logbroker_broker", "logbroker.pytest_plugin.logbroker_session_broker"]
+    assert {*expected} - {"logbroker.__version__"} <= names.keys()
+    silent = [name for name, value in names.items() if not value.__doc__]
+    for name, cls in names.items():
+        for _, method, function in functions(cls) if inspect.isclass(cls) else ():
+            if method != "__init__" and not function.__doc__:
+                silent.append(f"{name}.{method}")
     assert not silent
 
 

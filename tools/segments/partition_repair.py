@@ -1,13 +1,16 @@
-"""Repairing a partition whose log does not go on somewhere: a segment is missing, damaged, or none of its own.
+"""Repairing a partition whose log is interrupted: a segment is missing, damaged, or belongs to another partition.
 
-A survey reads the whole directory and says what is wrong, from the front on. Then there are two ways, and somebody has
-to choose: to *cut*, so that the log ends at the first thing that is wrong, or to *accept gaps*, so that all that is
-good stays at its offsets, and what is missing between is passed over by readers.
+A survey reads the whole directory and reports every fault, the lowest offset first. Then an operator chooses one of two
+repairs. To *cut* ends the log at the first fault. To *accept gaps* keeps all good batches at their offsets, and readers
+pass over the offsets that are missing between them.
 
-What goes is kept in side files. The row of the metadata store is written last, when all else is synced: a repair that
-dies half-way leaves a partition that a broker refuses, or could open anyway, and can be run again. It then holds that
-everything left is synced, so the recovery point is the log's end, and that a new leader epoch begins there: whoever has
-read further learns that it is gone (LOG_TRUNCATED), and offsets of groups are clamped by the next start.
+Bytes that a repair removes from the log are kept in side files. The row of the metadata store is written last, after
+everything else is synced. If a repair dies half-way, the partition is still one that a broker refuses or can open
+safely, and the repair can be run again.
+
+The new row says that the whole log is synced, so the recovery point is the end of the log. It also begins a new leader
+epoch there. A reader that has read further therefore learns that these records are gone (LOG_TRUNCATED), and the next
+start of the broker clamps the offsets of groups.
 """
 
 from __future__ import annotations

@@ -223,8 +223,8 @@ class TopicChanges:
         return topic
 
     async def _finish_deletions(self) -> None:
-        """Finish deletions, also before a topic is made: a row that says that files of its name have to go would lose
-        them."""
+        """Finish deletions. A new topic needs this first: the row of a deletion says to remove all files of that name,
+        so it would remove the files of a new topic of the same name."""
         while self._half_deleted:
             try:
                 await self.finish_deletion(self._half_deleted[-1])

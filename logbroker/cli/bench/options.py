@@ -1,4 +1,4 @@
-"""What all commands of `logbroker bench` take."""
+"""Options that all commands of `logbroker bench` share."""
 
 from __future__ import annotations
 

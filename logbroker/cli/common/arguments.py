@@ -1,8 +1,8 @@
 """Parsing of command-line arguments: texts, numbers and paths.
 
-Every command takes its numbers, texts and paths through the types below, and a test that walks all commands sees to it.
-So bytes that are no text, numbers that no message of the broker can hold, `nan` and an empty path are wrong arguments,
-told as such, and no command has to think of them.
+Every command parses its numbers, texts and paths with the types below; a test that walks all commands checks this. They
+refuse bytes that are not UTF-8, numbers that do not fit into a message of the API, `nan` and an empty path, so no
+command has to check for these.
 """
 
 from __future__ import annotations

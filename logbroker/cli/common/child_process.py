@@ -1,19 +1,19 @@
-"""Runs shell commands for `logbroker queue work --exec`, and lets none of them hold up what it was run for.
+"""Runs shell commands for `logbroker queue work --exec`, so that no command can hold up the worker.
 
-- A command is over when its process is, whoever still holds its standard error: what it left in the background lives
-  on, and what that writes is passed on.
-- Of standard error the end is kept, a few KiB of it; all of it is passed on as it comes, whole lines at a time, also to
-  a slow reader. Where nobody reads on, the command has to wait, as if it wrote there itself; its timeout and its end do
-  not: once it has ended, or a stop waits for it, what a reader that stands still has no room for is dropped, and a line
-  tells how much that was.
-- A value that the command does not read, or not to its end, is no error.
-- Every command has a session of its own. At a timeout, a stop or the loss of what it works on, all processes of that
-  session are killed: those of its group, and the groups that it made (`timeout`, `set -m`).
-- A guard, a small process of its own, kills the commands that run where this process ends without a word (SIGKILL). It
-  knows of each before it begins.
-- Each process is started, waited for and killed by one thread, so no signal ever reaches another's process that has got
-  the same id.
-- No code runs between fork and exec (no `preexec_fn`): threads of gRPC may hold any lock at that moment.
+- A command has ended when its process has. Processes that it left in the background go on, and may still hold its
+  standard error; what they write there is passed on.
+- Standard error is passed on as it arrives, in whole lines, also to a slow reader. Its last few KiB are kept for the
+  reason of a failure.
+- If the reader of standard error stops reading, the command blocks, as if it wrote there itself. Its timeout still
+  applies. Once the command has ended, or a stop waits for it, output that the reader has no room for is dropped, and a
+  line says how much was dropped.
+- A command does not have to read its value, or all of it.
+- Each command runs in a session of its own. At a timeout, at a stop, or when the lease of its record is lost, all
+  processes of that session are killed, also those in process groups that the command made (`timeout`, `set -m`).
+- A guard, which is a small separate process, kills the running commands if this process dies without cleaning up
+  (SIGKILL). The guard knows of each command before it begins.
+- One thread starts, waits for and kills each process, so a signal never reaches another process that got the same id.
+- No code runs between fork and exec (no `preexec_fn`), because a thread of gRPC may hold any lock at that moment.
 """
 
 from __future__ import annotations

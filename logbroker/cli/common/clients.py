@@ -1,6 +1,6 @@
 """The clients of commands: the synchronous ones, which ask first whether a broker answers at all.
 
-So what is wrong with the call itself is told before that, and no command needs to think of it.
+A command checks its own arguments before it makes a client, so wrong arguments are reported first.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _REACHED: Final = "logbroker.reached"
 
 
 class _Reached:
-    """Raises BrokerUnavailableError where no broker answers, at the first client of a command; later ones ride that
-    out as clients do."""
+    """Raises BrokerUnavailableError if no broker answers the first client of a command. Later clients wait for a broker
+    that is away, as all clients do."""
 
     def __init__(self, broker: str, *arguments: Any, **options: Any) -> None:
         context = click.get_current_context()

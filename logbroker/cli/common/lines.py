@@ -1,9 +1,9 @@
-"""The way out of every command: what users and programs wrote is made harmless here, and nowhere else.
+"""The output of every command. The texts of users and programs are escaped here, and nowhere else.
 
 A key, a reason, the name of a client or a header may hold anything: escape sequences, bells, line ends that forge a
 line, characters that turn the text around. Commands hand their texts to this module and to `terminal`
 (tables, progress) as they are; both escape them as `logbroker.texts.shown` does. No other module of the package writes
-to standard output or standard error, and a test sees to it.
+to standard output or standard error; a test checks this.
 
 Bytes that another program reads go through `raw_output` as they are.
 """
@@ -40,7 +40,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def tell(text: str) -> None:
-    """Write one line to standard output that tells what was done; nothing where the process was started without it."""
+    """Write one line about what was done to standard output. Do nothing if the process has no standard output."""
     if has_standard_output():
         write_line(text)
 
@@ -49,9 +49,9 @@ def warn(text: str) -> None:
     """Write one line to standard error."""
     with suppress(
         OSError, ValueError, OutputError
-    ):  # What stands on standard output was written before; its errors come later.
+    ):  # Standard output comes first, as it was written first. Its errors are reported later.
         sys.stdout.flush()
-    with suppress(OSError):  # Nobody is there to be told, as after the end of a terminal.
+    with suppress(OSError):  # Standard error may be closed, as after the end of a terminal.
         sys.stderr.write(f"{shown(text)}\n")
         sys.stderr.flush()
 
@@ -147,7 +147,7 @@ def _indented(text: str) -> str:
 
 def _show_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     text = "".join(traceback.format_exception(kind, error, trace)).rstrip("\n")
-    warn("logbroker: an error that should not be:")
+    warn("logbroker: unexpected error; this is a bug in logbroker:")
     for line in text.split("\n"):
         warn(f"  {line}")
 

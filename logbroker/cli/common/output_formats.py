@@ -44,22 +44,22 @@ class _JsonDelivery(_JsonRecord, kw_only=True, gc=False):
 
 
 def lines(records: Iterable[Record]) -> bytes:
-    """Each value as it is, with a line feed; a null is an empty line."""
+    """Return the values unchanged, each with a line feed. A null value becomes an empty line."""
     return b"".join([(record.value or b"") + b"\n" for record in records])
 
 
 def json_lines(records: Iterable[Record]) -> bytes:
-    """Each record as a JSON object, with a line feed."""
+    """Return each record as a JSON object, with a line feed."""
     return _encode_lines([_json_record(record) for record in records])
 
 
 def shown_lines(records: Iterable[Record]) -> bytes:
-    """Each value as a line for people's eyes: what a terminal would obey is escaped, line ends too."""
+    """Return each value as a line for a terminal. Control characters, line ends included, are escaped."""
     return b"".join([_shown_line(record.value or b"") for record in records])
 
 
 def _shown_line(value: bytes) -> bytes:
-    cells = value.decode("utf-8", "backslashreplace").split("\t")  # Tables of values are read on terminals, too.
+    cells = value.decode("utf-8", "backslashreplace").split("\t")  # Tabs stay.
     return "\t".join(map(shown, cells)).encode() + b"\n"
 
 
@@ -71,7 +71,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def json_delivery(delivery: WorkerDelivery) -> bytes:
-    """A delivery as a JSON object, with a line feed: the record, and what the queue group knows of it."""
+    """Return a delivery as a JSON object, with a line feed: the record, `attempt` and `redelivered`."""
     fields = _fields(delivery)
     return _encode_lines([_JsonDelivery(**fields, attempt=delivery.attempt, redelivered=delivery.redelivered)])
 

@@ -32,7 +32,7 @@ from logbroker.tools.experiments.scaling_run import default_grid, quick_grid
 T = TypeVar("T")
 
 SECONDS: Final = 1.2
-"""Of each of the two parts of a run, about."""
+"""Approximate duration of each of the two parts of a run."""
 QUICK_SECONDS: Final = 0.8
 # Opened at once: nobody shall wait for an experiment to hear that its file cannot be written.
 _FILE: Final = click.File("w", encoding="utf-8", lazy=False)

@@ -223,15 +223,15 @@ def _show(queue: QueueDescription) -> None:
     )
     write_line()
     if queue.state == "indexing":
-        write_line(f"indexing: {indexed_text(queue)}; nothing is handed out before, as it might be the less urgent")
+        write_line(f"indexing: {indexed_text(queue)}; deliveries begin after that, the most urgent records first")
         write_line()
     elif queue.state == "failed":
-        write_line("failed: nothing is handed out or settled before the broker starts again; its log says why")
+        write_line("failed: see the broker's log for the reason, and restart the broker to serve the group again")
         write_line()
     elif queue.state == "paused":
         unscanned = counted(counts.unscanned, "record")
         write_line(
-            f"paused: so many lanes are held, or records delayed, that {unscanned} cannot be looked through yet;"
+            f"paused: too many lanes are held, or records delayed, to scan {unscanned} more;"
             " priority order covers scanned records only"
         )
         write_line()

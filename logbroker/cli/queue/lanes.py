@@ -19,7 +19,7 @@ from logbroker.client.sync import LaneDescription, LaneList, QueueDescription
 
 MAX_TOP: Final = 10_000
 _REASONS: Final = 5
-"""That are shown of a lane."""
+"""Maximum number of failure reasons shown for a lane."""
 
 
 @click.command()

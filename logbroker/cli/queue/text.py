@@ -14,7 +14,7 @@ from logbroker.cli.common.lines import counted
 from logbroker.client.sync import LaneDescription, QueueDescription, QueueSettings
 
 _MAX_SHOWN_BYTES: Final = 256
-"""Of a key that people are shown; JSON has all."""
+"""Maximum number of bytes of a key in text output. JSON output has the whole key."""
 
 
 def now_ms() -> int:

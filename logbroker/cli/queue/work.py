@@ -42,16 +42,16 @@ _STOPS: Final = tuple(
 )
 MAX_TIMEOUT_SECONDS: Final = 7 * MAX_SECONDS
 _ANSWER_SECONDS: Final = 4.0
-"""How long a worker that stops waits for the broker's word on what it settled last, to tell of refusals. Its end waits
-for it as well, and takes refusals for failures."""
+"""How long a stopping worker waits for the broker's answers to its last settlements, so that it can report refusals.
+The end of the worker waits for them as well, but counts refusals as failures."""
 _SILENT_SECONDS: Final = 1.0
 """How long it waits without a word to the user."""
 _GOODBYE_SECONDS: Final = 3
-"""After the signal that kills the commands, until the worker ends without the broker's or anybody's answer."""
+"""Time from the signal that kills the commands to the end of the process, even without an answer of the broker."""
 _NOT_EXECUTABLE: Final = 126
 _NOT_FOUND: Final = 127
 _TOO_LONG: Final = os.strerror(errno.E2BIG)
-"""A shell's words where it is the record that made a command too long to be run, as in `x "$(cat)"`; also exit 126."""
+"""The shell's message when a record makes a command line too long, as in `x "$(cat)"`. The exit code is also 126."""
 
 
 @click.command()
@@ -142,7 +142,8 @@ def work(
         option = "--concurrency" if timeout is None else "--timeout"
         raise click.UsageError(f"{option} is about commands: with --print leave it out")
     if command is not None and not command.strip():
-        # A shell runs it well, and all records would be acked: a variable that is not set, most likely.
+        # A shell would run an empty command with success, so every record would be acked. Most likely a variable is not
+        # set.
         raise click.UsageError("--exec needs a command, and this one is empty")
     if until_end and band is not None:
         raise click.UsageError("--until-end is about all records of the group: leave out --band")
@@ -180,8 +181,11 @@ def work(
 
 
 class _Stops:
-    """What signals ask for. A service manager's stop, and the end of a terminal, are a goodbye as Ctrl-C is: what the
-    worker holds goes to others at once."""
+    """Signal handlers that stop the worker.
+
+    SIGTERM from a service manager and the end of a terminal stop it as Ctrl-C does: the broker gives the records that
+    it holds to other workers at once.
+    """
 
     def __init__(self, commands: CommandRunner | None) -> None:
         self._commands = commands
@@ -190,21 +194,22 @@ class _Stops:
         self._signals = 0
         self.interrupter = Interrupter()
         self.count = 0
-        """While commands were waited for."""
+        """Number of stops that came while commands were waited for."""
         self.last = 0
 
     def __enter__(self) -> Self:
         for number in _STOPS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # As nohup, and a shell's background jobs do.
+            if signal.getsignal(number) is not signal.SIG_IGN:  # Ignored under nohup, and in a shell's background.
                 self._before[number] = signal.signal(number, self._stop)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        """A stop before anything was begun, such as while the broker is awaited, is no failure either."""
+        """Restore the handlers. A stop before any record was taken, such as while the worker waits for the broker, is
+        no failure."""
         if self.count > 1 and self._commands is not None:
-            # At once: all is said, and the end of the interpreter may wait for threads that have no end.
+            # End at once: all messages are written, and the interpreter might wait for threads that never end.
             self._commands.close()
             os._exit(128 + self.last)
         for number, handler in self._before.items():
@@ -213,7 +218,8 @@ class _Stops:
 
     @contextmanager
     def that_wait(self) -> Iterator[None]:
-        """In here a stop waits for commands; the next one does not, nor for anything else, after this block too."""
+        """Make stops wait for commands during the context. A second stop waits for nothing, and not after the context
+        either."""
         self._waits = True
         try:
             yield
@@ -221,7 +227,7 @@ class _Stops:
             self._waits = self.count > 0
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        """No locks here: any code may be interrupted by this."""
+        """Handle a signal. It takes no locks, because it may interrupt code that holds them."""
         self._signals += 1
         if not self._waits:
             self.interrupter.interrupt(number, frame)
@@ -234,7 +240,7 @@ class _Stops:
             self.interrupter.interrupt(number, frame)
             return
         self._commands.kill_all()
-        # Whatever may still be waited for, such as a broker that is away: the end is near.
+        # Limit everything that may still wait, such as a call to a broker that is away.
         signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + self.last))
         signal.setitimer(signal.ITIMER_REAL, _GOODBYE_SECONDS)
 
@@ -248,7 +254,7 @@ def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[
         try:
             with QueueAdmin(broker) as admin:
                 while not over.wait(_LOOK_SECONDS):
-                    # Where the broker is away, the worker rides it out, or ends.
+                    # If the broker is away, the worker decides whether to wait for it or to end.
                     with suppress(LogbrokerError):
                         if _is_worked_off(admin.describe_queue(group)):
                             worker.stop()
@@ -258,7 +264,7 @@ def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[
 
     looking = threading.Thread(target=look, name="until-end")
     try:
-        looking.start()  # It may be interrupted: the thread runs then, or is about to.
+        looking.start()  # A signal may interrupt this, but the thread runs then, or is about to.
         yield
     finally:
         over.set()
@@ -272,17 +278,20 @@ def _is_worked_off(queue: QueueDescription) -> bool:
 
 
 class _Refusals:
-    """Says of each settlement that the broker refused that it did, when it did: the record was lost to others, and
-    comes again. That is no failure of this worker, and its end is not to tell of it."""
+    """Reports each settlement that the broker refused, because the record was lost to another worker and comes again.
+
+    Such a refusal is no failure of this worker, so its exit code does not tell of it.
+    """
 
     def __init__(self, errors: ErrorWriter) -> None:
         self._errors = errors
         self._settled: SimpleQueue[tuple[WorkerDelivery, str, bool] | None] = SimpleQueue()
-        """In the order of their words, each with why it was refused at once, if it was; None: there are no more."""
+        """Settled deliveries in order, each with the reason of an immediate refusal, or ""; None: the end."""
         self._ended = Latch()
 
     def settle(self, delivery: WorkerDelivery, say: Callable[[], object], *, is_told: bool = False) -> None:
-        """Say what became of a record; the broker's answer is not waited for here. `is_told`: that it is lost was."""
+        """Settle a record by `say`, without waiting for the broker's answer. `is_told`: the loss was already
+        reported."""
         refusal = ""
         try:
             say()
@@ -291,7 +300,7 @@ class _Refusals:
         self._settled.put((delivery, refusal, is_told))
 
     def __enter__(self) -> Self:
-        # A daemon: the broker may be away for ever.
+        # A daemon thread, because the broker may never answer.
         threading.Thread(target=self._hear, name="refusals", daemon=True).start()
         return self
 
@@ -352,7 +361,7 @@ class _Handler:
                 if not self._left:
                     self._worker.stop()
         if is_over:
-            # Else, where a stop was put off, it would be handed out again at once, and again.
+            # If a stop was put off, the broker would hand the record out again at once, again and again.
             self._worker.stop()
             self._release(delivery)
             return
@@ -387,15 +396,18 @@ class _Handler:
         elif ended.killed_by == "stop":
             self._release(delivery)
         elif ended.status in (_NOT_EXECUTABLE, _NOT_FOUND) and _TOO_LONG not in reason:
-            # A fault of this machine, and of no record: another worker may have the command, or this one soon.
+            # This machine is at fault, not the record: another worker may have the command, or this one may have it
+            # soon.
             self._fail(f"the command cannot be run ({reason}): mend it, and start again")
             self._release(delivery)
         else:
             self._nack(delivery, reason)
 
     def _is_wanted(self, delivery: WorkerDelivery) -> bool:
-        """Whether its command is to run on; it is asked so a few times a second, and tells of a stop that waits for it
-        where that holds up nothing."""
+        """Whether the command should go on. It is called a few times a second.
+
+        It also tells the command of a stop that waits for it, where that holds up nothing.
+        """
         if self._stops.count == 1:
             with self._lock:
                 self._has_told_stop = self._has_told_stop or self._commands.errors.offer(encoded_line(_WAITING))
@@ -414,7 +426,7 @@ class _Handler:
 
 
 def record_variables(delivery: WorkerDelivery) -> dict[bytes, bytes]:
-    """Return what the command's environment tells of a record."""
+    """Return the variables that describe the record to the command."""
     facts: dict[bytes, bytes] = {
         b"TOPIC": delivery.topic.encode(),
         b"PARTITION": b"%d" % delivery.partition,
@@ -438,8 +450,11 @@ def record_variables(delivery: WorkerDelivery) -> dict[bytes, bytes]:
 
 
 def _environment(variables: Mapping[bytes, bytes], broker: str) -> dict[bytes, bytes]:
-    """Return the whole environment. Nothing of another record gets into it, such as of one whose command started this
-    program; and `logbroker` speaks to the same broker there."""
+    """Return the whole environment of a command.
+
+    It has no variables of another record, for instance of one whose command started this program. `logbroker` within
+    the command uses the same broker.
+    """
     inherited = {name: value for name, value in os.environb.items() if not name.startswith(_PREFIX)}
     return {**inherited, _PREFIX + b"BROKER": broker.encode(), **variables}
 

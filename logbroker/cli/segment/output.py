@@ -1,4 +1,4 @@
-"""What `logbroker segment` writes: lines that stream, tables, and JSON."""
+"""The output of `logbroker segment`: lines that stream, tables, and JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from logbroker.tools.segments.stats import Stats
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _CONTROL_TYPES: Final = {0: "abort", 1: "commit"}
 _MAX_RANGES: Final = 10
-"""Of offsets, named on one line."""
+"""Maximum number of offset ranges on one line."""
 _MAX_SHOWN: Final = 200
 """Characters of a key or value shown to people; JSON has all."""
 
@@ -293,7 +293,7 @@ def partition_plan_lines(plan: PartitionPlan) -> list[str]:
 
 
 def outcome_line(plan: PartitionPlan) -> str:
-    """What is left after a repair, and what is lost by it."""
+    """Return a line that says where the log ends after a repair, and which offsets the repair loses."""
     lost = ", ".join(f"{first} to {behind - 1}" for first, behind in plan.lost[:_MAX_RANGES])
     more = ", ..." if len(plan.lost) > _MAX_RANGES else ""
     begins = "" if plan.checkpoint is None else f"begins at offset {plan.checkpoint.log_start_offset} and "

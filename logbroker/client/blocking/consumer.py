@@ -223,9 +223,9 @@ class Consumer(Uncopied):
         """Read these topics and partitions from `start` on, and no others.
 
         A topic is read with all its partitions; those that are added later join the assignment, from their beginning,
-        while the program waits for records. Of a topic that has grown, or grows, records of a key stay in order:
-        nothing that was appended after partitions were added is delivered before the program has finished all from
-        before that. See `growth_order`.
+        while the program waits for records. Records of a key stay in order when partitions are added to their topic: a
+        record that was appended after that is delivered only when the program has finished all earlier ones. See
+        `growth_order`.
         With `bands`, of a topic that has bands only the partitions of these; each must be a band of one of the topics.
         Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing.
         """
@@ -245,7 +245,7 @@ class Consumer(Uncopied):
             return self._core.position(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset. Also starts a partition again that an error ended; that is raised no more.
+        """Go on at an offset. If an error has stopped the partition, the error is cleared and reading starts again.
 
         Raises InvalidRequestError for a negative offset, or a partition that is not assigned.
         """
@@ -266,7 +266,7 @@ class Consumer(Uncopied):
             run(self._core.seek_to_beginning(*partitions))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on with what comes from now on; without partitions: in all."""
+        """Continue with records that arrive from now on, in these partitions or, without any, in all."""
         with self._core.use.changing():
             run(self._core.seek_to_end(*partitions))
 
@@ -293,11 +293,11 @@ class Consumer(Uncopied):
         return self._records(bounded=False)
 
     def until_end(self) -> Iterator[Record]:
-        """Iterate up to what the high watermarks are now, and stop.
+        """Iterate up to the present high watermarks, and stop.
 
-        Paused partitions are left out. Errors that the program has heard before are raised once the other partitions
-        are at their ends, unless one of these was the last thing it was given: then the partitions that stand are left
-        out, this once. In a group: of the partitions that this member is assigned first, and of those that come while
+        Paused partitions are left out. An error that was raised before is raised again once the other partitions are at
+        their ends. If such an error was the last thing that the program was given, its partitions are left out this
+        once. In a group, the loop covers the partitions that this member is assigned first, and those that come while
         it iterates.
         """
         self._core.begin()
@@ -342,8 +342,8 @@ class Consumer(Uncopied):
         """Iterate over lists of records, each from one batch of one partition: the fast way.
 
         A batch of more than `max_records`, or of more than `max_bytes` decoded, comes in several lists; a single larger
-        record comes alone. A list counts as delivered when it is handed out. With `until_end`, stop at what the high
-        watermarks are now.
+        record comes alone. A list counts as delivered when it is handed out. With `until_end`, stop at the present
+        high watermarks.
         """
         Room(max_records, max_bytes)
         self._core.begin()
@@ -375,7 +375,8 @@ class Consumer(Uncopied):
         *,
         max_bytes: int = DEFAULT_POLL_BYTES,
     ) -> list[Record]:
-        """Return up to `max_records`, as soon as there are any; none when the time is over, whatever it was spent on.
+        """Return up to `max_records` as soon as there are any. Return none when the time is over, even if it was spent
+        on rebalancing or reconnecting.
 
         Together they take up to `max_bytes`, decoded (keys, values and headers); a single larger record is returned
         alone. Raises the error of a partition that cannot be read on: see the class.
@@ -424,8 +425,8 @@ class Consumer(Uncopied):
 
     @contextmanager
     def _going_back(self, records: list[Record]) -> Iterator[None]:
-        """Lose nothing when a signal's exception, such as that of Ctrl-C, ends a wait or the decoding: go on at the
-        first record that the program has not received. `records` are to be given to it."""
+        """Go back to the first record that the program has not received if a signal's exception, such as that of
+        Ctrl-C, ends a wait or the decoding. `records` are those about to be given to the program."""
         try:
             yield
         except (LogbrokerError, GeneratorExit):
@@ -451,8 +452,8 @@ class Consumer(Uncopied):
     def close(self) -> None:
         """Commit what is finished, leave the group, stop reading, and let go of the connection.
 
-        Who waits for records meanwhile, or asks later, gets BrokerUnavailableError. Where Ctrl-C ends the commit, the
-        rest is done all the same, and what was not committed comes again.
+        A caller that waits for records meanwhile, or asks later, gets BrokerUnavailableError. If Ctrl-C ends the
+        commit, the other steps are still taken, and records that were not committed are delivered again.
         """
         if self._core._lifetime.is_forked:
             return

@@ -1,13 +1,13 @@
 """The event loop's side of a consumer: one fetch stream, its credit, and its recovery after a break.
 
-Credit bounds what is buffered: the broker may send `buffer_bytes`, and gets back what was taken out. Every partition
-that is moved (assigned, sought, resumed) gets a new version; what arrives for, or waits under, an older one is dropped,
-so no record is ever delivered from before a move.
+Credit bounds the buffer: the broker may send `buffer_bytes`, and gets new credit for the bytes that the program takes.
+Each move of a partition (assign, seek, resume) gives it a new version. Batches of an older version are dropped, so no
+record from before a move is ever delivered after it.
 
-A partition whose error the broker cannot mend by itself *stands*: nothing more of it is read, and its error is raised
-again and again (`next_chunk`, `tell`) until it is moved, paused or removed. After a new connection what the
-broker refused is asked for once more, as a restart may have mended it; but for a position that the log does not hold:
-there the log may grow past it, and what lies between would be skipped in silence.
+A partition *stands* if the broker cannot clear its error by itself. It is not read any further, and its error is raised
+again and again (`next_chunk`, `tell`) until it is moved, paused or removed. On a new connection the fetcher asks again
+for refused partitions, because a restart of the broker may have repaired them. It does not ask again for a position
+that is not in the log: the log might have grown past it, and the records in between would be skipped silently.
 """
 
 from __future__ import annotations
@@ -347,8 +347,8 @@ class Fetcher:
         """Return the next chunk, waiting for it. Return None when the deadline (monotonic seconds) is over, when there
         is a chunk but ownership has lapsed, or when the caller has to look again at what it waits for.
 
-        With `tell_again`, raises what ended a partition, after a short wait also where the program has heard that
-        before; else that is left to the caller. Raises BrokerUnavailableError once it is closed.
+        With `tell_again`, raises the error that stopped a partition; if it was raised before, only after a short wait.
+        Otherwise the caller has to raise it. Raises BrokerUnavailableError once the fetcher is closed.
         """
         refusal = self._refusal
         if (self.standing and tell_again) or refusal is not None:
@@ -404,7 +404,7 @@ class Fetcher:
     def tell(self) -> None:
         """Raise the error that the program has heard least often, for all partitions that stand by one of its class.
 
-        May be called in another thread than the event loop's; nothing stands any more where nothing is raised.
+        May be called in any thread. If it raises nothing, no partition stands any more.
         """
         standing = [(assigned, error) for assigned in list(self.standing) if (error := assigned.error) is not None]
         if standing:
@@ -557,7 +557,7 @@ class Fetcher:
                 self._fail(assigned, error)
             else:
                 _log.warning("%s: %s; going on there", assigned.partition, error)
-                # Unlike below, what has arrived is dropped: it is in no log any more.
+                # Arrived records are dropped, unlike below, because the log does not have them any more.
                 assigned.version += 1
                 self._go_on_at(assigned, error.cut_offset)
         elif isinstance(error, OffsetOutOfRangeError | LogTruncatedError):
@@ -579,12 +579,14 @@ class Fetcher:
         self.on_cut(assigned, error.cut_offset)
 
     async def confirm(self, partitions: Iterable[Assigned], *, retry: bool) -> None:
-        """Ask for those positions that are doubtful whether the log was cut below them. Raises BrokerUnavailableError,
-        after the time for a request where it is to be tried again."""
+        """Ask the broker whether the logs of the doubtful partitions were cut below their positions.
+
+        Raises BrokerUnavailableError; with retries, only after the request timeout.
+        """
         doubtful = [assigned for assigned in partitions if assigned.doubtful]
         if not doubtful:
             return
-        # One batch in all is the least that an answer brings, and only where there is something to read.
+        # With `max_bytes=1` the answer has one batch at most.
         items = [_fetch_item(assigned, assigned.position, max_bytes=1) for assigned in doubtful]
         response = await self._connection.unary("Fetch", log_pb2.FetchRequest(items=items), retry=retry)
         for assigned, item, result in zip(doubtful, items, response.results, strict=True):
@@ -596,14 +598,14 @@ class Fetcher:
             elif isinstance(error, LogTruncatedError) and assigned.wanted:
                 self.refused(assigned, error)
             elif isinstance(error, LogTruncatedError):
-                # It is told when it is read on.
+                # The error is raised when the program reads the partition again.
                 self._cut(assigned, error)
 
     async def bound(self, assigned: Assigned, end: ListedOffset | LogbrokerError) -> int | None:
         """Return where a bounded loop over a partition ends: at its end or, where it cannot be read, with its error.
 
-        `end` is what the broker says of it. None: there is nothing to be awaited. Nothing of a partition behind its end
-        may be open. Raises what may be better soon.
+        `end` is the broker's answer about the end. Returns None if there is nothing to wait for. No chunk of the
+        partition beyond its end may be open. Raises errors that may pass soon.
         """
         if isinstance(end, LogbrokerError):
             if end.retriable:
@@ -611,7 +613,7 @@ class Fetcher:
             if not assigned.failed:
                 self.refused(assigned, end)
         elif end.offset < assigned.position and not assigned.failed:
-            # It is not there yet; such a position is to be refused.
+            # The position is beyond the end of the log, so let the broker refuse it.
             await self._check(assigned)
         offset = 0 if isinstance(end, LogbrokerError) else end.offset
         return offset if assigned.position < offset or assigned.error is not None else None
@@ -637,12 +639,11 @@ class Fetcher:
             self.move(assigned)
 
     def _goes_on_elsewhere(self, assigned: Assigned) -> bool:
-        """Whether the broker refused the position, which only has to follow the new one."""
+        """Whether reading continues at another offset than `position`, to which the position has yet to be moved."""
         return assigned in self._searching or self._place_to_follow(assigned) is not None
 
     def _place_to_follow(self, assigned: Assigned) -> int | None:
-        """The offset at which a partition goes on, and from which more may have arrived; None: it is at its
-        position."""
+        """The offset at which reading of a partition continues, or None if that is its position."""
         places = (
             chunk.next_offset
             for chunk in reversed(self._chunks)
@@ -667,7 +668,7 @@ class Fetcher:
         if self._searching.get(assigned) is task:
             del self._searching[assigned]
             if damage is not None and task.cancelled() and not self._closed:
-                # By others. What begins the stream anew then looks for places again, but not for this.
+                # Other code cancelled the task. A new stream repeats other searches, but not one because of damage.
                 self._end_with(assigned, damage)
 
     async def _find_place(self, assigned: Assigned, policy: Reset | datetime.datetime) -> None:

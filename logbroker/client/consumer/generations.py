@@ -1,18 +1,19 @@
 """A consumer's way through the generations of topics: the records of a key stay in order when partitions are added.
 
-Growth of a topic gives a key another partition. A consumer that reads a whole topic therefore finishes generation g in
-all partitions before it reads anything of g + 1 in any. The fetch stream sends nothing from behind the generation that
-a partition is read in, and tells where that ends (`Assigned.generation_end`). A consumer without a group decides here
-when the next one begins; in a group the broker does, by what its members have committed or told (`GroupReader`).
+When a topic grows, a key may move to another partition. A consumer that reads a whole topic therefore finishes
+generation g in all partitions before it reads any record of generation g + 1. The fetch stream of a partition stops at
+the end of the generation that the consumer reads, and reports where that is (`Assigned.generation_end`). Without a
+group, this module decides when the next generation begins. In a group the broker decides, from the offsets that members
+have committed or reported (`GroupReader`).
 
-A partition is finished when the program has finished all its records up to the end: when it asks for more. One that
-cannot be read is not waited for, unless that is true of all. One that is paused is waited for until it is resumed; one
-whose position the log does not hold, until the program moves it.
+The program has finished a partition when it has taken all its records up to the end of the generation and asks for
+more. A partition that cannot be read is not waited for, unless none can be read. A paused partition is waited for until
+it is resumed. A partition whose position is not in the log is waited for until the program moves the position.
 
-Before a consumer without a group begins with a generation that it knows nothing of, it asks for the partitions that
-came with it, and reads them, too, from their beginning: all that is in them came after it was assigned the topic. One
-that keeps no order is told of no ends, and asks at intervals. They become part of the assignment while the program
-waits for records, and at no other moment, so that no other thread sees the assignment change.
+When a consumer without a group reaches a generation that is new to it, it first asks for the partitions that were
+added. It reads them from their beginning, because all their records arrived after the topic was assigned. A consumer
+that keeps no order gets no generation ends, so it asks for new partitions at intervals. New partitions join the
+assignment only while the program waits for records, so that no other thread sees the assignment change.
 """
 
 from __future__ import annotations
@@ -268,8 +269,8 @@ def has_delivered(assigned: Assigned) -> bool:
 def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartition]) -> set[TopicId]:
     """Return the topics whose next generation waits for a partition that is neither wanted now nor read.
 
-    One that is read but not wanted, as it had nothing when the loop began, holds nobody back: where its generation ends
-    is still to be heard, or something comes of it, and then it is held.
+    A partition that is read but not wanted had no records when the loop began, and holds no topic back. Either the
+    broker reports the end of its generation, or a record arrives, and then the program has to finish that record.
     """
     return {
         assigned.topic_id

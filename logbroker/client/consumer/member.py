@@ -347,7 +347,7 @@ class GroupMember:
             self.membership.joining(monotonic())
             self._send(join=self._join())
             if self.is_leaving:
-                # The stream on which it was said was cut, or is this one.
+                # The stream that carried the goodbye was cut. If it is this one, a second goodbye does no harm.
                 self._send(leave=groups_pb2.Leave())
             stream = self._connection.stream("Member")
             error = await run_stream(self._connection, stream, self._read, self._write, self._beat)
@@ -364,7 +364,7 @@ class GroupMember:
         self._ended(error, returns=cancelled)
 
     def _cut_off(self) -> None:
-        """The event loop ends, or no tasks live in it."""
+        """End the member, because the event loop ends or cancels every task."""
         self._left = self.is_leaving = True
         self._refuse_commits(CLOSED + UNKNOWN_EFFECT)
         self._changed_now()
@@ -425,7 +425,7 @@ class GroupMember:
             self._beat_anew.clear()
             now, asked_at = monotonic(), membership.asked_at
             if asked_at is not None and now >= asked_at + patience_seconds:
-                # What came meanwhile is read first: this process may have been asleep.
+                # If this process was frozen, the answer may have arrived meanwhile: let it be read first.
                 await asyncio.sleep(_LATE_SECONDS)
                 if membership.asked_at == asked_at:
                     self._connection.renew()
@@ -441,7 +441,7 @@ class GroupMember:
                 self._beat_anew.clear()
 
     def _send_heartbeat(self, now: float, positions: Positions | None = None, *, is_wanted: bool = False) -> None:
-        """`is_wanted`: somebody waits for its answer to go on."""
+        """Send a heartbeat. `is_wanted`: a caller waits for its answer."""
         program = self._look_at_program()
         self._is_busy = program.delivers or is_wanted
         self.membership.heartbeat(now, polled=program.polls)
@@ -457,7 +457,7 @@ class GroupMember:
             self._beat_anew.set()
 
     def _note_delay(self, now: float) -> None:
-        """Warn where answers take so long that none of them permits anything: else nobody says why nothing comes."""
+        """Warn if every answer arrives after the deadline that it gives. Nothing else explains why no record comes."""
         late_seconds = self.membership.late_by(now)
         self._late_answers = self._late_answers + 1 if late_seconds else 0
         if late_seconds and not self._is_busy:

@@ -1,30 +1,33 @@
-"""A member of a consumer group as its client knows it: what it holds, under which epoch, until when it may deliver.
+"""A member of a consumer group, as its client knows it: its partitions, its epoch and its ownership deadline.
 
-A state machine without I/O, driven by what goes over the member's stream and by what the program does. Times are
-monotonic seconds that it is given. (A dash: does not happen in this state, or changes nothing.)
+A state machine without I/O. Its inputs are the messages on the member's stream and the calls of the program. Times are
+monotonic seconds that callers pass in. (A dash: does not happen in this state, or changes nothing.)
 
     state      stream opens  Joined         Assignment   program took it  stream breaks  Fenced
     OUT        JOINING       -              -            -                -              -
     JOINING    -             MEMBER         -            -                OUT            OUT, lost
     MEMBER     -             -              outstanding  holds it         OUT            OUT, lost
 
-Why no record is delivered by a member that does not hold its partition:
-- The broker grants nothing of what this member holds before the member took an assignment without it, or was fenced.
-  The program takes an assignment between two records: all it was given is finished then, and nothing more follows.
-- The broker fences a member that it has not heard of for the session timeout. The last thing it surely heard is the
-  last heartbeat that it answered, and it heard that no earlier than it was sent. So ownership ends one session timeout
-  after that sending, by this machine's clock, whether or not anything ran in between. In the same way it ends one poll
-  interval after the last heartbeat that told of a poll.
-- The broker keeps what a member holds for the grace after its stream broke, and the stream lived when it got that
-  heartbeat. A member may hear of the break late: its program may not let the event loop run, or be frozen, while the
-  broker is killed and started again. So ownership also ends one grace after that sending.
-- The broker fences a member that does not take an assignment within the rebalance timeout. What it pushed before the
-  answer to a heartbeat is here before that, and ends ownership; all else it pushed after that sending. So ownership
-  also ends one rebalance timeout after it.
-- After that moment nothing that the broker said before counts, either: a member that slept may find an assignment and,
-  after it, that it was fenced. It takes and places nothing before it has heard of the broker again (`is_sure`).
-- What was lost stays lost: a member that is fenced, or let in anew instead of back, holds nothing until the program has
-  seen that (`forget`), and then begins with what it is assigned.
+Why a member delivers no record of a partition that it does not hold:
+- The broker gives a partition to another member only after this member has taken an assignment without it, or was
+  fenced. The program takes an assignment between two records. It has then finished all records that it was given, and
+  gets no others of that partition.
+- The broker fences a member from which it has heard nothing for the session timeout. It has certainly heard the last
+  heartbeat that it answered, and not before that heartbeat was sent. So ownership ends one session timeout after the
+  heartbeat was sent, by this machine's clock, even if the process was frozen in between. For the same reason ownership
+  ends one poll interval after the last answered heartbeat that reported a poll.
+- When the stream of a member breaks, the broker keeps its partitions for the grace. The stream was still alive when the
+  broker got the heartbeat. The member may notice the break late, because its program blocks the event loop or the
+  process is frozen while the broker is killed and started again. So ownership also ends one grace after the heartbeat
+  was sent.
+- The broker fences a member that does not take an assignment within the rebalance timeout. An assignment that was
+  pushed before the answer to the heartbeat has arrived before that answer, and ends ownership itself. Any other
+  assignment was pushed after the heartbeat was sent. So ownership also ends one rebalance timeout after that moment.
+- Once ownership has ended, earlier messages of the broker no longer count. A member that was frozen may read an
+  assignment first, and the news that it was fenced afterwards. So it takes no assignment and sets no positions until it
+  has heard from the broker again (`is_sure`).
+- A lost partition stays lost. A member that was fenced, or let in as a new member, holds nothing until the program has
+  been told (`forget`). Then it begins with its new assignment.
 """
 
 from __future__ import annotations
@@ -42,12 +45,15 @@ from logbroker.errors import LogbrokerError, MemberFencedError, UnknownMemberErr
 from logbroker.types import TopicId, TopicPartition
 
 _SILENCE_SHARE: Final = 8
-"""A heartbeat that is not answered for an eighth of the session leaves a sixth of it to come back, at least."""
+"""Divisor of the session timeout that gives the longest wait for an answer to a heartbeat.
+
+A member that gives up a connection then has at least a sixth of the session timeout left to come back.
+"""
 _SHORTEST_SILENCE_SECONDS: Final = 0.2
 _LONGEST_SILENCE_SECONDS: Final = 5.0
 _STREAMS_AT_ONE_PACE: Final = 3
 _SLOTS: Final = 20
-"""In one interval of heartbeats."""
+"""Number of moments in one interval at which the members of a machine may send their heartbeats."""
 
 LOST: Final = "the group has given this member's partitions away; go on reading: it begins at the committed offsets"
 
@@ -76,10 +82,10 @@ class MembershipState(enum.Enum):
 
 
 def next_heartbeat(now: float, interval_seconds: float) -> float:
-    """Return when a heartbeat is due after one that is sent now.
+    """Return when the next heartbeat is due after one that is sent now.
 
-    All members of a machine (its processes have one clock) beat in the same few moments, so that many are woken, sent
-    and received in one go: wake-ups are most of what one that does nothing costs.
+    All members on a machine send their heartbeats at the same few moments, since its processes have one clock. The loop
+    then wakes up, sends and receives for many members at once. Wake-ups are most of the cost of an idle member.
     """
     slot_seconds = interval_seconds / _SLOTS
     return math.floor((now + interval_seconds) / slot_seconds) * slot_seconds
@@ -98,13 +104,13 @@ class Membership:
         self.state = MembershipState.OUT
         self.ownership = OwnershipDeadline(NOT_NOW)
         self.session_timeout_seconds = session_timeout_seconds
-        """The session timeout that was asked for, and once the broker has answered, the one that it granted."""
+        """The requested session timeout and, once the broker has answered, the granted one."""
         self.epoch = 0
         """Epoch of the assignment taken last; 0: none was taken since everything was lost."""
         self.owned: Mapping[TopicPartition, GrantedPartitions] = {}
         """The partitions of that assignment."""
         self.outstanding: AssignedPartitions | None = None
-        """The assignment that the broker pushed and that is not taken yet."""
+        """The assignment that the broker pushed and that the member has not taken yet."""
         self.placed = False
         """Whether the program knows where to begin in all partitions that it holds."""
         self.lost = False
@@ -122,35 +128,39 @@ class Membership:
         self._rebalance_timeout_seconds = rebalance_timeout_seconds
         self._max_poll_interval_seconds = max_poll_interval_seconds
         self._heard_at = 0.0
-        """When the last message was sent that the broker surely got."""
+        """When the latest message was sent that the broker is known to have received."""
         self._polled_at = 0.0
-        """The same, of those that count as a poll."""
+        """When the latest message was sent that counts as a poll and that the broker is known to have received."""
         self._heartbeats: deque[tuple[float, bool]] = deque()
-        """When those were sent that are not answered yet, and whether they told of a poll."""
+        """Time of each unanswered heartbeat, and whether it reported a poll."""
 
     def is_sure(self, now: float) -> bool:
-        """Whether it is surely still a member, so that what the broker has said of it stands."""
+        """Whether the member is surely still in the group, so that messages of the broker about it are valid."""
         return now <= self.sure_until
 
     def needs_heartbeat(self, now: float) -> bool:
-        """Whether the answer to a heartbeat, which is still to be sent, would make it sure."""
+        """Whether the answer to a new heartbeat would make `is_sure` true."""
         return NOT_NOW < self.sure_until < now and not self._heartbeats
 
     @property
     def may_join(self) -> bool:
-        """Whether a new stream is to be opened: not before the program has seen what happened."""
+        """Whether a new stream may be opened. The program must first be told of a loss or an error."""
         return self.state is MembershipState.OUT and not self.lost and self.error is None
 
     # --- what happens on the stream ---------------------------------------------------------------------------------
 
     def joining(self, now: float) -> None:
-        """A Join is about to be sent that lists `owned` at `epoch`."""
+        """Note that a Join is sent now, which lists `owned` at `epoch`."""
         self.state = MembershipState.JOINING
         self._heard_at = self._polled_at = now
         self._heartbeats.clear()
 
     def joined(self, *, resumed: bool, session_timeout_seconds: float, reconnect_grace_seconds: float = 0.0) -> None:
-        """The broker let it in: back (`resumed`), or anew. A grace of 0: it wants takeovers at once, whatever comes."""
+        """Note that the broker let the member in: as the old member (`resumed`), or as a new one.
+
+        A grace of 0 means that partitions are taken over as soon as a stream breaks. The deadline then ignores the
+        grace.
+        """
         self.state = MembershipState.MEMBER
         self.session_timeout_seconds = session_timeout_seconds
         self.lease_seconds = min(
@@ -161,7 +171,7 @@ class Membership:
         self._update()
 
     def heartbeat(self, now: float, *, polled: bool) -> None:
-        """A heartbeat is about to be sent."""
+        """Note that a heartbeat is sent now."""
         self._heartbeats.append((now, polled))
 
     def heartbeat_answered(self) -> None:
@@ -172,39 +182,41 @@ class Membership:
             self._update()
 
     def late_by(self, now: float) -> float:
-        """Return how many seconds ago the deadline was that the answer heard last, just now, gives; 0: it is to
-        come."""
+        """Return by how many seconds the deadline of the latest answer is over; 0: it is not over."""
         return max(0.0, now - self._heard_at - self.lease_seconds)
 
     @property
     def asked_at(self) -> float | None:
-        """When the oldest message was sent that asks for an answer and has had none; None: there is none."""
+        """Return when the oldest unanswered message was sent; None: every message is answered."""
         if self.state is MembershipState.JOINING:
             return self._heard_at
         return self._heartbeats[0][0] if self._heartbeats else None
 
     def silent_since(self, now: float) -> float:
-        """Return for how many seconds the oldest message that asks for an answer has had none."""
+        """Return how long the oldest unanswered message has waited, in seconds."""
         return 0.0 if self.asked_at is None else now - self.asked_at
 
     def patience_seconds(self, streams: int) -> float:
-        """Return how long an answer may take, after so many streams in a row on which none came at all, before the
-        connection is given up. It grows with them: a broker that is slow must not be asked by ever more of them."""
+        """Return how long to wait for an answer before the connection is given up.
+
+        `streams` is the number of streams in a row that brought no answer. The wait grows with it, so that a slow
+        broker does not get more and more requests.
+        """
         seconds = min(
             max(self.session_timeout_seconds / _SILENCE_SHARE, _SHORTEST_SILENCE_SECONDS), _LONGEST_SILENCE_SECONDS
         )
         return min(seconds * (1 + streams // _STREAMS_AT_ONE_PACE), 2 * _LONGEST_SILENCE_SECONDS)
 
     def assigned(self, assignment: AssignedPartitions) -> None:
-        """The broker pushed an assignment."""
+        """Note that the broker pushed an assignment."""
         self.outstanding = assignment
         self._update()
 
     def fenced(self, error: LogbrokerError) -> None:
-        """The broker does not count it as a member (any more).
+        """Note that the broker does not count this client as a member, or not any more.
 
-        One that was fenced for its silence joins anew by itself, as soon as the program asks for records. Any other
-        error is for the program to hear.
+        A member that was fenced for its silence joins again by itself when the program asks for records. Any other
+        error is raised to the program first.
         """
         if error.retriable:
             self.broken()
@@ -227,7 +239,7 @@ class Membership:
     # --- what the program does --------------------------------------------------------------------------------------
 
     def take(self, assignment: AssignedPartitions) -> bool:
-        """Hold what `assignment` names and nothing else; False where it does not stand any more."""
+        """Replace the held partitions by those of `assignment`. Return False if it is outdated."""
         if assignment is not self.outstanding:
             return False
         self.outstanding = None
@@ -238,27 +250,28 @@ class Membership:
         return True
 
     def place(self) -> None:
-        """Every partition that is held has its position."""
+        """Note that the program has a position in every held partition."""
         self.placed = self.epoch > 0
         self._update()
 
     def displace(self) -> None:
-        """The program was told that some of it goes, and is given nothing before it knows what it holds after all."""
+        """Note that the program was told to give up some partitions. It gets no records until it knows which ones it
+        keeps."""
         self.placed = False
         self._update()
 
     def forget(self) -> None:
-        """The program knows that it has lost everything."""
+        """Note that the program knows that it has lost everything."""
         self.lost = False
         self._update()
 
     def take_error(self) -> LogbrokerError | None:
-        """Return what keeps the member out, once; after that it may try again."""
+        """Return the error that keeps the member out, and clear it: after that the member may try again."""
         error, self.error = self.error, None
         return error
 
     def check_commit(self, losses: int) -> None:
-        """Raise what stands against a commit of what was read after so many losses."""
+        """Raise an error if a commit is refused for records that were read when the number of losses was `losses`."""
         if self.lost or losses != self.losses:
             raise UnknownMemberError(LOST) if self.error is None else self.error.anew()
 

@@ -91,7 +91,7 @@ class Sender:
         """The newest identity that batches may have used for a topic that was forgotten since. The topic may come back
         with its records if an operator puts its files back."""
         self._in_flight: dict[int, tuple[float, _Sent]] = {}
-        """By correlation id: the time at which the request was written, and its batches."""
+        """Time at which each request was written, and its batches, by correlation id."""
         self._correlation_id = 0
         self._max_request_bytes = DEFAULT_MAX_REQUEST_BYTES
         """The largest request that the broker accepts."""

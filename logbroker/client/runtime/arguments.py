@@ -1,7 +1,7 @@
 """Argument checks: each public method of a client checks its arguments against its annotations, and names wrong ones.
 
-Else they would show where they are used: as a fault of protobuf, or of a task in the background. What protobuf refuses
-all the same, numbers beyond a field and texts that UTF-8 cannot say, becomes an InvalidRequestError here as well.
+Otherwise a wrong argument would fail later, as an error of protobuf or of a background task. Values that protobuf
+refuses nevertheless (numbers beyond a field's range, texts that UTF-8 cannot encode) raise InvalidRequestError here.
 """
 
 from __future__ import annotations

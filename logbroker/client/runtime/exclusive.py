@@ -26,8 +26,9 @@ _WITHIN: Final = (
 class Exclusive:
     """Held by one thread or task.
 
-    What a signal handler raises may come between any two steps of the holder, and the program goes on. So to hold it is
-    to have a buffer open that the `with` statement itself closes, in no step of Python: nothing can come before that.
+    A signal handler may raise an exception between any two steps of the holder, and the program may catch it and go on.
+    So the hold is represented by an open buffer. The `with` statement closes the buffer in a single step, and no
+    exception of a signal handler can come between.
     """
 
     def __init__(self, who: Callable[[], object]) -> None:
@@ -40,7 +41,7 @@ class Exclusive:
 
     def reading(self) -> AbstractContextManager[object]:
         """Hold it for a `with` block. Raises ConcurrentUseError if it is held, even by the caller."""
-        forking.check()  # In the child of a fork, a thread of the parent seems to hold it.
+        forking.check()  # After a fork, a thread of the parent may seem to hold it.
         me, hold = self._who(), io.BytesIO()
         try:
             with self._lock:

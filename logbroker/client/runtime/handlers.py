@@ -1,9 +1,12 @@
 """Calls of the program's functions: handlers of workers, callbacks of consumers and of deliveries.
 
-A function may be of a kind that does nothing when it is called: a coroutine function where nobody awaits, a generator
-function anywhere. Whoever took its return for the end of the work would ack what was never worked on. And it may let
-out the CancelledError of something that it awaited, though nobody cancels its caller: that is a failure as any other,
-and must neither end the caller in silence, as a cancellation does, nor look like one further out.
+A call of a coroutine function does nothing until somebody awaits the coroutine, and a call of a generator function does
+nothing until somebody iterates. If the client took such a return value for the end of the work, it would ack a record
+that nobody has processed. So both are refused where the client does not await them.
+
+A function may also raise the CancelledError of something that it awaited, although nobody cancels its caller. This is a
+failure like any other. It must not end the caller silently, as a cancellation does, and it must not look like a
+cancellation of an outer task.
 """
 
 from __future__ import annotations

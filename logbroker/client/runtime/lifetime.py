@@ -1,13 +1,17 @@
 """The end of clients that nobody closed: dropped while the program goes on, or open when it ends.
 
-A client's `Lifetime` knows how to end it without the client: its parts, not the object that the program has, so that
-this can be collected. What a program drops open is ended in its event loop, as `close` would: records are flushed,
-what is finished is committed, the group is left; but nobody hears what fails, and no callback of the program is
-called. Whatever is open when the program ends (the end of the main thread, sys.exit, an exception, Ctrl-C, also in a
-process of multiprocessing) is ended in the same way, all at once, each within its bound, if its event loop still runs
-in a thread; for the synchronous clients it does. What was sent and is not confirmed then, though it may have arrived,
-is counted on standard error. `os._exit` and a signal that kills (SIGTERM without a handler) end a program without any
-of this.
+The `Lifetime` of a client can end it without the client object. It refers only to the client's parts, so that Python
+can collect a client that the program has dropped.
+
+A dropped client is ended in its event loop, as `close` would end it: it flushes its records, commits the offsets of
+finished records and leaves its group. Its errors are lost, and it calls no callback of the program.
+
+All clients that are still open when the program ends are ended in the same way, at the same time, each within a time
+limit. The program ends when its main thread ends, by `sys.exit`, by an exception or by Ctrl-C; processes of
+multiprocessing are included. This needs an event loop that still runs in a thread, as that of the synchronous clients
+does. A message on standard error then counts the records that were sent but not confirmed; they may have arrived.
+
+Nothing of this happens when `os._exit` or a signal kills the program, such as SIGTERM without a handler.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What gRPC logs about its poller although nothing is wrong, kept out of the log."""
+"""Keeps messages of gRPC about its poller out of the log when nothing is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls with an item for each name. They are repeated for names for which an answer had no room."""
+"""Calls whose answer has an item for each name. Names for which an answer had no room are asked for again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def items(
         for number, (name, item) in enumerate(zip(left, await ask(left), strict=True)):
             error = error_of_item(item.status)
             if isinstance(error, OverloadedError) and number:
-                full.append(name)  # The answer was full: it comes with the next one.
+                full.append(name)  # The answer was full: ask for this name again.
             else:
                 yield name, item, error
         left = full

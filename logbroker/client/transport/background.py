@@ -1,14 +1,15 @@
 """Work that a client does by itself in its event loop, beside what the program asks for, until the client ends it.
 
-Its tasks may be ended by others. The end of `asyncio.run` cancels every task of its loop, and so do programs that shut
-themselves down in that way; an exception that a signal handler raises, such as the SystemExit of `sys.exit` at SIGTERM,
-ends the task in whose step it comes, and then `asyncio.run` cancels the rest. But the blocks that use the client are
-not over at that moment: they are left by that very cancellation, and their `finally` and `async with` flush, commit and
-say goodbye, which needs answers of the broker. So the work goes on in another task, which nobody has cancelled, as it
-does after a break of the connection; the streams are cancelled together with the tasks that read them.
+Others may cancel the tasks of a client. `asyncio.run` cancels every task of its loop when it ends, and some programs do
+the same to shut down. An exception that a signal handler raises, such as the SystemExit of `sys.exit` at SIGTERM, ends
+the task that is just running, and then `asyncio.run` cancels the rest. But the program still needs the client at that
+moment: the cancellation makes it leave its `finally` and `async with` blocks, which flush, commit and leave groups, and
+so wait for answers of the broker. The background work therefore goes on in a new task, which nobody has cancelled. The
+streams were cancelled together with the tasks that read them, so the new task connects again, as after a broken
+connection.
 
-Where the program leaves its client open, that task is there when `asyncio.run` has nothing more to wait for. What it
-does last is to close the loop's asynchronous generators, so one of these ends the work then.
+If the program leaves its client open, the new task would outlive `asyncio.run`. The last thing that `asyncio.run` does
+is to close the asynchronous generators of the loop, so such a generator ends the work then.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Work that outlives the wait for it: a deadline ends the wait, and the next caller that asks for the same finds it
-under way."""
+"""Work that goes on when a caller stops waiting for it. If the deadline of a caller ends the wait, the next caller that
+asks for the same work waits for the same task."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Errand(Generic[T]):
     async def outcome(
         self, purpose: object, work: Callable[[], Coroutine[Any, Any, T]], deadline: float | None
     ) -> T | None:
-        """Return the outcome of the work, once, or None if the deadline (monotonic seconds) is over before.
+        """Return the outcome of the work, or None if the deadline (monotonic seconds) is over first.
 
-        It is begun where none is under way for this very purpose; what was for another one is given up. Raises what the
-        work raises, and BrokerUnavailableError where it is dropped meanwhile.
+        An outcome is returned once. If work for the same purpose is under way, wait for it; otherwise give up any other
+        work and begin this one. Raises the errors of the work, and BrokerUnavailableError if it is dropped meanwhile.
         """
         while True:
             if self._closed:
@@ -47,10 +47,10 @@ class Errand(Generic[T]):
                 return task.result()
             if is_dropped:
                 raise BrokerUnavailableError(CLOSED)
-            # Others have cancelled it, but not who waits here: once more.
+            # Somebody else has cancelled the work, but not this caller: begin it again.
 
     def close(self) -> None:
-        """Give up the work under way, and begin no more."""
+        """Give up the work under way, and begin no new work."""
         self._closed = True
         self.drop()
 
@@ -58,6 +58,6 @@ class Errand(Generic[T]):
         """Give up the work under way."""
         task, self._task, self._purpose = self._task, None, None
         if task is not None:
-            # Nobody asks any more what came of it.
+            # The outcome is never asked for.
             task.add_done_callback(lambda task: task.cancelled() or task.exception())
             task.cancel()

@@ -19,8 +19,8 @@ UNKNOWN_EFFECT: Final = "; whether the request took effect is not known"
 answering."""
 
 _NEVER_SENT: Final = ("failed to connect to all addresses", "errors resolving ", "DNS resolution failed")
-"""The beginnings of gRPC's messages for a call without a connection. If gRPC uses others, more outcomes are taken for
-unknown than are."""
+"""The beginnings of gRPC's messages for a call that found no connection. The effect of a call that failed with another
+message counts as unknown, which is never wrong."""
 
 
 def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:

@@ -1,9 +1,10 @@
 """A session that a worker holds: its lock, its state and the order of its deliveries. No I/O.
 
-Several consecutive records of a session may be in flight. Where one is not acknowledged, it comes again with all that
-follow it: those that the worker has, or that are on their way, are void. The worker cannot tell the ones from the
-others by their receipts, so it takes nothing of the session until one of those comes again, or the broker has answered;
-what comes in between is given back, unseen by the program.
+Several consecutive records of a session may be in flight. If the program nacks or releases one, the broker delivers it
+again, and all records after it. The first deliveries of those later records are void, both those that the worker has
+and those that are still on their way. Receipts do not tell a void delivery from a redelivery. So the worker gives back
+every delivery of the session, without showing it to the program, until a nacked or released record arrives again or the
+broker has answered.
 """
 
 from __future__ import annotations

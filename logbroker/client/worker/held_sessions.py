@@ -20,8 +20,11 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the session is 
 
 
 class HeldSessions(Generic[D]):
-    """The sessions of a worker, by token and key. `opened`, `answered` and `lost` take the lock of the outbox. The
-    other methods are called under that lock, or from the event loop, where sessions come and go."""
+    """The sessions of a worker, by token and key.
+
+    `opened`, `answered` and `lost` take the lock of the outbox. The other methods are called under that lock, or from
+    the event loop, the only place where sessions are added and dropped.
+    """
 
     def __init__(self, outbox: SettlementOutbox, make: Callable[..., D], window: ReceiveWindow) -> None:
         self._outbox = outbox
@@ -55,7 +58,7 @@ class HeldSessions(Generic[D]):
             return session
 
     def answered(self, answer: queues_pb2.SessionAnswer, error: LogbrokerError | None) -> bool:
-        """Take the answer to a renewal. Return False if it answers none."""
+        """Handle the answer to a renewal. Return False if no renewal waits for this answer."""
         with self._outbox.lock.free():
             for session in self:
                 if session.renewal_id == answer.correlation_id:
@@ -73,7 +76,7 @@ class HeldSessions(Generic[D]):
             self._drop(token, key, error)
 
     def welcomed(self, kept: Iterable[queues_pb2.SessionRef]) -> int:
-        """Handle the beginning of a stream that confirmed these sessions. Return the number of lost ones."""
+        """Keep the sessions that a new stream confirmed, and drop the others. Return how many were lost."""
         still = {(ref.token, ref.key) for ref in kept}
         gone = [token_key for token_key in self.held if token_key not in still]
         for token, key in gone:

@@ -82,7 +82,7 @@ class SessionCalls(Generic[D]):
                 answered.set_exception(BrokerUnavailableError(f"no answer about the session: {error}"))
 
     def answered(self, answer: queues_pb2.SessionAnswer) -> None:
-        """Take an answer of the broker, or its word that a session is lost."""
+        """Handle an answer of the broker, or its notice that a session is lost."""
         error = error_of_item(answer.status)
         if not answer.correlation_id:
             self._sessions.lost(answer.token, answer.key, error or LogbrokerError("lost without a reason"))
@@ -116,7 +116,7 @@ class SessionCalls(Generic[D]):
             async with asyncio.timeout(wait_seconds + self._timeout_seconds):
                 return await answered
         except BaseException as error:
-            # It may have been given up in the very round of its answer, which may be a refusal.
+            # The caller may have stopped waiting in the same round of the loop in which the answer arrived.
             is_answered = answered.done() and not answered.cancelled() and answered.exception() is None
             if is_answered and isinstance(opened := answered.result(), HeldSession):
                 self.abandon(opened)

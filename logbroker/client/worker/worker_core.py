@@ -100,7 +100,7 @@ class WorkerCore(Generic[D]):
         forking.watch(self)
 
     def forked(self) -> None:
-        """See `forking.Forked`. The parent works on, and settles, what is held."""
+        """See `forking.Forked`. The parent process keeps the deliveries in hand, and settles them."""
         if self.link.begun:
             self.in_flight.lock.leave_to_parent()
             forking.leave_alone((self._loop, self.link))
@@ -149,17 +149,17 @@ class WorkerCore(Generic[D]):
     def stop(self) -> None:
         """End the loops over deliveries and sessions after what they have in hand."""
         self.stopping = True
-        # A handler of signals that calls this is there in children too.
+        # A forked child has the signal handlers of its parent, and one of them may call this.
         if self.lifetime.is_forked:
             return
         if self._loop is not None and self.in_flight.lock.is_mine():
-            # A handler, on top of who has the lock.
+            # A signal handler has interrupted the thread that holds the lock.
             self._loop.call_soon_threadsafe(self.in_flight.tell_all)
         else:
             self.in_flight.tell_all()
 
     def handlers_ended(self) -> None:
-        """Give everything back that waits: the program works on nothing any more."""
+        """Give back all deliveries that wait in the buffers, because the program processes no more."""
         self.in_flight.give_back_unwanted(monotonic(), at_once=True)
 
     def told(self, delivery: D, error: Exception | None) -> None:
@@ -172,7 +172,7 @@ class WorkerCore(Generic[D]):
                 delivery.nack(reason=reason_of(error))
         except LogbrokerError as refused:
             lost = refused.as_value()
-        # Last of all: a logging handler of the program's may raise, too.
+        # The logging comes last, because a logging handler of the program may raise an error.
         if error is not None:
             _log.error(
                 "%s of attempt %d failed: %s", _name(delivery), delivery.attempt, reason_of(error), exc_info=error
@@ -181,8 +181,7 @@ class WorkerCore(Generic[D]):
             _log.warning("%s: %s", _name(delivery), lost)
 
     def interrupted(self, delivery: D) -> None:
-        """Give back a delivery whose handler was ended by something that was not its record's fault, unless it was
-        settled."""
+        """Release a delivery whose handler was interrupted, for instance by a cancellation, unless it was settled."""
         if not (delivery.settled or delivery.lost):
             delivery.release()
 
@@ -193,10 +192,10 @@ class WorkerCore(Generic[D]):
         await self.start(max(max_records, self.prefetch or DEFAULT_PREFETCH))
 
     async def open_session(self, key: bytes | None, prefetch: int, wait_seconds: float | None) -> HeldSession[D]:
-        """Ask for a session until it can be had, or the time is over: SessionHeldError, NoFreeSessionError, or why it
-        cannot be asked.
+        """Open the session of a key, or the next free one. Repeats the request until it succeeds or the time is over.
 
-        What passes is waited out, but not that the worker has too much in hand already: it may be the caller who has.
+        Raises SessionHeldError, NoFreeSessionError, or the error that kept it from asking the broker. Errors that may
+        pass are waited out, except OverloadedError: the caller itself may hold the deliveries that fill the worker.
         """
         self.check_loop()
         deadline = None if wait_seconds is None else monotonic() + wait_seconds
@@ -215,8 +214,10 @@ class WorkerCore(Generic[D]):
             await asyncio.sleep(wait if deadline is None else min(wait, max(0.0, deadline - monotonic())))
 
     async def next_session(self, prefetch: int) -> HeldSession[D] | None:
-        """Wait for the next free session, whatever becomes of the broker and the connection meanwhile; None: the worker
-        is to stop. Raises what ended the worker, and what no wait can mend."""
+        """Wait for the next free session, also while the broker is away. Return None if the worker is to stop.
+
+        Raises the error that ended the worker, and errors that would not pass however long it waited.
+        """
         told = ""
         while not self.stopping:
             self.check_open()
@@ -228,7 +229,7 @@ class WorkerCore(Generic[D]):
                     raise
                 wait = _pause_seconds(error)
                 if wait and told != type(error).__name__:
-                    # The stream says by itself that it broke.
+                    # A broken stream logs its own warning.
                     level = logging.DEBUG if isinstance(error, BrokerUnavailableError) else logging.WARNING
                     _log.log(level, "waiting on for a session of queue group %s: %s", self.link.group_id, error)
                     told = type(error).__name__
@@ -236,8 +237,11 @@ class WorkerCore(Generic[D]):
         return None
 
     def session_failed(self, key: bytes, error: LogbrokerError, *, is_handled: bool) -> None:
-        """A handler of sessions, or (`is_handled`) the end of its session, failed with this: pass over that it was
-        lost, and that the broker is away at its end. What is not settled comes again, to whoever opens it next."""
+        """Log the error of a handler of sessions or, if `is_handled`, of the end of its session; or raise it.
+
+        A lost session is only logged, and so is a broker that is away at the end of one. Unsettled deliveries are
+        delivered again to the next holder.
+        """
         if not isinstance(error, LeaseLostError | StaleSessionError) and not (is_handled and _passes(error)):
             raise error
         _log.warning("the session of key %r: %s", key, error)
@@ -259,7 +263,7 @@ class WorkerCore(Generic[D]):
                 try:
                     await self.link.sessions.close(session)
                 finally:
-                    # It was asked for, and is renewed no more, even where nobody waits for the answer.
+                    # The broker got the request, so the lock is not renewed any more, even if the wait was cancelled.
                     self.in_flight.sessions.lost(
                         session.token, session.key, StaleSessionError("the session was closed")
                     )
@@ -270,8 +274,11 @@ class WorkerCore(Generic[D]):
                 raise type(error)(error.message)
 
     async def flush(self) -> None:
-        """Wait until the broker has synced all that was settled; raises the first refusal that nobody was told of, or
-        RequestTimeoutError where the broker does not answer in time."""
+        """Wait until the broker has synced all settlements.
+
+        Raises the first refusal that was not reported yet, and RequestTimeoutError if the broker does not answer in
+        time.
+        """
         self.lifetime.check_loop()
         await self.link.answered(self.in_flight.unfinished())
         error = self.in_flight.outbox.take_untold()
@@ -298,7 +305,7 @@ class WorkerCore(Generic[D]):
 
 
 def _passes(error: LogbrokerError) -> bool:
-    """Whether the same request may have another answer later."""
+    """Whether the same request may succeed later."""
     return error.retriable or type(error) is LogbrokerError
 
 

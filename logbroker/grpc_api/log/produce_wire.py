@@ -128,7 +128,8 @@ def _read_records(message: bytes, item: WireItem) -> Steps[int]:
     elements = 0
     for number, (start, end) in enumerate(item.parts):
         count = yield from _count_elements(message, start, end)
-        # A repeated message field is merged; one before a batch does not count, but must be valid.
+        # A repeated message field is merged into one message. An occurrence before a batch is ignored, but it must be
+        # valid.
         before_batch = number < item.dropped_parts
         records = PlainRecords() if before_batch else item.records or PlainRecords()
         records.MergeFromString(message[start:end])

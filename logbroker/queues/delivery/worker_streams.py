@@ -72,8 +72,11 @@ class WorkerStreams:
         self._context.touched()
 
     def _replace_previous(self, link: WorkerLink) -> bool:
-        """Replace the worker's previous stream. Return whether the worker came back in time and keeps what it held; if
-        the previous stream broke before the worker had reclaimed that, it must reclaim it now."""
+        """Replace the worker's previous stream. Return whether the worker came back in time and keeps what it held.
+
+        If the previous stream broke before the worker had reclaimed its records from before the start, it must do so
+        now.
+        """
         before = self.links.get(link.worker_id)
         if before is None:
             if len(self.links) >= self._max_workers:
