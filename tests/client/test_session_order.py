@@ -131,7 +131,7 @@ def test_of_what_the_program_never_saw_it_hears_no_refusal(
 def test_a_session_hands_out_the_first_of_its_records_before_patience_counts(worker: Worker, has_records: bool) -> None:
     """However small that is: the record may be slow to come, and the session would be opened for it again."""
     answer = queues_pb2.SessionAnswer(key=b"k", token=7, lock_ms=round(LEASE_SECONDS * 1000), has_records=has_records)
-    session = worker.in_flight.sessions.opened(answer, 10, NOW, NOW)
+    session = worker.in_flight.sessions.opened(answer, 10, 1 << 20, NOW, NOW)
     assert session.patience_seconds(None, NOW) is None
     for idle_seconds in (0, 0.001, 60):
         seconds = session.patience_seconds(idle_seconds, NOW)
