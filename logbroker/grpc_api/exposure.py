@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import socket
 from typing import Any
@@ -19,20 +20,22 @@ async def reachable_from_outside(host: str) -> bool:
 
 
 async def can_listen(host: str, port: int) -> bool:
-    """Return whether a port of `host` is free at this moment, on any of its addresses. Raises OSError where it has
-    none."""
+    """Return whether a listener can have a port of `host` at this moment, and none of its addresses has another
+    listener: clients that know the name would reach either. Raises OSError where it has no address."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return any(_can_bind(family, address) for family, *_, address in found)
+    errors = [_error_of_bind(family, address) for family, *_, address in found]
+    return 0 in errors and errno.EADDRINUSE not in errors
 
 
-def _can_bind(family: int, address: Any) -> bool:
+def _error_of_bind(family: int, address: Any) -> int:
+    """Return the system's error number, or 0."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error.errno or errno.EINVAL
+    return 0
 
 
 def is_loopback(address: str) -> bool:

@@ -63,6 +63,12 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
         is_reachable = await reachable_from_outside(address.host)
     except OSError as error:
         raise ListenError(f"cannot listen on {address}: {system_error_text(error)}") from None
+    if is_reachable:
+        _log.warning(
+            "listening on %s, which other machines may reach: whoever reaches it may read, write and delete"
+            " everything; listen on 127.0.0.1, or let a firewall decide who may connect",
+            config.listen,
+        )
     if not await can_listen(address.host, address.port):
         raise _cannot_listen(address)  # Before a data directory is made.
     tune_process(config.thread_switch_interval_seconds)
@@ -72,12 +78,6 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
         health = health_aio.HealthServicer()
         under_way = UnderWay()
         _add_services(server, broker, health, stop, under_way)
-        if is_reachable:
-            _log.warning(
-                "listening on %s, which other machines may reach: whoever reaches it may read, write and delete"
-                " everything; listen on 127.0.0.1, or let a firewall decide who may connect",
-                config.listen,
-            )
         address = _listen(server, address)
         await server.start()
         for name in ("", *_NAMES):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 
 from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
 from logbroker.errors import LogbrokerError
-from logbroker.grpc_api.exposure import reachable_from_outside
+from logbroker.grpc_api.exposure import can_listen, reachable_from_outside
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, output_of
 
 TIMEOUT_SECONDS = 30
@@ -188,6 +189,30 @@ def test_a_listener_that_others_may_reach_is_told_in_one_line(tmp_path: Path) ->
 )
 async def test_what_others_may_reach(host: str, reachable: bool) -> None:
     assert await reachable_from_outside(host) is reachable
+
+
+@pytest.mark.parametrize(
+    ("addresses", "taken", "free"),
+    [
+        (["127.0.0.1", "127.0.0.2"], None, True),
+        (["127.0.0.1", "127.0.0.2"], "127.0.0.1", False),
+        (["127.0.0.1", "127.0.0.2"], "127.0.0.2", False),
+        (["127.0.0.1", "192.0.2.1"], None, True),
+        (["127.0.0.1", "192.0.2.1"], "127.0.0.1", False),
+        (["192.0.2.1"], None, False),
+    ],
+)
+async def test_a_name_is_free_where_no_address_of_it_is_taken(
+    addresses: list[str], taken: str | None, free: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address that this machine does not have counts for nothing."""
+    with socket.socket() as other:
+        other.bind((taken or "127.0.0.3", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments, **_options: found)
+        assert await can_listen("broker.example", port) is free
 
 
 @pytest.mark.prove(keep=1)
