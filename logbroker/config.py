@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -533,6 +534,17 @@ def _read_toml(path: Path) -> dict[str, Any]:
     raise ConfigFileError(f"{path}: not valid TOML: {wrong}")
 
 
+_WRONG_TYPE: Final = re.compile(r"Expected `([^`]+)`, got `([^`]+)` - at `\$\.?(.+)`")
+_TYPE_WORDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+
+
 def _check_listen(path: Path, listen: str) -> None:
     try:
         parse_address(listen, any_port=True)
@@ -551,5 +563,17 @@ def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
         return msgspec.convert(raw, BrokerConfig)
     except RecursionError:
         raise ConfigFileError(f"{path}: {_TOO_DEEP}") from None
-    except (msgspec.ValidationError, InvalidConfigError) as error:
+    except msgspec.ValidationError as error:
+        raise ConfigFileError(f"{path}: {_in_plain_words(error)}") from None
+    except InvalidConfigError as error:
         raise ConfigFileError(f"{path}: {error}") from None
+
+
+def _in_plain_words(error: msgspec.ValidationError) -> str:
+    """Name the setting first, and types as TOML's users do."""
+    wrong_type = _WRONG_TYPE.fullmatch(str(error))
+    if wrong_type is None:
+        return str(error)
+    expected, got, name = wrong_type.groups()
+    wanted = " or ".join(_TYPE_WORDS.get(each, each) for each in expected.split(" | ") if each != "null")
+    return f"{name} must be {wanted}, not {_TYPE_WORDS.get(got, got)}"

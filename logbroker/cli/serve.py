@@ -79,12 +79,16 @@ async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
+    stops = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Under nohup it is ignored.
+        stops.append(signal.SIGHUP)
+
     def on_signal() -> None:
         stop.set()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stops:
             loop.remove_signal_handler(number)  # so that a second one ends a stop that hangs
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stops:
         loop.add_signal_handler(number, on_signal)
 
     def on_stdin() -> None:

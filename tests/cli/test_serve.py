@@ -35,7 +35,7 @@ def serving(*arguments: str | Path, limit: int = 0) -> Iterator[tuple[subprocess
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     with serving("--data-dir", tmp_path / "data", "--listen", "127.0.0.1:0") as (process, address):
         assert int(address.rpartition(":")[2]) > 0

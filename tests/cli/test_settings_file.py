@@ -73,6 +73,21 @@ def test_a_pipe_of_a_shell_is_a_file(tmp_path: Path) -> None:
         os.close(read_end)
 
 
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ('checkpoint_seconds = "x"', "checkpoint_seconds must be a number, not a string"),
+        ("default_partitions = true", "default_partitions must be a whole number, not true or false"),
+        ("listen = [1]", "listen must be a string, not a list"),
+        ("topic_defaults = 1", "topic_defaults must be a table, not a whole number"),
+    ],
+)
+def test_a_wrong_type_is_told_in_plain_words(tmp_path: Path, line: str, wrong: str) -> None:
+    path = tmp_path / "logbroker.toml"
+    path.write_text(line)
+    assert refusal(path) == f"{path}: {wrong}"
+
+
 def test_what_is_wrong_is_told_by_the_command(tmp_path: Path) -> None:
     path = tmp_path / "logbroker.toml"
     path.write_bytes(WRONG["a path with NUL"])
