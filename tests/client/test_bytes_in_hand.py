@@ -178,7 +178,7 @@ class Unread:
             self.now[token] += len(message.batches)
             self.most[token] = max(self.most[token], self.now[token])
             taken = receive(in_flight, message, now)
-            self.window_bytes = in_flight.window.size_bytes
+            self.window_bytes = in_flight.window.part_bytes
             return taken
 
         monkeypatch.setattr(InFlight, "received", received)

@@ -34,6 +34,17 @@ def test_a_session_has_its_lane_alone_and_in_order() -> None:
     assert queue.sessions.take(session, at(0)) == []
 
 
+def test_a_session_that_was_not_given_all_takes_its_turn_again() -> None:
+    queue = new_queue()
+    admit(queue, [b"a", b"b"] * 3)
+    first, second = opened(queue, b"a", prefetch=3), opened(queue, b"b", prefetch=3)
+    assert record_ids(queue.sessions.take(first, at(0), 2)) == [0, 2]
+    assert queue.sessions.ready() == [second, first]
+    assert record_ids(queue.sessions.take(first, at(0), 2)) == [4]
+    assert record_ids(queue.sessions.take(second, at(0), 3)) == [1, 3, 5]
+    assert queue.sessions.ready() == []
+
+
 def test_acks_come_in_any_order_and_make_room() -> None:
     queue = new_queue()
     admit(queue, [b"k"] * 4)

@@ -32,12 +32,21 @@ class HeldSessions(Generic[D]):
         self.window = window
         self.held: dict[tuple[int, bytes], HeldSession[D]] = {}
         """The sessions by token and key. Read-only for other classes."""
+        self._asked_for = 0
 
     def __iter__(self) -> Iterator[HeldSession[D]]:
         return iter(self.held.values())
 
     def find(self, token: int, key: bytes) -> HeldSession[D] | None:
         return self.held.get((token, key))
+
+    def ask_for(self, number: int) -> None:
+        """Note that so many sessions more, or fewer, are asked for: their records may follow at once."""
+        self._asked_for += number
+        self._share_window()
+
+    def _share_window(self) -> None:
+        self.window.buffers = 1 + len(self.held) + self._asked_for
 
     # --- what the broker says ---------------------------------------------------------------------------------------
 
@@ -55,6 +64,7 @@ class HeldSessions(Generic[D]):
             if answer.has_records:
                 session.expect_records(now)
             self.held[answer.token, answer.key] = session
+            self._share_window()
             return session
 
     def answered(self, answer: queues_pb2.SessionAnswer, error: LogbrokerError | None) -> bool:
@@ -97,6 +107,7 @@ class HeldSessions(Generic[D]):
 
     def _drop(self, token: int, key: bytes, error: LogbrokerError) -> None:
         session = self.held.pop((token, key), None)
+        self._share_window()
         if session is not None:
             session.lose(error)
 

@@ -37,6 +37,8 @@ _UNASKED_SHARE: Final = 0.4
 _UNHEARD_SHARE: Final = 1 / 3
 """The share of a lease, or of a session's lock, after which a silent broker is asked for an answer."""
 _LONGEST_HOLD_SECONDS: Final = 10.0
+_PATIENCE_SHARE: Final = 1 / 4
+_SHORTEST_PATIENCE_SECONDS: Final = 0.2
 _LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
 
 
@@ -58,7 +60,7 @@ class InFlight(Generic[D]):
         self.outbox = SettlementOutbox(self._leases, wake)
         self.lock = self.outbox.lock
         self.window = ReceiveWindow(prefetch_bytes)
-        self.buffer = PrefetchBuffer(make, self.window, self.window.size_bytes)
+        self.buffer = PrefetchBuffer(make, self.window, self.window.part_bytes)
         """Deliveries received outside of sessions, which wait for the program."""
         self.sessions = HeldSessions(self.outbox, make, self.window)
         self.group_epoch = 0
@@ -219,6 +221,11 @@ class InFlight(Generic[D]):
         locks = (session.lock_seconds for session in self.sessions)
         return min(_LONGEST_HOLD_SECONDS, self._leases.lease_seconds, *locks)
 
+    def patience_seconds(self) -> float:
+        """How long an extension may wait for its answer before the connection counts as dead: enough of the lease is
+        left to come back over another one."""
+        return max(_SHORTEST_PATIENCE_SECONDS, self.shortest_hold_seconds() * _PATIENCE_SHARE)
+
     def silent_since(self, now: float) -> float:
         """Return for how many seconds the oldest extension has had no answer."""
         return self._leases.silent_since(now)
@@ -269,7 +276,14 @@ class InFlight(Generic[D]):
 
     def _fit_window(self, buffer: PrefetchBuffer[D], lease_seconds: float, now: float) -> None:
         """Fit the window to the link, after a message for this buffer."""
-        if self.window.received(self.outbox.heard_at, lease_seconds, now, is_used=buffer.uses_window):
+        if self.window.received(
+            heard_at=self.outbox.heard_at,
+            asked_at=next(iter(self._sent_at.values()), now),
+            now=now,
+            lease_seconds=lease_seconds,
+            patience_seconds=self.patience_seconds(),
+            is_used=buffer.uses_window,
+        ):
             self.question_due = True
             buffer.look_at_room()
 

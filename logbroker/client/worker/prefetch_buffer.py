@@ -66,25 +66,25 @@ class PrefetchBuffer(Generic[D]):
 
     def begin_stream(self) -> int:
         """Return the credit in bytes with which a new stream begins."""
-        self._granted_bytes = max(0, self._window.size_bytes - self._unread_bytes)
+        self._granted_bytes = max(0, self._window.part_bytes - self._unread_bytes)
         self.grant_due = False
         return self._granted_bytes
 
     def grant(self) -> int:
         """Return how many bytes more the broker may send."""
         self.grant_due = False
-        missing = max(0, self._window.size_bytes - self._unread_bytes - self._granted_bytes)
+        missing = max(0, self._window.part_bytes - self._unread_bytes - self._granted_bytes)
         self._granted_bytes += missing
         return missing
 
     @property
     def uses_window(self) -> bool:
         """Whether a good part of the window is used up."""
-        return 2 * self._granted_bytes <= self._window.size_bytes
+        return 2 * self._granted_bytes <= self._window.part_bytes
 
     def look_at_room(self) -> None:
         """Note whether enough is free that the broker is to be granted more."""
-        size_bytes = self._window.size_bytes
+        size_bytes = self._window.part_bytes
         missing = size_bytes - self._unread_bytes - self._granted_bytes
         self.grant_due = missing > 0 and missing * _GRANT_SHARE >= size_bytes
 

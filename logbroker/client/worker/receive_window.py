@@ -8,37 +8,59 @@ from typing import Final
 _FIRST_BYTES: Final = 256 * 1024
 _LEAST_BYTES: Final = 1024
 _EARLY_SHARE: Final = 0.25
-"""The window grows while deliveries come within this share of their lease. Twice as much then takes half a lease."""
+"""The window grows while deliveries come within this share of the time that a worker waits for a sign of life. Twice
+as much then takes half of that time."""
 _LATE_SHARE: Final = 0.6
+"""The share of a lease after which deliveries are late."""
 
 
 class ReceiveWindow:
-    """A window that fits the link: on a slow one, a full prefetch would arrive after the end of its leases.
+    """A window that fits the link. On a slow one, a full prefetch would arrive after the end of its leases, and answers
+    would wait behind it until the connection seems dead.
 
-    It begins small, doubles while it is used and deliveries come early in their leases, and is halved when they come
-    late: once in each round trip, as in TCP's slow start (RFC 5681).
+    It begins small, doubles while it is used and deliveries come early, and is halved when they come late: once in each
+    round trip, as in TCP's slow start (RFC 5681). All buffers of a worker share it in equal parts.
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self.max_bytes: Final = max_bytes
-        self.size_bytes = min(_FIRST_BYTES, max_bytes)
+        """`max_bytes` bounds the part of each buffer."""
+        self._max_bytes = max_bytes
+        self.buffers = 1
+        """Number of buffers that share the window."""
+        self._size_bytes = _FIRST_BYTES
         self._changed_at = -math.inf
+
+    @property
+    def part_bytes(self) -> int:
+        """The part of one buffer."""
+        return max(1, min(self._max_bytes, self._size_bytes // self.buffers))
 
     def begin_stream(self) -> None:
         """Begin again with a small window, as the new connection may be another link."""
-        self.size_bytes = min(_FIRST_BYTES, self.size_bytes)
+        self._size_bytes = min(_FIRST_BYTES, self._size_bytes)
         self._changed_at = -math.inf
 
-    def received(self, heard_at: float, lease_seconds: float, now: float, *, is_used: bool) -> bool:
-        """Take note of deliveries that the broker sent after `heard_at`. `is_used`: they used up a good
-        part of the window. Return whether the window has changed."""
+    def received(
+        self,
+        *,
+        heard_at: float,
+        asked_at: float,
+        now: float,
+        lease_seconds: float,
+        patience_seconds: float,
+        is_used: bool,
+    ) -> bool:
+        """Take note of deliveries that the broker sent after `heard_at`. Return whether the window has changed.
+
+        `asked_at` is when the oldest request without an answer was sent (`now` if all have one), `patience_seconds` how
+        long such a request may wait. `is_used`: the deliveries used up a good part of the window.
+        """
         if heard_at <= self._changed_at:
             return False
-        age_seconds = now - heard_at
-        if age_seconds > lease_seconds * _LATE_SHARE:
+        if now - asked_at > patience_seconds / 2 or now - heard_at > lease_seconds * _LATE_SHARE:
             self.shrink()
-        elif is_used and age_seconds < lease_seconds * _EARLY_SHARE and self.size_bytes < self.max_bytes:
-            self.size_bytes = min(self.max_bytes, self.size_bytes * 2)
+        elif is_used and self.part_bytes < self._max_bytes and now - heard_at < patience_seconds * _EARLY_SHARE:
+            self._size_bytes *= 2
         else:
             return False
         self._changed_at = now
@@ -46,4 +68,4 @@ class ReceiveWindow:
 
     def shrink(self) -> None:
         """Halve the window."""
-        self.size_bytes = max(min(_LEAST_BYTES, self.max_bytes), self.size_bytes // 2)
+        self._size_bytes = max(_LEAST_BYTES, min(self._size_bytes, self._max_bytes * self.buffers) // 2)

@@ -42,7 +42,8 @@ class SessionCalls(Generic[D]):
     async def open(self, key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[D]:
         """Open the session of a key, or the next free one that has records. Raises the error of the refusal."""
         call_id = self._next_id()
-        credit_bytes = self._sessions.window.size_bytes
+        self._sessions.ask_for(1)
+        credit_bytes = self._sessions.window.part_bytes
         self._opening[call_id] = prefetch, credit_bytes, monotonic()
         request = queues_pb2.OpenSession(
             correlation_id=call_id,
@@ -55,6 +56,7 @@ class SessionCalls(Generic[D]):
             opened = await self._call(call_id, wait_ms / 1000, open_session=request)
         finally:
             del self._opening[call_id]
+            self._sessions.ask_for(-1)
         assert isinstance(opened, HeldSession)
         return opened
 

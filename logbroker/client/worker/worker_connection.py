@@ -36,10 +36,6 @@ _NO_ROOM_SECONDS: Final = 0.1
 """How long a settlement waits where the broker had no room for it."""
 _LEASE_SHARE: Final = 10
 """How many times leases and locks are looked at within each of their terms."""
-_SILENCE_SHARE: Final = 4
-"""An extension without an answer for 1/4 of the time that it extends ends the connection. Enough of the lease is left
-to come back over another one."""
-_SHORTEST_SILENCE_SECONDS: Final = 0.2
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,8 +286,7 @@ class WorkerConnection(Generic[D]):
         while True:
             await self._connected.wait()
             now = monotonic()
-            hold_seconds = self.in_flight.shortest_hold_seconds()
-            patience_seconds = max(_SHORTEST_SILENCE_SECONDS, hold_seconds / _SILENCE_SHARE)
+            patience_seconds = self.in_flight.patience_seconds()
             # Where the event loop was held up, an answer may lie unread.
             is_late = now > due + patience_seconds / 2
             # On a slow link, the answer may be behind deliveries.

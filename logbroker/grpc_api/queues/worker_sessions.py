@@ -73,11 +73,11 @@ class WorkerSessions:
             request.key if request.HasField("key") else None,
             request.prefetch if request.HasField("prefetch") else 1,
             request.max_wait_ms / 1000,
+            credit_bytes,
         )
         answer.key, answer.token, answer.state = opened.key, opened.token, opened.state
         answer.has_records = opened.has_records
         answer.lock_ms = self._group.lease_ms
-        self._link.credit_session(opened.token, credit_bytes)
         self._told.add(opened.token)
 
     def renew(self, request: pb.RenewSession) -> None:

@@ -173,7 +173,7 @@ class PullLine:
             pull = self._by_worker.get(session.worker.id)
             if pull is not None and pull.waits and pull.may_send(session.token):
                 now = self._moment()
-                granted = self._queue.sessions.take(session, now)
+                granted = self._queue.sessions.take(session, now, self._most(pull, session.token))
                 if granted:
                     self._remove(pull)
                     self._hand_out(pull, Turn(granted, now.seconds, session))
@@ -192,11 +192,10 @@ class PullLine:
             if not pull.may_send():
                 pulls.append(pull)
                 continue
-            max_bytes = pull.max_bytes() if pull.credit_bytes is None else min(pull.max_bytes(), pull.credit_bytes)
             ready = queue.ready_records(pull.band)
             credit = pull.usable_credit(may_serve) if pull.early else pull.credit
             share = -(-ready // (len(pulls) + 1))
-            most = min(credit, share, DISPATCH_RECORDS, max(1, int(max_bytes / self._record_bytes)))
+            most = min(credit, share, self._most(pull))
             now = self._moment()
             granted = queue.take(pull.worker_id, most, now, pull.band)
             if granted:
@@ -205,6 +204,12 @@ class PullLine:
                 self._hand_out(pull, Turn(granted, now.seconds))
             else:
                 pulls.append(pull)  # It holds as many as it may, its credit does not count yet, or its band has none.
+
+    def _most(self, pull: PullRequest, session_token: int = 0) -> int:
+        """Return how many records are to be handed out at a time, by what they take on average."""
+        left_bytes = pull.left_bytes(session_token)
+        max_bytes = pull.max_bytes() if left_bytes is None else min(pull.max_bytes(), left_bytes)
+        return min(DISPATCH_RECORDS, max(1, int(max_bytes / self._record_bytes)))
 
     def _hand_out(self, pull: PullRequest, turn: Turn) -> None:
         assert pull.turn is not None

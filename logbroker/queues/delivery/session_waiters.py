@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -18,9 +19,13 @@ from logbroker.queues.scan.scanner import Scanner
 class Opening:
     """A wait for a session."""
 
-    def __init__(self, worker_id: str, key: bytes | None, prefetch: int, barrier: int) -> None:
-        """`barrier`: the scan barrier before which no session is opened."""
+    def __init__(
+        self, worker_id: str, key: bytes | None, prefetch: int, barrier: int, on_open: Callable[[int], None]
+    ) -> None:
+        """`barrier`: the scan barrier before which no session is opened. `on_open` is called with the session's token
+        before any of its records is handed out."""
         self.barrier = barrier
+        self.on_open = on_open
         self.worker_id = worker_id
         self.key = key
         self.prefetch = prefetch
@@ -42,8 +47,10 @@ class SessionWaiters:
         """Pending waits; others only read it."""
         self._error: LogbrokerError | None = None
 
-    async def open(self, worker_id: str, key: bytes | None, prefetch: int, wait_seconds: float) -> OpenedSession:
-        """See `WorkerLink.open_session`."""
+    async def open(
+        self, worker_id: str, key: bytes | None, prefetch: int, wait_seconds: float, on_open: Callable[[int], None]
+    ) -> OpenedSession:
+        """See `WorkerLink.open_session` and `Opening`."""
         if self._scanner.is_resting:
             await self._scanner.catch_up()
         barrier = NO_BARRIER
@@ -53,7 +60,7 @@ class SessionWaiters:
             wait_seconds = await self._scanner.reached(barrier, wait_seconds)
             if self._error is not None:
                 raise self._error.anew()
-        opening = Opening(worker_id, None if key is None else lane_key(key), prefetch, barrier)
+        opening = Opening(worker_id, None if key is None else lane_key(key), prefetch, barrier, on_open)
         self.waiting.append(opening)
         self._context.serve()
         try:
@@ -137,6 +144,7 @@ class SessionWaiters:
             return False
         if session is None:
             return False
+        opening.on_open(session.token)
         opening.opened.set_result(session)
         return True
 

@@ -122,15 +122,28 @@ class WorkerLink:
         """See `QueueGroup.settle_in_turns`."""
         return await self._group.settle_in_turns(self.worker_id, settlement)
 
-    async def open_session(self, key: bytes | None, prefetch: int = 1, wait_seconds: float = 0) -> OpenedSession:
+    async def open_session(
+        self, key: bytes | None, prefetch: int = 1, wait_seconds: float = 0, credit_bytes: int | None = None
+    ) -> OpenedSession:
         """Open the session of an ordering key or, with None, of the next free key with records; wait up to
-        `wait_seconds`.
+        `wait_seconds`. `credit_bytes` is its credit in bytes; None: not bounded.
 
         Return when its token is synced. Raises SessionHeldError, NoFreeSessionError, InvalidRequestError,
         OverloadedError or DiskFullError.
         """
         self._group.check_room()
-        return await self._group.session_waiters.open(self.worker_id, key, prefetch, wait_seconds)
+        tokens: list[int] = []
+
+        def on_open(token: int) -> None:
+            tokens.append(token)
+            self.credit_session(token, credit_bytes)
+
+        try:
+            return await self._group.session_waiters.open(self.worker_id, key, prefetch, wait_seconds, on_open)
+        except BaseException:
+            for token in tokens:
+                self.forget_session(token)
+            raise
 
     def renew_session(self, key: bytes, token: int) -> None:
         """Restart the lock time of a session. Raises StaleSessionError."""

@@ -178,8 +178,9 @@ class Sessions:
         self._tick(now)
         self.end(self._own(worker_id, key, token), Loss.CLOSED, now)
 
-    def take(self, session: WorkerSession, now: Moment) -> list[Granted]:
-        """Hand out the next records of a session to its holder, as many as its prefetch has room for."""
+    def take(self, session: WorkerSession, now: Moment, most: int | None = None) -> list[Granted]:
+        """Hand out the next records of a session to its holder: as many as its prefetch has room for, up to `most`.
+        With more, it is among the ready ones again, behind the others."""
         self._tick(now)
         self._lanes.offered.pop(session.key, None)
         if self.paused or session.worker.id in self._graces or self._table.get(session.key) is not session:
@@ -188,8 +189,12 @@ class Sessions:
             return []
         records: list[Lane] = []
         lane = self._lanes.get(session.key)
-        while lane is not None and self._may_take(lane) and len(records) < session.prefetch - session.in_flight:
+        room = session.prefetch - session.in_flight
+        end = room if most is None else min(room, most)
+        while lane is not None and self._may_take(lane) and len(records) < end:
             records.append(self._lanes.take_head(lane))
+        if lane is not None and self._may_take(lane) and end < room:
+            self._lanes.offered[session.key] = None
         if not records:
             return []
         return [self._outcomes.hand_out(session.worker, records, NEVER, session)]
