@@ -1,4 +1,4 @@
-"""The number of bytes that the broker may send ahead of the program. No I/O, no clock."""
+"""The number of bytes that the broker may send before the program takes them. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Final
 _FIRST_BYTES: Final = 256 * 1024
 _LEAST_BYTES: Final = 1024
 _EARLY_SHARE: Final = 0.25
-"""The window grows while deliveries come within this share of their lease. Twice as much then takes half a lease."""
+"""The window grows while deliveries arrive within this share of their lease. A window of twice the size then takes half
+a lease."""
 _LATE_SHARE: Final = 0.6
 
 
 class ReceiveWindow:
-    """A window that fits the link: on a slow one, a full prefetch would arrive after the end of its leases.
+    """A window that is adjusted to the link. On a slow link, a full prefetch would arrive after its leases have ended.
 
-    It begins small, doubles while it is used and deliveries come early in their leases, and is halved when they come
-    late: once in each round trip, as in TCP's slow start (RFC 5681).
+    The window starts small. It doubles while it is used and deliveries arrive early in their leases, and is halved when
+    they arrive late. It changes once per round trip, as in TCP's slow start (RFC 5681).
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -25,12 +26,12 @@ class ReceiveWindow:
         self._changed_at = -math.inf
 
     def begin_stream(self) -> None:
-        """Begin again with a small window, as the new connection may be another link."""
+        """Start again with a small window, because the new connection may use another link."""
         self.size_bytes = min(_FIRST_BYTES, self.size_bytes)
         self._changed_at = -math.inf
 
     def received(self, heard_at: float, lease_seconds: float, now: float, *, is_used: bool) -> bool:
-        """Take note of deliveries that the broker sent after `heard_at`. `is_used`: they used up a good
+        """Note that deliveries arrived which the broker sent after `heard_at`. `is_used` says that they used up a large
         part of the window. Return whether the window has changed."""
         if heard_at <= self._changed_at:
             return False
