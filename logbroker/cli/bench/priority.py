@@ -1,4 +1,4 @@
-"""`logbroker bench priority`: what priorities cost a queue group."""
+"""`logbroker bench priority`: measures the cost of priorities in a queue group."""
 
 from __future__ import annotations
 
