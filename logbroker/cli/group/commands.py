@@ -97,7 +97,7 @@ def members(name: str, broker: str, as_json: bool) -> None:
 
     For each member, the command shows the partitions that it holds and those that are assigned to it.
 
-    
+    \b
     Examples:
       logbroker group members billing
       logbroker group members billing --json
