@@ -7,7 +7,7 @@
 - If the reader of standard error stops reading, the command blocks, as if it wrote there itself. Its timeout still
   applies. Once the command has ended, or a stop waits for it, output that the reader has no room for is dropped, and a
   line says how much was dropped.
-- A command does not have to read its value, or all of it.
+- A command may leave its value unread, or read only a part of it.
 - Each command runs in a session of its own. At a timeout, at a stop, or when the lease of its record is lost, all
   processes of that session are killed, also those in process groups that the command made (`timeout`, `set -m`).
 - A guard, which is a small separate process, kills the running commands if this process dies without cleaning up
@@ -48,7 +48,8 @@ _LAST_READ_BYTES: Final = 1024 * 1024
 _LOOK_SECONDS: Final = 0.25
 """The time between two checks whether the result of a command is still wanted."""
 _POLL_SECONDS: Final = 0.02
-"""The time between two checks whether a process has ended, if the system does not report it (Linux does)."""
+"""The time between two checks whether a process has ended. Needed only on systems that do not report its end; Linux
+does."""
 _DEATH_SECONDS: Final = 5.0
 """A process that has not ended this long after it was killed hangs in the system. It is not waited for."""
 _MAX_BACKGROUND: Final = 64
@@ -150,8 +151,8 @@ class CommandRunner:
         )
 
     def _read_on(self, stderr: int) -> None:
-        """Pass on the output of background processes, which SIGPIPE would kill otherwise, if there is room for another
-        reader."""
+        """Pass on the output of background processes, if not too many are read already. Without a reader, SIGPIPE would
+        kill them when they write."""
 
         def read_on(stream: BinaryIO) -> None:
             try:

@@ -128,7 +128,7 @@ def end_standard_output() -> None:
 
 
 def stop_waiting_for_readers() -> None:
-    """Handle a stop: write buffered output as far as readers take it soon, then drop the rest."""
+    """Handle a stop: wait a moment for readers to take the buffered output, then drop the rest."""
     output = _taken()
     if output is not None and output.waits_until is None and hasattr(select, "poll"):
         output.waits_until = monotonic() + _LAST_WAIT_SECONDS

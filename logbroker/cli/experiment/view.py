@@ -23,7 +23,7 @@ _PLAIN_SECONDS: Final = 2.0
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _LABEL_WIDTH: Final = 10
 _DOTS: Final = ((0.65, "●", "bold green"), (0.3, "◐", "green"), (0.02, "◔", "green"), (0.0, "○", "dim"))
-"""The symbol for a worker, by the share of its time that it was busy: the first row whose share it reaches."""
+"""Symbols for workers. A worker gets the first one whose least busy share it reaches."""
 _MAX_WIDTH: Final = 160
 
 

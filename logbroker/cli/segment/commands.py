@@ -48,8 +48,8 @@ file_argument = click.argument("file", type=PathType())
 def segment() -> None:
     """Inspect and repair the files of a log, without a broker.
 
-    PATH is a .log file, a partition's directory or a whole data directory. All commands except rebuild-index and repair
-    only read. These also work beside a running broker, and on directories that Kafka wrote.
+    PATH is a .log file, a partition's directory or a whole data directory. Only rebuild-index and repair change files.
+    The other commands also work beside a running broker, and on directories that Kafka wrote.
 
     \b
     Examples:
@@ -219,8 +219,8 @@ def find(
     """Find records by key or time.
 
     The command shows the offset of each record, and the file and position of its batch; with --json, each record is a
-    line. TIME is ISO 8601, in local time unless it names a zone, or milliseconds since 1970. The exit code is 1 if no
-    record is found, or if damaged bytes, which are skipped and reported at the end, may have held one.
+    line. TIME is ISO 8601, in local time unless it names a zone, or milliseconds since 1970. Damaged bytes are skipped
+    and reported at the end. The exit code is 1 if no record is found, or if damaged bytes may have held one.
 
     \b
     Examples:

@@ -56,7 +56,7 @@ class TopicGeneration(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     partitions: int
     start_offsets: tuple[int, ...]
-    """For each partition, its end offset in the previous generation when this generation began."""
+    """The end offset of each earlier partition at the moment when this generation began."""
 
 
 class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,8 +108,7 @@ class Admin(Droppable):
 
     Methods for one topic raise its error. Methods for many return a result or an error for each, in order. All methods
     raise BrokerUnavailableError if the broker cannot be reached or the connection breaks, and RequestTimeoutError if it
-    does not answer in time. Unless the broker was not reached, the change may have been made nevertheless; the message
-    says so.
+    does not answer in time. If the broker was reached, the change may have been made nevertheless; the message says so.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
@@ -215,7 +214,7 @@ class Admin(Droppable):
         return _only(_topics(await self._connection.unary("AlterTopics", request, retry=False, more_seconds=more)))
 
     async def delete_topic(self, name: str) -> TopicInfo:
-        """Delete a topic and its records durably. Return the topic's facts from before. Raises UnknownTopicError."""
+        """Delete a topic and its records durably. Return the facts of the deleted topic. Raises UnknownTopicError."""
         return _only(await self.delete_topics([name]))
 
     async def delete_topics(self, names: Sequence[str]) -> list[TopicInfo | LogbrokerError]:
@@ -265,7 +264,7 @@ class Admin(Droppable):
     async def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, LogbrokerError | None]:
-        """Set the committed offsets (the next ones to read) of a group without members durably. The group need not
+        """Set and sync the committed offsets (the next ones to read) of a group without members. The group need not
         exist yet.
 
         Returns the error of each partition, or None. Raises GroupNotEmptyError.

@@ -56,7 +56,7 @@ class QueueAdmin(Droppable):
     """Creates, describes, alters and deletes queue groups; shows lanes, and decides about stalled ones.
 
     All methods raise BrokerUnavailableError if the broker cannot be reached or the connection breaks, and
-    RequestTimeoutError if it does not answer in time. Unless the broker was not reached, a change may have been made
+    RequestTimeoutError if it does not answer in time. If the broker was reached, the change may have been made
     nevertheless; the message says so.
     """
 

@@ -26,8 +26,8 @@ class Admin(Uncopied):
     For programs without an event loop; may be used by many threads at once. Methods for one topic raise its error.
     Methods for many return a result or an error for each, in order. All methods raise BrokerUnavailableError if the
     broker cannot be reached or the connection breaks, and RequestTimeoutError if it does not answer within
-    `request_timeout_seconds`. Unless the broker was not reached, the change may have been made nevertheless; the
-    message says so.
+    `request_timeout_seconds`. If the broker was reached, the change may have been made nevertheless; the message says
+    so.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
@@ -93,7 +93,7 @@ class Admin(Uncopied):
         )
 
     def delete_topic(self, name: str) -> TopicInfo:
-        """Delete a topic and its records durably. Return the topic's facts from before. Raises UnknownTopicError."""
+        """Delete a topic and its records durably. Return the facts of the deleted topic. Raises UnknownTopicError."""
         return run(self._admin.delete_topic(name))
 
     def delete_topics(self, names: Sequence[str]) -> list[TopicInfo | LogbrokerError]:
@@ -138,7 +138,7 @@ class Admin(Uncopied):
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, LogbrokerError | None]:
-        """Set the committed offsets (the next ones to read) of a group without members durably. The group need not
+        """Set and sync the committed offsets (the next ones to read) of a group without members. The group need not
         exist yet.
 
         Returns the error of each partition, or None. Raises GroupNotEmptyError.

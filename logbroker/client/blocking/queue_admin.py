@@ -33,8 +33,8 @@ class QueueAdmin(Uncopied):
 
     For programs without an event loop; may be used by many threads at once. All methods raise BrokerUnavailableError if
     the broker cannot be reached or the connection breaks, and RequestTimeoutError if it does not answer within
-    `request_timeout_seconds`. Unless the broker was not reached, the change may have been made nevertheless; the
-    message says so.
+    `request_timeout_seconds`. If the broker was reached, the change may have been made nevertheless; the message says
+    so.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:

@@ -190,8 +190,8 @@ class Worker(Droppable):
     ) -> None:
         """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C.
 
-        Keeps waiting while the broker is away or overloaded. The loop over a session ends when, after the first record,
-        none has arrived for `idle_seconds` (0: when none is available); then another key gets its turn. Raises the
+        Keeps waiting while the broker is away or overloaded. After its first record, the loop over a session ends when
+        no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
         error of a handler, except for the loss of its session; RuntimeError if a handler raises CancelledError; and
         InvalidRequestError for a concurrency below 1 or a handler that is async or contains `yield`.
         """

@@ -78,8 +78,8 @@ class Batch:
         self.number = number
         """Position among the producer's batches: a lower number is sent first."""
         self.part: tuple[int, ...] = ()
-        """Position of a part of a split batch. The part keeps the batch's number. For each split, this lists the index
-        of the part's first record in the batch that was split."""
+        """Path to a part of a split batch, which keeps the number of that batch: for each split, the index of the
+        part's first record within the batch that was split."""
         self.topic = topic
         self.partition = partition
         self.by_hand = by_hand
@@ -99,15 +99,14 @@ class Batch:
         """The bytes of the records, before compression."""
         self.ready_at = 0.0
         self.deadline = 0.0
-        """The times from which the batch may be sent although it is not full, and at which it fails, in monotonic
+        """`ready_at`: when the batch may be sent although it is not full. `deadline`: when it fails. Both in monotonic
         seconds."""
 
         self.payload = b""
         """The encoded batch, once it has a sequence."""
         self.base_sequence = -1
         self.sent_as = 0
-        """Position in the order in which batches of the partition were sent, by the latest time that the batch was
-        sent."""
+        """Number of batches that were sent to the partition before this one was last sent."""
         self.uncertain = False
         """Whether the batch was sent and the broker may have appended it."""
         self.was_uncertain = False
@@ -120,8 +119,7 @@ class Batch:
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.moved: list[tuple[Batch, Any]] | None = None
-        """The place of each record after the topic grew or the batch was split: its new batch, and the result of
-        `append`."""
+        """If the topic grew or the batch was split: the new batch of each record, and the result of `append` there."""
         self.waiters: dict[Callable[[], None], int] = {}
         """Callbacks to run when the batch is done, each with the index of its record or NO_RECORD."""
 
@@ -156,7 +154,7 @@ class Batch:
 
     def when_done(self, tell: Callable[[], None], index: int) -> None:
         """Have `tell` called when the batch is done or its records moved to other batches. May be called from any
-        thread. The caller reports the outcome of the record with this index; NO_RECORD: of no record."""
+        thread. The caller will report the outcome of the record with this index. With NO_RECORD it reports none."""
         self.waiters[tell] = index
         # The batch may have been finished after the caller looked and before the callback was added.
         if self.done:

@@ -86,7 +86,7 @@ _channels: weakref.WeakSet[Any] = weakref.WeakSet()
 _was_running = False
 """Whether gRPC was running at the last fork."""
 _is_held = False
-"""Whether gRPC's asyncio part is kept running until that fork is over."""
+"""Whether the current fork keeps gRPC's asyncio part running until the fork is over."""
 _closed_at = -math.inf
 """The time at which a client last closed its channel."""
 _closed_by = 0
@@ -172,8 +172,9 @@ def _has_ended() -> bool:
     """Return whether no thread runs gRPC any more. Waits for the end of threads that closed clients have left behind.
 
     gRPC's asyncio part runs until nothing refers to the last channel. A cancelled call refers to it until the event
-    loop has handled the cancellation, and calls are part of reference cycles. Afterwards native threads end, which
-    Python does not know. If other code uses gRPC, they do not end. Their locks would stay locked in a child.
+    loop has handled the cancellation, and calls are part of reference cycles. After that, gRPC's native threads, which
+    Python does not list, end as well, unless other code uses gRPC. In a child, locks of threads that were running at
+    the fork would stay locked.
     """
     if _pollers():
         gc.collect()
@@ -234,8 +235,8 @@ def _hold() -> None:
 
 
 def _leaked(ctypes: Any) -> Callable[[Any], object]:
-    """Return a function that adds a reference to an object which is never removed, not even when the interpreter
-    ends."""
+    """Return a function that gives an object a permanent reference, which even the end of the interpreter does not
+    remove."""
     return lambda thing: ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 

@@ -7,7 +7,7 @@ If it cannot run any more, because the interpreter ends, calls raise BrokerUnava
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401 - event loops load it late, and at the end of a program none can.
+import concurrent.futures.thread  # noqa: F401 - event loops import it late, which fails while the program ends.
 import contextlib
 import logging
 import sys
@@ -71,9 +71,9 @@ class SharedLoop:
         return threading.current_thread() is self._thread
 
     def check_waits(self) -> None:
-        """Raise an error if the caller must not wait. Raises InvalidRequestError if it would wait for its own thread,
-        as in a callback of a delivery, and ConcurrentUseError in a signal handler that interrupted a thread with a lock
-        for which the loop may wait."""
+        """Raise an error if the caller must not wait. Raises InvalidRequestError in the loop's own thread, as in a
+        callback of a delivery. Raises ConcurrentUseError in a signal handler if the interrupted code holds a lock for
+        which the loop may wait."""
         thread_locks.check_has_none()
         if self.is_current:
             raise InvalidRequestError(
@@ -101,7 +101,7 @@ class SharedLoop:
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
-# Reentrant, because a signal handler may use its thread's first client while the thread itself does.
+# Reentrant, because a signal handler may start the loop while its thread is starting it.
 _lock = threading.RLock()
 _shared: SharedLoop | None = None
 
@@ -126,8 +126,8 @@ forking.watch(_fork)
 class Latch:
     """An event that happens once and for which one thread waits, like a `threading.Event`, but safe against signals.
 
-    A signal handler may raise an exception at any point of the wait. This does not leave a plain lock half taken, as it
-    may leave the condition of an event or a future; a thread that then sets the event, such as the loop's, would hang.
+    A signal handler may raise an exception at any point of the wait. It could leave the condition of an event or a
+    future half taken, and the thread that sets the event would hang. It cannot leave a plain lock half taken.
     """
 
     def __init__(self) -> None:

@@ -110,8 +110,8 @@ class Background:
         for attempt in itertools.count():
             try:
                 await self._work()
-                # Set without an await in between: a caller that the last step of the work has woken may ask, or start
-                # it again.
+                # No await may come before this. The last step of the work may have woken a caller that checks it or
+                # starts it again.
                 self._finished.set()
                 return
             except Exception as error:
@@ -120,8 +120,8 @@ class Background:
             await asyncio.sleep(backoff_seconds(attempt))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        # Ask for the exception in any case. An exception that ends the event loop is raised there, and is kept in the
-        # task, too.
+        # Fetch the exception in any case, so that asyncio does not log it. One that ends the event loop is raised
+        # there, too.
         has_returned = not task.cancelled() and task.exception() is None
         if self._is_over or has_returned:
             return

@@ -18,8 +18,8 @@ UNKNOWN_EFFECT: Final = "; whether the request took effect is not known"
 """Added to the message if a failed call changes something and the broker may have received it without answering."""
 
 _NEVER_SENT: Final = ("failed to connect to all addresses", "errors resolving ", "DNS resolution failed")
-"""The beginnings of gRPC's messages for a call that found no connection. The effect of a call that failed with another
-message counts as unknown, which is never wrong."""
+"""The beginnings of gRPC's messages for a call that found no connection. If a call fails with another message, its
+effect counts as unknown."""
 
 
 def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
@@ -37,7 +37,7 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
         return RequestTimeoutError(f"the broker at {broker} has not answered in time")
     if not reason and code is grpc.StatusCode.UNIMPLEMENTED:
         message = (
-            f"what listens at {broker} does not know this call: it is no logbroker broker, or one of another version"
+            f"the server at {broker} does not know this call: it is no logbroker broker, or one of another version"
         )
     return from_status(code.value[0], reason, message)
 

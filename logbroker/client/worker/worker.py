@@ -35,8 +35,7 @@ _log = logging.getLogger(__name__)
 _BREATHE: Final = 32
 """After this many deliveries without a wait, the event loop gets a turn, in which it sends settlements."""
 _HELD_UP_SECONDS: Final = 0.01
-"""The longest time for which a program may hold up the event loop, over one delivery or several, without giving it a
-pause."""
+"""If a program has held up the event loop for this long, over one delivery or several, the loop gets a pause."""
 _PAUSE_SECONDS: Final = 0.001
 """A pause with enough turns of the event loop to send settlements and extensions and to read answers."""
 DEFAULT_SESSION_PREFETCH: Final = 10
@@ -45,7 +44,8 @@ HANDLER: Final = "the handler"
 
 
 class _LoopTurns:
-    """Decides when a loop over deliveries gives the event loop a turn. The body of such a loop may never wait.
+    """Decides when a loop over deliveries gives the event loop a turn. The body of such a loop might never await
+    anything.
 
     Without these turns, no settlement is sent, no lease is extended, and no answer is read.
     """
@@ -252,8 +252,8 @@ class Worker(Droppable):
     ) -> None:
         """Call `handler` with one free session after the other, `concurrency` at once, until `stop` or cancellation.
 
-        Keeps waiting while the broker is away or overloaded. The loop over a session ends when, after the first record,
-        none has arrived for `idle_seconds` (0: when none is available); then another key gets its turn. Raises the
+        Keeps waiting while the broker is away or overloaded. After its first record, the loop over a session ends when
+        no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
         error of a handler, except for the loss of its session. A CancelledError that a handler raises although nobody
         cancelled this call becomes a RuntimeError.
         """
