@@ -43,14 +43,13 @@ _COMMANDS: Final = {
     "experiment": "Measure what order costs and what partitions and consumers gain.",
     "plan": "Estimate how many partitions and consumers a load needs.",
 }
-"""The commands in the order of the help. Each is a click command of its name, in the module logbroker.cli.<name>; for a
-family of commands, in logbroker.cli.<name>.commands."""
+"""The commands in the order of the help. The module logbroker.cli.<name>, or logbroker.cli.<name>.commands for a
+family, defines a click command of that name."""
 _FAMILIES: Final = ("group", "queue", "segment", "bench", "experiment")
 
 _RUN_BROKERS: Final = ("serve", "demo", "bench", "experiment")
 _SIGNALLED: Final = 128
-"""Added to the number of a signal, this gives the exit code that a shell reports for a process that the signal
-ended."""
+"""A shell reports this number plus the number of the signal as the exit code of a process that a signal ended."""
 INTERRUPTED: Final = _SIGNALLED + signal.SIGINT
 
 

@@ -97,7 +97,7 @@ def produce(
            value, key, value_encoding, key_encoding ("base64"), headers,
            timestamp (ms), partition, priority. Only value is needed. A
            record with a partition goes to that partition. Without one, its
-           key chooses the partition, in a topic with bands its priority, too.
+           key chooses it; in a topic with bands, its priority counts, too.
     csv    The first row names the columns. Each further row becomes a JSON
            object from column to text, in the order of the columns.
 

@@ -86,8 +86,7 @@ def producer_lifetime(broker: str, last_flush_seconds: float) -> Lifetime:
 
 
 def follow(lifetime: Lifetime, sender: Sender, accumulator: Accumulator[Any]) -> None:
-    """Connect the lifetime to the sender and the accumulator, which finish the records at the end and count the lost
-    ones."""
+    """Let the lifetime send the remaining records at the end, and count the lost ones."""
 
     async def finish() -> None:
         sender.shut()
@@ -150,9 +149,9 @@ class Producer(Droppable):
         records of its batch are delivered in order. `durability` None takes the setting of each topic. `send` waits
         while `max_buffered_bytes` of records are unfinished. A record that is still unfinished
         `delivery_timeout_seconds` after `send` fails. `request_timeout_seconds` bounds the calls that look up a topic.
-        `last_flush_seconds` bounds the flush if the producer's block is cancelled or interrupted, or the producer is
-        dropped without `close` while its event loop runs. Records that are not delivered by then, or when the loop
-        ends, are lost, and their number is written to standard error.
+        `last_flush_seconds` bounds the last flush of a producer whose block was cancelled or interrupted, or that was
+        dropped without `close`. Records that are not delivered by then, or when the loop ends, are lost, and their
+        number is written to standard error.
 
         `value_serializer` and `key_serializer` turn the arguments of `send` into bytes: str, json, msgpack, or a
         function. None stays None. Without a serializer, values and keys are bytes. If a serializer fails, `send` raises
@@ -265,7 +264,7 @@ class Producer(Droppable):
         return await delivery
 
     async def flush(self) -> None:
-        """Wait until every record sent so far is done. Raises the first failure that was not reported yet."""
+        """Wait until every record sent so far is done. Raises the first unreported failure."""
         self._lifetime.check()
         self._lifetime.check_loop()
         await self._sender.flush()

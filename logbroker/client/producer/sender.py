@@ -53,10 +53,10 @@ _REQUEST_FIELDS_BYTES: Final = 64 + _ITEM_FIELDS_BYTES
 """The most bytes of a request with one item, not counting its batch."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
 _QUICK_SECONDS: Final = KEEPALIVE_TIMEOUT_SECONDS / 2
-"""If every request is answered within this time, a keepalive ping is answered within the first timeout."""
+"""A link counts as quick while requests are answered within this time. The first keepalive timeout is enough for it."""
 _QUICK_FOR_SECONDS: Final = 60.0
-"""A patient connection becomes impatient again with the first quick answer after this long without a slow one. So a
-link that is slow only for large requests breaks at most once in this time."""
+"""A connection with a longer timeout gets the first timeout back if no answer was slow for this long. So a link that is
+slow only for large requests breaks at most once in this time."""
 
 _CANCELLED: Final = (
     "the tasks of this producer were cancelled, as happens when its event loop ends: close a producer before that, and"

@@ -180,8 +180,8 @@ class Slots:
         return None
 
     def _is_cancelled(self) -> bool:
-        """Whether the tasks were cancelled because the call was cancelled. Code that cancels all tasks of a loop may
-        reach the handlers' tasks first."""
+        """Whether the tasks were cancelled because the call was cancelled. If other code cancels all tasks of a loop,
+        it may cancel these tasks before the task of the call."""
         return self.are_over or self._owner.cancelling() > self._cancelled_before
 
 

@@ -72,14 +72,14 @@ class Lifetime:
         _watch_multiprocessing()
 
     def opened(self, *closers: Callable[[], Awaitable[None]]) -> None:
-        """Note the parts to close at the end, the last one first. Must be called in the event loop. Raises
-        InvalidRequestError if it is another loop than before."""
+        """Register parts that are closed at the end, in reverse order. Must be called in the event loop. Raises
+        InvalidRequestError in another loop than before."""
         self.check_loop()
         self._closers += [closer for closer in closers if closer not in self._closers]
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         for other in list(_open):
-            # Dropped shortly before its event loop ended, so that the loop did not end the client.
+            # The other client was dropped so late that its event loop ended before the client did.
             if other._has_warned and other._loop is not None and other._loop.is_closed():
                 other._loop_is_over()
         _open[self] = None

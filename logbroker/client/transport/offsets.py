@@ -65,8 +65,8 @@ async def list_offsets(
 async def find_offsets(
     connection: Connection, partitions: Sequence[TopicPartition], when: When, *, passes_offline: bool = False
 ) -> dict[TopicPartition, int]:
-    """Find the same position in several partitions: the latest if no record is at or after the time. Raises the first
-    error; `passes_offline` leaves out offline partitions instead."""
+    """Find the same position in several partitions. If a partition has no record at or after the time, take its latest
+    offset. Raises the first error. With `passes_offline`, offline partitions are left out instead."""
     found = dict(zip(partitions, await list_offsets(connection, [(p, when) for p in partitions]), strict=True))
     offsets = {}
     too_young = []

@@ -66,12 +66,11 @@ class DeliveryBatch(Generic[L]):
         """Receipts that replaced the original ones, by index."""
         self.topic = topic
         self.settlements = settlements
-        """The settlements of the batch's session, or of the worker if it belongs to none."""
+        """The settlements of the batch's session or, outside of sessions, of the worker."""
         self.batches = message.batches
         self.size_bytes = len(message.batches)
         self._in_log_from = offsets[0] if len(offsets) < count else -1
-        """If the records are in the log's own batches: the first offset. The other offsets are found only in the
-        batches. Otherwise -1."""
+        """The first offset, if the message gives only that and the others are in the batches; otherwise -1."""
         self.partitions = partitions
         self.offsets = offsets
         self.attempts = list(message.attempts)
@@ -86,7 +85,7 @@ class DeliveryBatch(Generic[L]):
         self.extend_until = 0.0
         """The time after which the worker does not extend the lease any more, in monotonic seconds."""
         self.until_by_hand: dict[int, float] = {}
-        """The end of the lease of each delivery for which the program requested another lease, by index. Replaces
+        """If the program requested another lease for a delivery: the end of that lease, by index. It replaces
         `until`."""
 
     def __len__(self) -> int:
@@ -130,7 +129,7 @@ class DeliveryBatch(Generic[L]):
         self.lost = error
 
     def check_held(self, index: int) -> None:
-        """Raise the error of a delivery that cannot be settled, if it cannot."""
+        """Raise an error if a delivery cannot be settled."""
         state = self.states[index]
         if state == LOST:
             lost = self.lost or LeaseLostError("the delivery is not this worker's any more")

@@ -62,8 +62,8 @@ class HeldSession(Settlements, Generic[D]):
         self.until = 0.0
         """The end of the session's lock unless it is renewed, in monotonic seconds."""
         self._first_until = 0.0
-        """The time until which the caller waits for the first record, even if the program's timeout is shorter, in
-        monotonic seconds. 0 if no first record is on its way or it was handed out."""
+        """Callers wait for the announced first record until this time (monotonic seconds), even if the program's
+        timeout is shorter. 0 if no first record is awaited."""
         self.renewal_id = 0
         """Id of the renewal that waits for its answer; 0 if none does."""
         self.renewal_at = 0.0
@@ -86,9 +86,8 @@ class HeldSession(Settlements, Generic[D]):
         self._first_until = now + _FIRST_SECONDS
 
     def patience_seconds(self, idle_seconds: float | None, now: float) -> float | None:
-        """Return how long a caller that gives up after `idle_seconds` has to wait for the next record. The wait for an
-        announced first record is not cut short: otherwise the session would be opened again and again without handing
-        out a record."""
+        """Return how long a caller with this `idle_seconds` has to wait for the next record. It always waits for an
+        announced first record. Otherwise the session might be opened again and again without handing out a record."""
         return None if idle_seconds is None else max(idle_seconds, self._first_until - now)
 
     def handed_out(self) -> None:
@@ -182,9 +181,9 @@ class HeldSession(Settlements, Generic[D]):
                     later.lose(index, error)
 
     def broken(self) -> None:
-        """Handle the end of the stream. On the next stream, the broker sends the records that the Hello does not list
-        before it reads the repeated settlements. So only the first redelivery proves that the broker processed the
-        release."""
+        """Handle the end of the stream. The next Hello does not list the deliveries that were taken back, so the broker
+        sends their records again before it reads the repeated release. Only the redelivery of the first released record
+        proves that the broker processed the release."""
         super().broken()
         self.buffer.set_open(False)
         self.renewal_id = 0

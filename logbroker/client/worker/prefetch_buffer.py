@@ -27,8 +27,8 @@ class PrefetchBuffer(Generic[D]):
     guards them."""
 
     def __init__(self, make: Callable[..., D], window: ReceiveWindow, granted_bytes: int) -> None:
-        """`window` limits the buffered bytes, as received. Less than one message may exceed this limit. `granted_bytes`
-        is the number of bytes that the broker may send at first."""
+        """`window` limits the buffered bytes, as received; the last message may exceed it. `granted_bytes` is the
+        number of bytes that the broker may send at first."""
         self.open = False
         """Whether deliveries may be handed out: the stream is open, and the session's lock has not expired."""
         self.waiters: deque[Callable[[], None]] = deque()
