@@ -115,8 +115,8 @@ def rewind(
     Records from that place on are delivered again, even if they were done, and their attempts begin anew. Workers can
     no longer settle the deliveries that they hold. Sessions keep their state.
 
-    Parked lanes stay parked without --include-parked. Without --drop-standing, records of blocked and parked lanes
-    before a later place are kept; --dry-run counts them.
+    Parked lanes stay parked unless --include-parked is given. If GROUP moves forward, the records of blocked and parked
+    lanes before the new place are kept unless --drop-standing is given; --dry-run counts them.
 
     \b
     Examples:

@@ -117,8 +117,8 @@ def _tell_unscanned(queue: QueueDescription, is_incomplete: bool) -> None:
 def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -> None:
     """Explain what the lane of KEY waits for, if anything.
 
-    KEY is an ordering key. Its lane is all records of that key in the order of the log. `logbroker queue lanes` shows
-    the record of a lane without a key.
+    KEY is an ordering key. Its lane is all records of that key in the order of the log. For records without a key, see
+    `logbroker queue lanes`.
 
     \b
     Examples:

@@ -45,7 +45,7 @@ _ANSWER_SECONDS: Final = 4.0
 """How long a stopping worker waits for the broker's answers to its last settlements, so that it can report refusals.
 The end of the worker waits for them as well, but counts refusals as failures."""
 _SILENT_SECONDS: Final = 1.0
-"""The time that it waits before it tells the user."""
+"""The time for which a stopping worker waits silently. Then it tells the user."""
 _GOODBYE_SECONDS: Final = 3
 """The time from the signal that kills the commands to the end of the process, even if the broker does not answer."""
 _NOT_EXECUTABLE: Final = 126

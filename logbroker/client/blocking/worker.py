@@ -358,8 +358,8 @@ class Session:
         try:
             run(self._open())
         except BaseException:
-            # If a signal handler raised the exception, the session may be open. Nobody would have it, but its lock
-            # would be renewed.
+            # If a signal handler raised the exception, the session may be open already. Without this, its lock would be
+            # renewed although nobody uses it.
             held, self._held = self._held, None
             if held is not None:
                 run(self._abandon(held))

@@ -309,8 +309,8 @@ class Accumulator(Generic[Handle]):
         return [route.queues[partition] for route, partition in self._active]
 
     def expire(self, now: float, last_failure: LogbrokerError | None) -> bool:
-        """Fail the batches that are past their deadline. Return whether any of them is in flight, which only its answer
-        can end.
+        """Fail the batches that are past their deadline. Return whether any of them is in flight; such a batch fails
+        only with an answer, or when the stream breaks.
 
         `last_failure` is the error of the connection. It is reported for batches that were never sent.
         """

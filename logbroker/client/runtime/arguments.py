@@ -309,8 +309,8 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _fits_fields(value: Any, hint: type) -> bool:
-    """Whether the fields of a named tuple fit, if the hint is one. Nothing else checks them: a partition number could
-    be a string."""
+    """Whether the fields of a named tuple fit, if the hint is one. Nothing else checks them; a string could pass as a
+    partition number."""
     if not (issubclass(hint, tuple) and hasattr(hint, "_fields")):
         return True
     return all(fits(getattr(value, field), field_hint) for field, field_hint in _tuple_hints(hint).items())

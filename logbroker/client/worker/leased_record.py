@@ -168,8 +168,8 @@ class WorkerDelivery(LeasedRecord, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # A CancelledError in a task that was not cancelled comes from an awaitable, and would probably come again with
-        # each attempt.
+        # If the task itself was not cancelled, a CancelledError comes from something that it awaited. It would probably
+        # come again at each attempt.
         self._end(error, is_failure=isinstance(error, Exception) or is_own(error))
 
 

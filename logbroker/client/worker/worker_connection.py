@@ -33,7 +33,7 @@ _LAST_BACKOFF_SECONDS: Final = 0.25
 """Short, because by default the broker waits only two seconds for a worker to come back."""
 _GOODBYE_SECONDS: Final = 2.0
 _NO_ROOM_SECONDS: Final = 0.1
-"""The wait before a settlement is sent again for which the broker had no room."""
+"""If the broker had no room for a settlement, it is sent again after this time."""
 _LEASE_SHARE: Final = 10
 """The number of checks of leases and locks within the shortest of them."""
 _SILENCE_SHARE: Final = 4
@@ -65,7 +65,7 @@ class WorkerConnection(Generic[D]):
         self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
         self._prefetch = 0
         self._credit = 0
-        """Bytes that the broker may still send outside of sessions, on this stream."""
+        """Number of deliveries that the broker may still send outside of sessions, on this stream."""
         self._read_at = 0.0
         """The time when the latest message of the broker was read."""
         self._hello_at = 0.0
