@@ -1,4 +1,4 @@
-"""The command `logbroker`: one module for each command, one folder for each family of them.
+"""The command `logbroker`: one module per command, one folder per command family.
 
-It uses the clients, and the tools; nothing imports it. Begin with `main`.
+It uses the clients and the tools; nothing imports it. Begin reading with `main`.
 """

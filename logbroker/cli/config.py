@@ -34,8 +34,8 @@ _SUGGESTIONS: Final = 3
 def config(name: str | None, kind: str | None, as_json: bool) -> None:
     """Show all settings, or setting NAME, with defaults, bounds and effects.
 
-    The command needs no broker and shows no values in use: `logbroker topic describe` and `logbroker queue describe`
-    show those of one topic or queue group. docs/SETTINGS.md has the same tables.
+    The command needs no broker. It does not show the values of a topic or a queue group; `logbroker topic describe` and
+    `logbroker queue describe` do. docs/SETTINGS.md has the same tables.
 
     \b
     Examples:

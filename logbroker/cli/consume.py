@@ -1,4 +1,4 @@
-"""`logbroker consume`: the records of a topic to standard output."""
+"""`logbroker consume`: writes the records of a topic to standard output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from logbroker.errors import InvalidRequestError
 from logbroker.types import TopicPartition
 
 _LAST_WAIT_SECONDS: Final = 0.5
-"""Time for the reader of a pipe to take the last records before the command ends at a signal."""
+"""The time for the reader of a pipe to take the last records before the command ends at a signal."""
 
 
 def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
@@ -185,7 +185,7 @@ class _MemberDelivery:
         """End offsets of the records that were written to the pipe and not read from it yet."""
 
     def each(self, batches: Iterable[list[Record]]) -> Iterator[list[Record]]:
-        """Yield batches, each in hand until the next is asked for."""
+        """Yield batches. Each is the current batch until the next one is requested."""
         for batch in batches:
             self._has_batch = True
             yield batch
@@ -193,7 +193,7 @@ class _MemberDelivery:
             self._written = {}
 
     def put_in_pipe(self, piece: Sequence[Record]) -> None:
-        """Note that a piece of the batch in hand was written."""
+        """Note that a piece of the current batch was written."""
         self._in_pipe = {TopicPartition(self._topic, piece[-1].partition): piece[-1].offset + 1}
 
     def wait(self) -> None:
@@ -202,7 +202,7 @@ class _MemberDelivery:
         self._written, self._in_pipe = self._in_pipe, {}
 
     def commit(self) -> None:
-        """Commit what was written. Raises LogbrokerError."""
+        """Commit the written records. Raises LogbrokerError."""
         consumer = self._consumer
         with suppress(OutputClosedError):
             if self._in_pipe and self._out.wait(_LAST_WAIT_SECONDS):
@@ -212,7 +212,7 @@ class _MemberDelivery:
             if held:
                 consumer.commit()
             return
-        # What came before is finished; of this batch the consumer cannot know.
+        # Earlier batches are finished. The consumer does not know which records of this batch were written.
         consumer.commit({partition: offset for partition, offset in self._written.items() if partition in held})
 
 
@@ -227,7 +227,7 @@ def _open(
     bands: tuple[str, ...],
     interrupter: Interrupter,
 ) -> Iterator[CommandConsumer]:
-    """Yield a consumer that reads what the options say."""
+    """Yield a consumer that reads as the options say."""
     if group is None:
         with CommandConsumer(broker, auto_offset_reset=reset) as consumer:
             numbered = [TopicPartition(topic, partition) for partition in partitions]

@@ -1,4 +1,4 @@
-"""`logbroker demo`: a month of real flights through a broker that is restarted on the way."""
+"""`logbroker demo`: sends a month of real flights through a broker and restarts the broker in between."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ def demo(csv_file: Path | None, as_json: bool) -> None:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file, standard output, or what is no file but takes bytes, such as a pipe. Raises OSError."""
+    """Open a new file, standard output, or a path that takes bytes but is no regular file, such as a pipe. Raises
+    OSError."""
     if str(path) == "-":
         yield raw_output()
         return
@@ -118,7 +119,8 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _ended_with(broker: EmbeddedBroker) -> Iterator[None]:
-    """End with the broker's own words when it ends by itself: the clients would ride that out for minutes."""
+    """If the broker ends by itself, end the command with the broker's last message. Otherwise the clients would wait
+    for the broker for minutes."""
     main = threading.main_thread().ident
     assert main is not None
     words: list[str] = []
@@ -153,7 +155,7 @@ def _flights_as_csv() -> Iterator[gzip.GzipFile]:
 
 
 def _send(address: str, flights: list[InputRecord]) -> float:
-    """Send all and wait until they are synced; return the seconds it took."""
+    """Send all flights and wait until they are synced. Return the seconds that this took."""
     started = time.perf_counter()
     with Producer(address) as producer, terminal.progress("sending", len(flights), "flights") as count:
         for number, flight in enumerate(flights, 1):
@@ -167,7 +169,7 @@ def _send(address: str, flights: list[InputRecord]) -> float:
 
 
 def _read_back(address: str, expected: int) -> tuple[list[Record], float]:
-    """Read the topic to its end; return the records and the seconds it took."""
+    """Read the topic to its end. Return the records and the seconds that this took."""
     started = time.perf_counter()
     records: list[Record] = []
     with Consumer(address) as consumer, terminal.progress("reading", expected, "flights") as count:
@@ -182,7 +184,8 @@ def _read_back(address: str, expected: int) -> tuple[list[Record], float]:
 def check_order(sent: Iterable[InputRecord], received: Iterable[Record]) -> int:
     """Return the number of aircraft.
 
-    Raises LogbrokerError unless each has one partition, and there exactly its flights in the order of sending.
+    Raises LogbrokerError unless each aircraft has one partition, with exactly its flights in the order in which they
+    were sent.
     """
     expected: dict[bytes | None, list[bytes | None]] = defaultdict(list)
     for flight in sent:

@@ -43,13 +43,13 @@ _COMMANDS: Final = {
     "experiment": "Measure what order costs and what partitions and consumers gain.",
     "plan": "Estimate how many partitions and consumers a load needs.",
 }
-"""In the order of the help. Each is a click command of that name in the module logbroker.cli.<name> or, of a family of
-commands, in logbroker.cli.<name>.commands."""
+"""The commands in the order of the help. The module logbroker.cli.<name>, or logbroker.cli.<name>.commands for a
+family, defines a click command of that name."""
 _FAMILIES: Final = ("group", "queue", "segment", "bench", "experiment")
 
 _RUN_BROKERS: Final = ("serve", "demo", "bench", "experiment")
 _SIGNALLED: Final = 128
-"""Plus the number of the signal: the exit code of a shell for what it has ended."""
+"""A shell reports this number plus the number of the signal as the exit code of a process that a signal ended."""
 INTERRUPTED: Final = _SIGNALLED + signal.SIGINT
 
 
@@ -63,7 +63,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         if cmd_name in _RUN_BROKERS:
-            check_broker_platform()  # Else a module that the system lacks would be told.
+            check_broker_platform()  # Otherwise the error would name a module that the system lacks.
         module = f"logbroker.cli.{cmd_name}.commands" if cmd_name in _FAMILIES else f"logbroker.cli.{cmd_name}"
         command = getattr(importlib.import_module(module), cmd_name)
         let_ctrl_c_interrupt()
@@ -100,11 +100,11 @@ def cli() -> None:
 def main(command: click.Command = cli, name: str = "logbroker") -> None:
     """Run the command line, or another one of this project, and exit."""
     take_standard_streams()
-    # What gRPC's core would write to standard error comes back as an error anyway, and is told in our words.
+    # gRPC's core would write errors to standard error that it also returns. The command reports these in its own words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     escape_all_errors()
     if not shows_errors():
-        # Reconnects are told to people who watch; a program gets one line where a command fails.
+        # Reconnects are logged for people who watch. A program that runs the command gets one line if it fails.
         logging.getLogger("logbroker").addHandler(logging.NullHandler())
     code = run(sys.argv[1:], command, name)
     let_ctrl_c_kill()
@@ -113,7 +113,7 @@ def main(command: click.Command = cli, name: str = "logbroker") -> None:
 
 
 def run(arguments: Sequence[str], command: click.Command = cli, name: str = "logbroker") -> int:
-    """Run one command line; return its exit code: 0, 1 for what failed, 2 for a wrong call, 130 for Ctrl-C."""
+    """Run one command line. Return its exit code: 0, 1 for a failure, 2 for a wrong call, 130 for Ctrl-C."""
     try:
         with Interrupter().raising_again():
             code = command.main(list(arguments), prog_name=name, standalone_mode=False)
@@ -124,13 +124,13 @@ def run(arguments: Sequence[str], command: click.Command = cli, name: str = "log
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except click.Abort as abort:
-        # At a question click raises it without a cause.
+        # At a question, click raises Abort without a cause.
         if isinstance(abort.__context__, KeyboardInterrupt):
             return _interrupted(abort.__context__)
-        warn("logbroker: nothing was done")  # a question was not answered with yes
+        warn("logbroker: nothing was done")  # A question was not answered with yes.
         return 1
     except OutputClosedError:
-        return 0  # The reader has what it wanted (`| head`).
+        return 0  # The reader has read enough (`| head`).
     except OutputFailedError as error:
         warn(f"logbroker: {error}")
         return 1

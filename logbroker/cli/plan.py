@@ -1,4 +1,4 @@
-"""`logbroker plan`: how many partitions, and how many consumers."""
+"""`logbroker plan`: estimates how many partitions and consumers a load needs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def plan(
     if rate is None:
         rates = [run.records_per_second for run in runs if run.work_ms == work_ms]
         if not rates:
-            raise click.UsageError("give --rate: the records a second that are to be worked off")
+            raise click.UsageError("give --rate: the records to process per second")
         rate = max(rates)
     service = calibrated(runs, mode, work_ms)
     shares = key_shares(skew, keys) if hottest_share is None else hot_shares(max(hottest_share, 1 / keys), keys)

@@ -1,4 +1,4 @@
-"""`logbroker produce`: standard input to a topic, record by record."""
+"""`logbroker produce`: sends standard input to a topic, record by record."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from logbroker.errors.system import reason_of
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
 
 MAX_LINE_BYTES: Final = 8 * MAX_BATCH_BYTES
-"""A value in JSON may have six times its bytes."""
+"""A value may take six times its bytes in JSON."""
 PROGRESS_RECORDS: Final = 1000
-"""How often the progress is shown."""
+"""The progress is shown each time this many records are sent."""
 
 
 @click.command()
@@ -97,7 +97,7 @@ def produce(
            value, key, value_encoding, key_encoding ("base64"), headers,
            timestamp (ms), partition, priority. Only value is needed. A
            record with a partition goes to that partition. Without one, its
-           key chooses the partition, in a topic with bands its priority, too.
+           key chooses it; in a topic with bands, its priority counts, too.
     csv    The first row names the columns. Each further row becomes a JSON
            object from column to text, in the order of the columns.
 
@@ -151,8 +151,8 @@ def produce(
 
 
 def _standard_input() -> Iterator[bytes]:
-    """Yield the lines. Raises LogbrokerError where they cannot be read, and InvalidRequestError where one is longer
-    than any record could be: a file without line feeds, perhaps."""
+    """Yield the lines of standard input. Raises LogbrokerError if they cannot be read, and InvalidRequestError if a
+    line is longer than any record, as in a file without line feeds."""
     number = 0
     try:
         while line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1):
@@ -169,7 +169,7 @@ def _standard_input() -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _told_how_far() -> Iterator[list[_Sending]]:
-    """Say at a stop how many records were acknowledged, once the producer is closed and has the last answers."""
+    """Report at a stop how many records were acknowledged, once the producer is closed and has the last answers."""
     sendings: list[_Sending] = []
     try:
         yield sendings
@@ -180,7 +180,7 @@ def _told_how_far() -> Iterator[list[_Sending]]:
 
 
 class _Sending:
-    """Sends records and keeps account of them, in their order."""
+    """Sends records in order, and counts those that are acknowledged."""
 
     def __init__(self, producer: CommandProducer, topic: str, partition: int | None, priority: int | None) -> None:
         self._producer = producer
@@ -194,7 +194,7 @@ class _Sending:
         """Total size of the keys and values that were sent."""
 
     def send_all(self, records: Iterable[InputRecord], count: terminal.Counter) -> None:
-        """Send all and wait for the answers; raises LogbrokerError that says how many records were acknowledged."""
+        """Send all records and wait for the answers. Raises LogbrokerError with the number of acknowledged records."""
         try:
             for number, record in enumerate(records, 1):
                 self._send(record)
@@ -231,7 +231,8 @@ class _Sending:
         self._settle_answered()
 
     def told_how_far(self) -> str:
-        """Say how many records were acknowledged, of those that were read; the producer is closed."""
+        """Return a text that says how many of the sent records were acknowledged. Call it after the producer is
+        closed."""
         unsure = self._settle_rest()
         more = f"; {unsure:,} more may have arrived" if unsure else ""
         return f"{counted(self.acknowledged, 'record')} {self._were()} acknowledged{more}"
@@ -240,7 +241,7 @@ class _Sending:
         return "was" if self.acknowledged == 1 else "were"
 
     def _settle_answered(self) -> None:
-        """Count those at the front that are acknowledged; raises what one of them failed with."""
+        """Count the acknowledged records at the front of the queue. Raises the error of a refused one."""
         unanswered = self._unanswered
         while unanswered and unanswered[0].done():
             try:
@@ -251,7 +252,7 @@ class _Sending:
             self.acknowledged += 1
 
     def _settle_rest(self) -> int:
-        """Count those that are acknowledged, whatever became of others; returns how many these are."""
+        """Count all acknowledged records, even behind refused ones. Return the number of the others."""
         others = 0
         while self._unanswered:
             try:
@@ -262,6 +263,6 @@ class _Sending:
         return others
 
     def _flush(self) -> None:
-        """Wait for all answers; what failed is told by its delivery."""
+        """Wait for all answers. Failures are ignored here, because each delivery reports its own."""
         with contextlib.suppress(LogbrokerError):
             self._producer.flush()

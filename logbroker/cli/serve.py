@@ -80,13 +80,13 @@ async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
     loop = asyncio.get_running_loop()
 
     stops = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Under nohup it is ignored.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # It is ignored under nohup.
         stops.append(signal.SIGHUP)
 
     def on_signal() -> None:
         stop.set()
         for number in stops:
-            loop.remove_signal_handler(number)  # so that a second one ends a stop that hangs
+            loop.remove_signal_handler(number)  # A second signal then ends a stop that hangs.
 
     for number in stops:
         loop.add_signal_handler(number, on_signal)
@@ -103,5 +103,5 @@ async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
 
 
 def _print_ready(address: str) -> None:
-    with suppress(OutputClosedError):  # Nobody wants to know; the broker serves.
+    with suppress(OutputClosedError):  # Nobody reads it, but the broker serves.
         tell(f"ready grpc={address}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# First of all: it decides how gRPC is loaded.
+# Must be the first import, because it decides how gRPC is loaded.
 from logbroker.client.runtime import forking as _forking  # noqa: F401
 
 # isort: split

@@ -143,7 +143,7 @@ def test_what_cannot_be_is_refused_in_one_line(command: Commands, topic: str) ->
     command("topic", "create", plain)
     refused: list[tuple[tuple[str, ...], str]] = [
         (("topic", "create", "bad", "--bands", BANDS, "--partitions", "4"), "11 partitions together, not 4"),
-        (("topic", "create", "bad", "--routing", "key"), "give it priority.bands"),
+        (("topic", "create", "bad", "--routing", "key"), "set priority.bands as well"),
         (("topic", "alter", topic, "--partitions", "12"), "create another topic"),
         (("topic", "alter", topic, "--config", "priority.bands=all=0-9:11"), "create another topic"),
         (("topic", "alter", topic, "--unset", "priority.bands"), "create another topic"),

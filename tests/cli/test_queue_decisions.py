@@ -112,7 +112,7 @@ def test_a_dead_letter_that_is_too_large_is_told_of_and_holds_nothing_else(queue
         admin.alter_topic(topic, set_configs=limit)
         assert "1 cannot be sent back" not in queue("redrive", name, "--dry-run")
         error = queue("redrive", name, exit_code=1)
-        assert "2 cannot be sent back, or stay behind one of their key: " in error
+        assert "2 cannot be sent back, or are held behind one of the same key: " in error
         assert "raise its max.message.bytes to" in error
         assert queue("redrive", name, "--json", exit_code=1) == error
         admin.alter_topic(topic, unset_configs=list(limit))

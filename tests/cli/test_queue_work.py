@@ -505,7 +505,7 @@ def test_a_record_that_was_lost_to_others_does_not_fail_a_clean_stop(
             assert process.wait(30) == 0, process.stderr and process.stderr.read()
         finally:
             process.kill()
-    assert b", offset 0 was not taken: " in refusal
+    assert b", offset 0 was refused: " in refusal
 
 
 @pytest.mark.prove
@@ -569,7 +569,7 @@ def test_a_refusal_that_comes_long_after_a_stop_does_not_fail_it(tmp_path: Path)
                     process.wait(3)
                 os.kill(broker.pid, signal.SIGCONT)
                 assert process.wait(30) == 0, process.stderr.read()
-                assert b", offset 0 was not taken: " in process.stderr.read()
+                assert b", offset 0 was refused: " in process.stderr.read()
             finally:
                 process.kill()
                 os.kill(broker.pid, signal.SIGCONT)

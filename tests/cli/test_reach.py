@@ -159,9 +159,9 @@ def http2(connection: socket.socket) -> None:
         (web, "a web server"),
         (tls, "TLS"),
         (alert, "TLS"),
-        (nothing, "said nothing"),
+        (nothing, "sent nothing"),
         (hang_up, "without an answer"),
-        (greet, r"says 'SSH-2.0-\x1b[31m'"),
+        (greet, r"answers 'SSH-2.0-\x1b[31m'"),
     ],
 )
 def test_what_else_listens_there_is_told_at_once(

@@ -510,4 +510,4 @@ async def test_the_fault_of_a_work_is_told_and_it_begins_anew(
     await work.background.wait(60)
     assert not work.background.is_running
     assert work.breaks == [False]
-    assert "the work failed, and begins anew" in caplog.text
+    assert "the work failed and is started again" in caplog.text

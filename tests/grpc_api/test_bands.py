@@ -92,7 +92,7 @@ def test_bands_are_within_the_bounds_of_every_topic(api: Api) -> None:
         ({"priority.bands": "hot=7-10:1,cold=0-6:8"}, "name=priorities:partitions"),
         ({"priority.bands": "hot=high:1"}, "name=priorities:partitions"),
         ({"priority.bands": BANDS, "priority.routing": "band"}, "priority or key"),
-        ({"priority.routing": "key"}, "give it priority.bands"),
+        ({"priority.routing": "key"}, "set priority.bands as well"),
     ],
 )
 def test_bad_bands_are_refused(api: Api, configs: dict[str, str], why: str) -> None:

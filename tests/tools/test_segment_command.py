@@ -220,7 +220,7 @@ def test_rebuild_index(segment: Segment, stopped: StoppedPartition) -> None:
 
 def test_repair_asks_and_keeps(segment: Segment, stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch) -> None:
     log = stopped.logs()[-1]
-    assert "nothing is to be repaired" in segment("repair", log)
+    assert "nothing to repair" in segment("repair", log)
     position = batch_positions(log)[1]
     overwrite(log, position + 70, b"!")
     damaged = log.read_bytes()
@@ -244,7 +244,7 @@ def test_repair_of_a_partition_shows_what_is_wrong_and_lets_choose(
     segment: Segment, stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory, log = stopped.directory, stopped.logs()[1]
-    assert "nothing is to be repaired" in segment("repair", directory)
+    assert "nothing to repair" in segment("repair", directory)
     content = log.read_bytes()
     log.unlink()
     first, behind = int(log.stem), int(stopped.logs()[1].stem)
@@ -261,11 +261,11 @@ def test_repair_of_a_partition_shows_what_is_wrong_and_lets_choose(
         segment("repair", directory, choice, exit_code=1)
     assert sorted(directory.iterdir()) == names
     log.write_bytes(content)
-    assert "nothing is to be repaired" in segment("repair", directory)
+    assert "nothing to repair" in segment("repair", directory)
     log.unlink()
     assert "is repaired" in segment("repair", directory, "--accept-gaps", "--yes")
     segment("verify", stopped.data_dir)
-    assert "nothing is to be repaired" in segment("repair", directory, "--cut", "--yes")
+    assert "nothing to repair" in segment("repair", directory, "--cut", "--yes")
     segment("repair", directory, "--cut", "--accept-gaps", exit_code=2)
     segment("repair", stopped.logs()[0], "--cut", exit_code=2)
     segment("repair", stopped.data_dir, exit_code=2)
@@ -287,7 +287,7 @@ def test_repair_names_the_right_names_of_segments_that_were_mixed_up(
         assert f"begins with offset {int(right.stem)}: if files were mixed up, rename it to {right.name}" in line
     for path, content in zip((one, other), contents, strict=True):
         path.write_bytes(content)
-    assert "nothing is to be repaired" in segment("repair", stopped.directory)
+    assert "nothing to repair" in segment("repair", stopped.directory)
 
 
 _opened_for_writing: list[str] = []

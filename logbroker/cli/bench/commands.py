@@ -1,4 +1,4 @@
-"""`logbroker bench`: measure a broker on this machine, beside the bare server that is its ceiling."""
+"""`logbroker bench`: measures a broker on this machine, and a bare server as its upper limit."""
 
 from __future__ import annotations
 

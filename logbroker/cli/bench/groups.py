@@ -1,4 +1,4 @@
-"""`logbroker bench groups` and `logbroker bench queue`: what consumer groups and queue groups cost."""
+"""`logbroker bench groups` and `logbroker bench queue`: measure the costs of consumer groups and queue groups."""
 
 from __future__ import annotations
 

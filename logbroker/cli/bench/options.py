@@ -35,6 +35,6 @@ def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def setup_of(shared: dict[str, Any], seconds: float) -> Setup:
-    """`shared`: what `shared_options` gave; `seconds`: of one round."""
+    """Return the setup of a measurement. `shared` has the values of `shared_options`; a round takes `seconds`."""
     ceiling = shared.get("ceiling", False)
     return Setup(rounds=shared["rounds"], seconds=seconds, ceiling=ceiling, directory=shared["directory"])

@@ -1,4 +1,4 @@
-"""`logbroker bench priority`: what priorities cost a queue group."""
+"""`logbroker bench priority`: measures the cost of priorities in a queue group."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def priority(
 ) -> None:
     """Measure what priorities cost a queue group.
 
-    merge: records per second from more and more partitions, the most urgent and then the oldest first. rebuild: the
+    merge: records per second from a growing number of partitions, delivered by urgency and then by age. rebuild: the
     time to index the waiting records after a restart, with and without the files that the group keeps beside the log.
     urgent: how soon a record that is more urgent than all waiting ones is delivered, with and without a free worker.
     With --work-ms 0, the other workers keep all cores busy.

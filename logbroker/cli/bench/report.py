@@ -1,4 +1,4 @@
-"""Run measurements and report them: a table, or JSON for machines."""
+"""Runs measurements and reports them as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Measurement = Callable[[], Awaitable[Row | list[Row]]]
 
 
 def run(measurements: Sequence[Measurement], *, as_json: bool, **_: Any) -> None:
-    """Measure one after the other, and show what was found."""
+    """Run the measurements one after the other, and show the results."""
     rows: list[Row] = []
     with terminal.progress("measuring", len(measurements), "measurements") as count:
         for done, measurement in enumerate(measurements, 1):

@@ -1,4 +1,4 @@
-"""The common parts of commands: arguments, options, input and output, stops, child processes.
+"""The parts that commands share: arguments, options, input and output, stops, child processes.
 
-It knows no command. Begin with `arguments` and `lines`.
+They use no command. Begin reading with `arguments` and `lines`.
 """

@@ -44,7 +44,7 @@ def raw_bytes(text: str) -> bytes:
 
 
 def key_of(text: str, *, in_base64: bool) -> bytes:
-    """Return a key as it was given. Raises click.UsageError."""
+    """Return the bytes of a key, decoded if it was given in base64. Raises click.UsageError."""
     if not in_base64:
         return raw_bytes(text)
     try:
@@ -54,7 +54,7 @@ def key_of(text: str, *, in_base64: bool) -> bytes:
 
 
 class TextType(click.types.StringParamType):
-    """A text: bytes that are not UTF-8 are refused."""
+    """A text. Bytes that are not UTF-8 are refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(super().convert(value, param, ctx))
@@ -64,11 +64,11 @@ class TextType(click.types.StringParamType):
 
 
 class BytesType(click.types.StringParamType):
-    """An argument of any bytes, such as a key or a shell command. Bytes that are not UTF-8 are lone surrogates."""
+    """An argument of any bytes, such as a key or a shell command. Bytes that are not UTF-8 become lone surrogates."""
 
 
 class PathType(click.Path):
-    """A path of any bytes that the system takes."""
+    """A path of any bytes that the system accepts."""
 
     def __init__(
         self, *, exists: bool = False, file_okay: bool = True, path_type: type[Path] | type[str] = Path
@@ -82,10 +82,10 @@ class PathType(click.Path):
 
 
 class Whole(click.IntRange):
-    """A whole number, in digits; without bounds of its own, one that fits into the broker's int32."""
+    """A whole number, written in digits. By default it must fit into the broker's int32."""
 
     def __init__(self, least: int = 0, most: int = MAX_INT32) -> None:
-        # The help names bounds that say something of the option, not those of a field on the wire.
+        # The help shows only limits that belong to the option, not those of a field in the API.
         super().__init__(least if least > -MAX_INT32 else None, most if most < MAX_INT32 else None)
         self._least: Final = least
         self._most: Final = most
@@ -101,7 +101,7 @@ class Whole(click.IntRange):
 
 
 class Real(click.FloatRange):
-    """A number that may have a fraction: never `nan`, and never without bounds."""
+    """A number that may have a fraction. It is never `nan` and always within limits."""
 
     def __init__(self, least: float = 0, most: float = MAX_INT32, *, min_open: bool = False) -> None:
         super().__init__(least, most if most < MAX_INT32 else None, min_open=min_open)
@@ -123,7 +123,7 @@ PARTITION: Final = Whole()
 
 
 def take_texts_as_utf8(command: click.Command) -> None:
-    """Make all arguments and options of a command and its subcommands texts if they have no type of their own."""
+    """Make arguments and options without a type of their own texts, in a command and its subcommands."""
     for parameter in command.params:
         if type(parameter.type) is click.types.StringParamType:
             parameter.type = TextType()

@@ -1,17 +1,17 @@
 """Runs shell commands for `logbroker queue work --exec`, so that no command can hold up the worker.
 
-- A command has ended when its process has. Processes that it left in the background go on, and may still hold its
-  standard error; what they write there is passed on.
+- A command has ended when its process has ended. Processes that it left in the background go on, and may still hold its
+  standard error; their output is passed on, too.
 - Standard error is passed on as it arrives, in whole lines, also to a slow reader. Its last few KiB are kept for the
   reason of a failure.
 - If the reader of standard error stops reading, the command blocks, as if it wrote there itself. Its timeout still
   applies. Once the command has ended, or a stop waits for it, output that the reader has no room for is dropped, and a
   line says how much was dropped.
-- A command does not have to read its value, or all of it.
+- A command may leave its value unread, or read only a part of it.
 - Each command runs in a session of its own. At a timeout, at a stop, or when the lease of its record is lost, all
   processes of that session are killed, also those in process groups that the command made (`timeout`, `set -m`).
 - A guard, which is a small separate process, kills the running commands if this process dies without cleaning up
-  (SIGKILL). The guard knows of each command before it begins.
+  (SIGKILL). The guard is told of each command before the command begins.
 - One thread starts, waits for and kills each process, so a signal never reaches another process that got the same id.
 - No code runs between fork and exec (no `preexec_fn`), because a thread of gRPC may hold any lock at that moment.
 """
@@ -42,17 +42,19 @@ _LINE_BYTES: Final = 8192
 _PIECE_BYTES: Final = 4096
 """The most bytes of one write. A pipe takes this many at once as soon as its reader has taken as many."""
 _BEHIND_BYTES: Final = 1024 * 1024
-"""The most bytes of standard error that wait for our reader. Above that, commands have to wait, too."""
+"""The most bytes of standard error that wait for our reader. If more wait, commands have to wait, too."""
 _LAST_READ_BYTES: Final = 1024 * 1024
-"""The most bytes that are read of the pipe when the process ends. It holds no more."""
+"""The most bytes that are read from the pipe when the process ends. The pipe holds no more."""
 _LOOK_SECONDS: Final = 0.25
-"""The time between two looks whether a command's work is still wanted."""
+"""The time between two checks whether the result of a command is still wanted."""
 _POLL_SECONDS: Final = 0.02
-"""The time between two looks whether a process has ended, if the system does not report it (Linux does)."""
+"""The time between two checks whether a process has ended. Needed only on systems that do not report its end; Linux
+does."""
 _DEATH_SECONDS: Final = 5.0
-"""A process that was killed this long ago and has not ended hangs in the system, and is not waited for."""
+"""A process that has not ended this long after it was killed hangs in the system. It is not waited for."""
 _MAX_BACKGROUND: Final = 64
-"""Commands whose background processes are still read. Of further commands, writes of these to standard error fail."""
+"""The most commands whose background processes are still read. Background processes of further commands get an error
+when they write to standard error."""
 _KILL_ROUNDS: Final = 5
 
 _GUARD: Final = """
@@ -65,28 +67,29 @@ while read -r sign pid; do
 done
 for pid in $running; do kill -s KILL -- "-$pid" 2>/dev/null; done
 """
-"""Reads which commands run and which have ended. At the end of its input, it kills the groups of those that run."""
+"""Reads which commands begin and which have ended. At the end of its input, it kills the process groups of those that
+still run."""
 
 _BEGINNING: Final = f'read -r LOGBROKER_GO || exit 1; exec {_SHELL} -c "$0"'
-"""The command waits for a line, which a shell reads byte by byte, until the guard knows of it; where this process is
-killed before, there is nothing to kill."""
+"""The command waits until the guard knows of it: it reads a line, which a shell reads byte by byte. If this process is
+killed before, no command runs."""
 
 Killer = Literal["timeout", "stop", "loss"]
 
 
 class CommandOutcome(NamedTuple):
-    """How a command ended."""
+    """The end of a command."""
 
     status: int
-    """The exit code; below 0, the signal."""
+    """The exit code; if negative, the number of the signal."""
     killed_by: Killer | None
-    """Why this process killed the command; None: it ended by itself."""
+    """Why this process killed the command; None if the command ended by itself."""
     last_line: str
     """The last line of its standard error that is not empty."""
 
 
 class CommandRunner:
-    """Runs one shell command again and again, in any number of threads at once."""
+    """Runs one shell command repeatedly, in any number of threads at once."""
 
     def __init__(self, command: str, timeout_seconds: float | None) -> None:
         self._command = command
@@ -103,15 +106,15 @@ class CommandRunner:
         return f"the command took more than {self._timeout_seconds:g} s"
 
     def kill_all(self) -> None:
-        """Kill all running commands, and all that are started from now on. Takes no lock: a signal handler may call
+        """Kill all running commands, and all that are started later. Takes no lock, because a signal handler may call
         it."""
         with suppress(BlockingIOError):
-            os.write(self._stop_write, b"x")  # Never read: whoever waits for it sees it.
+            os.write(self._stop_write, b"x")  # The byte is never read, so every waiter sees it.
 
     def run(self, value: bytes, environment: Mapping[bytes, bytes], is_wanted: Callable[[], bool]) -> CommandOutcome:
-        """Run the command with `value` on its standard input, until it ends or `is_wanted` says no.
+        """Run the command with `value` on its standard input, until it ends or `is_wanted` returns False.
 
-        Raises OSError where it cannot be started; E2BIG: the system does not take so large an environment.
+        Raises OSError if it cannot be started. E2BIG means that the environment is too large for the system.
         """
         deadline = None if self._timeout_seconds is None else monotonic() + self._timeout_seconds
         process = subprocess.Popen(
@@ -133,7 +136,7 @@ class CommandRunner:
                 self._read_on(running.stderr)
             running.close()
         except BaseException:
-            # Such as no more descriptors: whoever was started is not left alone.
+            # For example, there are no more descriptors. A command that was started must not go on alone.
             if process.returncode is None:
                 kill_session(process.pid)
                 process.wait()
@@ -148,7 +151,8 @@ class CommandRunner:
         )
 
     def _read_on(self, stderr: int) -> None:
-        """Pass on what background processes write, which would be killed by SIGPIPE else; as long as there is room."""
+        """Pass on the output of background processes, if not too many are read already. Without a reader, SIGPIPE would
+        kill them when they write."""
 
         def read_on(stream: BinaryIO) -> None:
             try:
@@ -160,7 +164,7 @@ class CommandRunner:
 
         if not self._background.acquire(blocking=False):
             return
-        with suppress(OSError, RuntimeError):  # No more descriptors, or threads.
+        with suppress(OSError, RuntimeError):  # There are no more descriptors or threads.
             stream = open(os.dup(stderr), "rb", buffering=0)  # noqa: SIM115 - its thread closes it
             os.set_blocking(stream.fileno(), True)
             threading.Thread(target=read_on, args=(stream,), name="logbroker-stderr", daemon=True).start()
@@ -168,7 +172,7 @@ class CommandRunner:
         self._background.release()
 
     def close(self) -> None:
-        """Wait until standard error has been written, as long as somebody reads it; nothing runs any more."""
+        """Wait until standard error has been written, as long as somebody reads it. No command may be running."""
         self.errors.close()
         self._guard.close()
         os.close(self._stop_read)
@@ -184,7 +188,7 @@ class CommandRunner:
 
 
 class _Running:
-    """A running command: its pipes, and why it was killed. Belongs to one thread."""
+    """A running command, with its pipes and the reason why it was killed. Belongs to one thread."""
 
     def __init__(self, process: subprocess.Popen[bytes], value: bytes, errors: ErrorWriter, stop_fd: int) -> None:
         assert process.stdin is not None
@@ -192,15 +196,15 @@ class _Running:
         self._process = process
         self._stdin: int | None = process.stdin.fileno()
         self.stderr: int | None = process.stderr.fileno()
-        """The descriptor of its standard error; None: nobody writes there any more."""
+        """The descriptor of its standard error; None if nobody writes there any more."""
         self._value = memoryview(b"\n" + value)  # The line that `_BEGINNING` waits for.
         self._errors = errors
         self._stop_fd = stop_fd
         self._tail = b""
         self._line = b""
-        """The line that has begun. It is passed on when it ends."""
+        """The unfinished line. It is passed on when it ends."""
         self._behind = b""
-        """Bytes for which our own reader has no room."""
+        """Output for which our own reader has no room."""
         self._selector = selectors.DefaultSelector()
         for fd, event in (
             (process.stdin.fileno(), selectors.EVENT_WRITE),
@@ -211,14 +215,15 @@ class _Running:
         self._selector.register(stop_fd, selectors.EVENT_READ)
 
     def close(self) -> None:
-        """Close its pipes."""
+        """Close the command's pipes."""
         self._selector.close()
         for stream in (self._process.stdin, self._process.stderr):
             if stream is not None:
                 stream.close()
 
     def wait(self, deadline: float | None, is_wanted: Callable[[], bool]) -> Killer | None:
-        """Feed and read it until it ends; kill it where its time is over, or nobody wants it any more."""
+        """Write to and read from the command until it ends. Kill it if its time is over or its result is not wanted any
+        more."""
         killed_by: Killer | None = None
         given_up_at = 0.0
         look_at = monotonic() + _LOOK_SECONDS
@@ -259,7 +264,8 @@ class _Running:
         return killed_by
 
     def drain(self) -> None:
-        """Read what the pipe holds, but wait for nobody who may still write, nor for a reader that stands still."""
+        """Read the rest of the pipe, without waiting for processes that may still write, or for a reader that has
+        stopped reading."""
         left = _LAST_READ_BYTES
         while self.stderr is not None and left > 0:
             try:
@@ -274,7 +280,7 @@ class _Running:
             self._errors.write_last(self._behind + self._line, until=lambda: _is_ready(self._stop_fd))
 
     def last_line(self) -> str:
-        """Return the last line of standard error with something in it."""
+        """Return the last line of standard error that is not blank."""
         lines = self._tail.decode("utf-8", "replace").strip().splitlines()
         return lines[-1].strip() if lines else ""
 
@@ -284,7 +290,7 @@ class _Running:
             written = os.write(self._stdin, self._value[:_READ_BYTES])
         except BlockingIOError:
             return
-        except OSError:  # It does not want to read, which is its own affair.
+        except OSError:  # The command does not read its input, which it is free to do.
             written = len(self._value)
         self._value = self._value[written:]
         if not self._value:
@@ -314,7 +320,7 @@ class _Running:
             self._selector.unregister(self.stderr)
 
     def _take(self, data: bytes) -> bytes:
-        """Keep the end of the output. Return the whole lines that are to be passed on now."""
+        """Keep the end of the output. Return the complete lines to pass on now."""
         self._tail = (self._tail + data)[-_TAIL_BYTES:]
         data = self._line + data
         end = len(data) if len(data) - (data.rfind(b"\n") + 1) > _LINE_BYTES else data.rfind(b"\n") + 1
@@ -335,30 +341,30 @@ class _Running:
 
 
 class ErrorWriter:
-    """Writes to standard error in a thread of its own, so that nobody else waits for its reader.
+    """Writes to standard error in a thread of its own, so that no other thread waits for its reader.
 
-    A reader stands still when it has room for nothing for a while, though something waits for it.
+    A reader *stands still* if it has accepted nothing for a while although output waits for it.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
-        """Number of bytes that wait, including those that are being written."""
+        """Number of waiting bytes, including those that are being written."""
         self._dropped_bytes = 0
-        """Number of dropped bytes that nobody was told of yet."""
+        """Number of dropped bytes that were not reported yet."""
         self._moved_at = 0.0
-        """The time when something was last written, or came while nothing waited."""
+        """The time when something was last written, or arrived while nothing was waiting."""
         self._closed = False
         self.is_stopping = False
-        """Whether running commands are waited for, so that no stalled reader may hold them up. Signal handlers set
-        it."""
+        """Whether a stop waits for the running commands, so that a stalled reader may not hold them up. Signal handlers
+        set it."""
         self._thread = threading.Thread(target=self._work, name="logbroker-stderr", daemon=True)
         self._thread.start()
 
     def offer(self, data: bytes) -> bool:
-        """Take data if there is room, or drop it if a stop waits and the reader stands still. Return False if the
-        caller must keep it."""
+        """Accept data if there is room. Drop data if a stop waits and the reader stands still. Return False if the
+        caller must keep the data."""
         with self._changed:
             if self._bytes <= _BEHIND_BYTES:
                 self._put(data)
@@ -369,14 +375,14 @@ class ErrorWriter:
             return True
 
     def write(self, data: bytes) -> None:
-        """Take data when there is room."""
+        """Wait for room, and accept data."""
         with self._changed:
             while self._bytes > _BEHIND_BYTES and not self._closed:
                 self._changed.wait()
             self._put(data)
 
     def write_last(self, data: bytes, until: Callable[[], bool] = lambda: False) -> None:
-        """Take data when there is room. Drop it if the reader stands still, or `until` returns True."""
+        """Wait for room, and accept data. Drop the data if the reader stands still or `until` returns True."""
         with self._changed:
             while self._bytes > _BEHIND_BYTES and not self._closed:
                 if self._stands_still() or until():
@@ -386,7 +392,7 @@ class ErrorWriter:
             self._put(data)
 
     def tell(self, text: str) -> None:
-        """Take a line of this program, as `write_last` does."""
+        """Accept a line of this program, as `write_last` does."""
         self.write_last(encoded_line(text))
 
     def close(self) -> None:
@@ -447,26 +453,28 @@ class ErrorWriter:
 
 
 def _write_some(fd: int, data: bytes, start: int) -> int:
-    """Write the next piece of data, whole lines if they are no longer than that; return how much of it is done."""
+    """Write the next piece of data and return how many bytes are done. A piece ends at a line end if it contains
+    one."""
     end = start + _PIECE_BYTES
     if end < len(data):
         end = data.rfind(b"\n", start, end) + 1 or end
     try:
         return os.write(fd, data[start:end])
-    except BlockingIOError:  # Another program has made the pipe one that nobody waits at.
+    except BlockingIOError:  # Another program has made the pipe non-blocking.
         has_room(fd, _LOOK_SECONDS)
         return 0
-    except OSError:  # Nobody is there to read it.
+    except OSError:  # Nobody reads it any more.
         return len(data) - start
 
 
 class _Guard:
-    """Kills the running commands when this process is killed. Without it, nothing else changes."""
+    """Kills the running commands if this process is killed. If the guard is missing, everything else still works."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         with suppress(OSError):
-            # In a session of its own, for the signals of a terminal are not meant for it; and it holds nothing of ours.
+            # It has a session of its own, because a terminal's signals are not meant for it, and it inherits no
+            # descriptor.
             self._process = subprocess.Popen(
                 [_SHELL, "-c", _GUARD],
                 bufsize=0,
@@ -488,7 +496,7 @@ class _Guard:
 
     def _tell(self, line: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError, ValueError):  # It was killed, or cannot keep up.
+            with suppress(OSError, ValueError):  # The guard was killed, or cannot keep up.
                 os.write(self._process.stdin.fileno(), line)
 
     def close(self) -> None:
@@ -500,7 +508,7 @@ class _Guard:
 
 
 def kill_session(leader: int) -> None:
-    """Kill all processes of a session, whose leader has not been waited for yet."""
+    """Kill all processes of a session. The leader must not have been waited for yet."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
     for _ in range(_KILL_ROUNDS):

@@ -1,4 +1,4 @@
-"""The clients of commands: the synchronous ones, which ask first whether a broker answers at all.
+"""The clients of commands. They are synchronous clients that first check whether a broker answers.
 
 A command checks its own arguments before it makes a client, so wrong arguments are reported first.
 """

@@ -1,6 +1,6 @@
 """Standard input of `logbroker produce`: lines, JSON lines or CSV, read one record at a time.
 
-All readers take the lines of a binary file and say which line is at fault: they raise InvalidRequestError.
+All readers take the lines of a binary file. They raise InvalidRequestError, which names the faulty line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Priority = Annotated[int, msgspec.Meta(ge=MIN_PRIORITY, le=MAX_PRIORITY)]
 
 
 class InputRecord(msgspec.Struct, gc=False):
-    """A record as it was read, not yet routed."""
+    """A record from the input, not yet routed."""
 
     value: bytes | None
     key: bytes | None = None
@@ -36,9 +36,10 @@ class InputRecord(msgspec.Struct, gc=False):
 
 
 def read_lines(lines: Iterable[bytes], *, key_separator: bytes | None, raw: bool) -> Iterator[InputRecord]:
-    """One record a line, without its line feed; `key_separator` parts key and value at its first occurrence.
+    """Yield one record per line, without its line feed. `key_separator` separates key and value at its first
+    occurrence.
 
-    A line that is not UTF-8 is refused unless `raw`.
+    A line that is not UTF-8 is refused unless `raw` is set.
     """
     for number, line in enumerate(lines if raw else _unmarked(lines), 1):
         if not raw and not line.isascii():
@@ -76,7 +77,8 @@ class _JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_json(lines: Iterable[bytes]) -> Iterator[InputRecord]:
-    """One JSON object a line, as `consume --format json` prints; only `value` is needed. Blank lines are skipped."""
+    """Yield one record per line, a JSON object as `consume --format json` prints it. Only `value` is required. Blank
+    lines are skipped."""
     decode = msgspec.json.Decoder(_JsonRecord).decode
     for number, line in enumerate(_unmarked(lines), 1):
         if not line.isascii():
@@ -93,7 +95,7 @@ def read_json(lines: Iterable[bytes]) -> Iterator[InputRecord]:
                 partition=record.partition,
                 priority=record.priority,
             )
-        except ValueError as error:  # msgspec's are; base64 has plain ones, too.
+        except ValueError as error:  # msgspec raises subclasses, base64 a plain ValueError.
             raise InvalidRequestError(f"line {number} is not a record: {error}") from None
         yield read
 
@@ -101,9 +103,10 @@ def read_json(lines: Iterable[bytes]) -> Iterator[InputRecord]:
 def read_csv(
     lines: Iterable[bytes], *, key_column: str | None = None, priority_column: str | None = None
 ) -> Iterator[InputRecord]:
-    """One record a row: a JSON object from column to text, in the columns' order. The first row names the columns.
+    """Yield one record per row: a JSON object from column to text, in the order of the columns. The first row names the
+    columns.
 
-    An empty field of the priority column is none.
+    An empty field in the priority column means no priority.
     """
     csv.field_size_limit(MAX_BATCH_BYTES)
     rows = csv.reader((_text(line, number) for number, line in enumerate(_unmarked(lines), 1)), strict=True)
@@ -133,7 +136,7 @@ def read_csv(
 
 
 def _unmarked(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield lines without the byte order mark that Excel and others begin a file with."""
+    """Yield lines without the byte order mark that programs such as Excel put at the start of a file."""
     is_first = True
     for line in lines:
         yield line.removeprefix(codecs.BOM_UTF8) if is_first else line

@@ -1,4 +1,4 @@
-"""Keys and values in JSON: text or, where the bytes are not UTF-8, base64 with the encoding named beside it."""
+"""Keys and values in JSON: text or, if the bytes are not UTF-8, base64 with the name of the encoding beside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Unset = msgspec.UnsetType
 
 
 def text_of(content: bytes | None) -> tuple[Text, str | Unset]:
-    """Return the text and how it is encoded, where that has to be said."""
+    """Return the text and the name of its encoding, which is unset for UTF-8."""
     if content is None:
         return None, msgspec.UNSET
     try:

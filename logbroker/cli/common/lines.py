@@ -1,11 +1,11 @@
 """The output of every command. The texts of users and programs are escaped here, and nowhere else.
 
 A key, a reason, the name of a client or a header may hold anything: escape sequences, bells, line ends that forge a
-line, characters that turn the text around. Commands hand their texts to this module and to `terminal`
-(tables, progress) as they are; both escape them as `logbroker.texts.shown` does. No other module of the package writes
-to standard output or standard error; a test checks this.
+line, characters that turn the text around. Commands pass their texts unescaped to this module and to `terminal`
+(tables, progress); both escape them as `logbroker.texts.shown` does. No other module of the package writes to standard
+output or standard error; a test checks this.
 
-Bytes that another program reads go through `raw_output` as they are.
+Bytes for other programs go through `raw_output` unchanged.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def warn(text: str) -> None:
 
 
 def encoded_line(text: str) -> bytes:
-    """Return a line for standard error that another thread writes there."""
+    """Return a line for standard error in bytes, for another thread to write."""
     return f"{shown(text)}\n".encode(sys.stderr.encoding, "backslashreplace")
 
 
 def confirm(question: str) -> None:
-    """Ask on standard error; raises click.Abort unless the answer is yes."""
+    """Ask on standard error. Raises click.Abort unless the answer is yes."""
     click.confirm(shown(question), abort=True, err=True)
 
 
@@ -77,12 +77,12 @@ def write_json_line(document: object) -> None:
 
 
 def raw_output() -> BinaryIO:
-    """Return standard output for bytes that are written as they are."""
+    """Return standard output for unescaped bytes."""
     return sys.stdout.buffer
 
 
 def raw_errors() -> BinaryIO:
-    """Return standard error for bytes that another program wrote there."""
+    """Return standard error for unescaped bytes of another program."""
     return sys.stderr.buffer
 
 
@@ -97,7 +97,7 @@ def shows_errors() -> bool:
 
 
 def show_wrong_call(error: click.ClickException) -> None:
-    """Say what is wrong with a call, as click does."""
+    """Report a wrong call as click does."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()  # The help.
         return
@@ -109,7 +109,7 @@ def show_wrong_call(error: click.ClickException) -> None:
 
 
 class LogFormatter(logging.Formatter):
-    """Each entry of a log is one line; the lines of a traceback are indented, so that none looks like an entry."""
+    """Formats each log entry as one line. The lines of a traceback are indented, so that none looks like an entry."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return shown(super().formatMessage(record))
@@ -122,21 +122,21 @@ class LogFormatter(logging.Formatter):
 
 
 def escape_all_errors() -> None:
-    """Escape what others write to standard error on our behalf: crashes, warnings, logs that nobody set up."""
+    """Escape what other code writes to standard error for this process: crashes, warnings, logs without a handler."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(LogFormatter())
     sys.excepthook = _show_crash
     threading.excepthook = _show_crash_of_thread
     warnings.showwarning = _show_warning
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")  # Where a terminal knows few characters.
+        sys.stdout.reconfigure(errors="backslashreplace")  # For terminals with few characters.
 
 
 def _encoded(document: object, indent: int) -> bytes:
     """Encode JSON in one line, or indented."""
     try:
         encoded = msgspec.json.encode(document)
-    except UnicodeEncodeError:  # The name of a file that is not UTF-8: its bytes are escapes of lone surrogates.
+    except UnicodeEncodeError:  # The name of a file that is not UTF-8: its bytes are lone surrogates.
         return json.dumps(msgspec.to_builtins(document), indent=indent or None).encode()
     return shown_json(msgspec.json.format(encoded, indent=indent) if indent else encoded)
 

@@ -54,7 +54,7 @@ _WAIT: Final = click.option(
 
 
 def broker_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --broker, given to the command as `broker`, and --wait, which its clients heed (`clients`)."""
+    """Add --broker, which the command receives as `broker`, and --wait, which its clients apply (see `clients`)."""
     return _BROKER(_WAIT(command))
 
 
@@ -65,7 +65,7 @@ Place = Literal["earliest", "latest"] | int | datetime.datetime
 
 
 class PlaceType(click.ParamType[Place]):
-    """A place in a log: earliest, latest, an offset, or a time in ISO 8601; a time without a zone is local."""
+    """A position in a log: earliest, latest, an offset, or a time in ISO 8601, which is local if it has no zone."""
 
     name = "place"
 

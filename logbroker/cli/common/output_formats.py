@@ -20,7 +20,7 @@ class _JsonHeader(msgspec.Struct, gc=False):
 
 
 class _JsonRecord(msgspec.Struct, kw_only=True, gc=False):
-    """One line. Text, or base64 with the encoding named beside it where the bytes are not UTF-8."""
+    """One line. Bytes that are not UTF-8 are base64, and the encoding is named beside them."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ class _JsonRecord(msgspec.Struct, kw_only=True, gc=False):
     value_encoding: str | Unset = msgspec.UNSET
     headers: list[_JsonHeader]
     priority: int | Unset = msgspec.UNSET
-    """Left out where the record tells none."""
+    """Unset if the record has no priority."""
 
 
 class _JsonDelivery(_JsonRecord, kw_only=True, gc=False):
@@ -59,7 +59,7 @@ def shown_lines(records: Iterable[Record]) -> bytes:
 
 
 def _shown_line(value: bytes) -> bytes:
-    cells = value.decode("utf-8", "backslashreplace").split("\t")  # Tabs stay.
+    cells = value.decode("utf-8", "backslashreplace").split("\t")  # Tabs are not escaped.
     return "\t".join(map(shown, cells)).encode() + b"\n"
 
 

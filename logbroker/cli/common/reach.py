@@ -1,7 +1,7 @@
-"""The check whether a broker answers at an address, made before a command begins, so that it need not wait to find out.
+"""The check before a command begins whether a broker answers at an address.
 
-The clients ride out a broker that is away for a while, and so does a command that runs. One that is given the wrong
-address, or whose broker does not run, is to hear that at once; `--wait` says that a broker is about to start.
+Clients, and so running commands, wait for a broker that is away. But if the address is wrong or no broker runs there,
+the user should learn that at once. `--wait` says that a broker is about to start.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from logbroker.address import Address, parse_address
 from logbroker.errors import BrokerUnavailableError, quoted
 
 ANSWER_SECONDS: Final = 5.0
-"""The time that one attempt has to look up the name, to connect, and to get an answer, for each of the three."""
+"""The time limit for each step of one attempt: to look up the name, to connect, and to get an answer."""
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _LAST_PAUSE_SECONDS: Final = 0.5
 _FRAME_HEADER_BYTES: Final = 9
 _SETTINGS: Final = 4
 _HELLO: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
-"""How every HTTP/2 connection, and so every gRPC connection, begins: the preface and empty settings. The server answers
-with settings of its own."""
+"""The beginning of every HTTP/2 connection, and so of every gRPC connection: the preface and empty settings. The server
+answers with its own settings."""
 _SHOWN_BYTES: Final = 40
 
 
 def reach(broker: str, wait_seconds: float = 0) -> None:
-    """Return when a gRPC server answers at `broker`. If none does, try again for this long.
+    """Return when a gRPC server answers at `broker`. If none does, keep trying for `wait_seconds`.
 
-    Raises BrokerUnavailableError that says what is there instead.
+    Raises BrokerUnavailableError, which says what was found instead.
     """
     address = parse_address(broker)
     deadline = monotonic() + wait_seconds
@@ -70,7 +70,8 @@ def _attempt(address: Address) -> str | None:
 
 
 def _addresses_of(address: Address) -> list[Any] | str:
-    """Look the name up, or return why that fails. It runs in a thread, since nothing else bounds its time."""
+    """Look up the addresses of the name, or return why that failed. It runs in a thread, because there is no other way
+    to limit its time."""
     found: list[list[Any] | str] = []
 
     def look_up() -> None:
@@ -87,7 +88,7 @@ def _addresses_of(address: Address) -> list[Any] | str:
 
 
 def _ask(connection: socket.socket) -> str | None:
-    """Return what listens there, or None for a server that speaks HTTP/2."""
+    """Return None if the server speaks HTTP/2. Otherwise return what is wrong."""
     answer = b""
     deadline = monotonic() + ANSWER_SECONDS
     try:
@@ -100,16 +101,16 @@ def _ask(connection: socket.socket) -> str | None:
             answer += part
     except TimeoutError:
         if not answer:
-            return f"what listens there has said nothing for {ANSWER_SECONDS:g} s; is that the port of a broker?"
+            return f"the server there has sent nothing for {ANSWER_SECONDS:g} s; is that the port of a broker?"
     except (ConnectionResetError, BrokenPipeError):
         pass
     if len(answer) >= _FRAME_HEADER_BYTES and answer[3] == _SETTINGS and answer[:2] == b"\0\0":
         return None
     if not answer:
-        return "what listens there ends the connection without an answer, as one for TLS does; is the port right?"
+        return "the server there ends the connection without an answer, as a TLS server does; is the port right?"
     if answer.startswith((b"HTTP/", b"<")):
-        return "a web server listens there, no broker; is the port right?"
+        return "a web server listens there, not a broker; is the port right?"
     if answer.startswith((b"\x15\x03", b"\x16\x03")):
-        return "what listens there wants TLS, which a broker does not speak; is the port right?"
+        return "the server there requires TLS, which a broker does not speak; is the port right?"
     words = quoted(answer[:_SHOWN_BYTES].split(b"\n")[0].strip().decode("ascii", "backslashreplace"))
-    return f"something else listens there, which says {words}; is the port right?"
+    return f"another kind of server listens there and answers {words}; is the port right?"

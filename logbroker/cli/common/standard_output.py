@@ -1,9 +1,8 @@
-"""Standard output of a command: what becomes of it when its reader goes or its disk is full, and what the reader of a
-pipe has taken.
+"""Standard output of a command, its errors, and the check of how much the reader of a pipe has taken.
 
-`| head` and a pager that is left are no failures: the command ends quietly. What cannot be written for another reason
-is one line and exit code 1. Either is told by an exception of its own, which no layer between takes for its own, and
-nothing is written after it.
+If the reader of a pipe goes away (`| head`, or a pager that is left), the command ends without an error. If standard
+output cannot be written for another reason, the command prints one line and exits with 1. Each case has an exception of
+its own, which no other code catches by mistake, and nothing is written after it.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ if sys.platform != "win32":
 T = TypeVar("T")
 
 PATIENCE_SECONDS: Final = 2.0
-"""How long the reader of a pipe may take nothing before it counts as standing still."""
+"""The time after which a reader of a pipe that takes nothing counts as stalled."""
 _FIRST_PAUSE_SECONDS: Final = 0.00005
 _LAST_PAUSE_SECONDS: Final = 0.01
 _LAST_WAIT_SECONDS: Final = 0.5
-"""How long a reader has, after a stop, to make room for what is left in buffers. The rest is dropped."""
+"""The time that a reader has after a stop to make room for buffered output. The rest is dropped."""
 _PIECES: Final = 16
-"""A piece is at most a sixteenth of the output before it."""
+"""A piece is at most this fraction (1/16) of all output before it."""
 
 
 CLOSED: Final = "standard output is closed: let it go into a file, a pipe or /dev/null"
@@ -50,28 +49,28 @@ class OutputClosedError(OutputError):
 
 
 class OutputFailedError(OutputError):
-    """Standard output cannot be written: its disk is full, for one."""
+    """Standard output cannot be written, for example because its disk is full."""
 
 
 class _Output(io.FileIO):
-    """Standard output, with errors of its own."""
+    """Standard output that raises the errors above."""
 
     is_missing = False
     """Whether the process was started without standard output (`>&-`)."""
     is_over = False
     """Whether the process ends. If so, buffered output that cannot be written is dropped."""
     waits_until: float | None = None
-    """The moment (monotonic seconds) from which no reader is waited for, after a stop was asked for."""
+    """The time (monotonic seconds) until which a reader is waited for, after a stop was requested."""
 
     def write(self, data: Any, /) -> int:
         if self.waits_until is not None:
             if not has_room(self.fileno(), self.waits_until - monotonic()):
                 return memoryview(data).nbytes
-            data = memoryview(data).cast("B")[: select.PIPE_BUF]  # For which there is room, then.
+            data = memoryview(data).cast("B")[: select.PIPE_BUF]  # There is room for this many bytes.
         if self.is_missing and not self.is_over:
             raise OutputFailedError(CLOSED)
         try:
-            # None: another program has made the pipe one that nobody waits at.
+            # The result is None if another program has made the pipe non-blocking.
             while (written := super().write(data)) is None:
                 select.select([], [self.fileno()], [])
         except OSError as error:
@@ -84,20 +83,20 @@ class _Output(io.FileIO):
 
 
 def has_room(fd: int, wait_seconds: float) -> bool:
-    """Whether something can be written without waiting for a reader, after so long at most; an error would be told at
-    once, too. Only where the system has `poll`."""
+    """Wait at most this time, and return whether something can be written without waiting for a reader. An error counts
+    as room, because the write then reports it. Requires a system with `poll`."""
     poll = select.poll()
     poll.register(fd, select.POLLOUT)
     return bool(poll.poll(max(0.0, wait_seconds) * 1000))
 
 
 def take_standard_streams() -> None:
-    """Let standard output of this process raise the errors above. Input that the process was started without is empty,
-    and standard error goes nowhere."""
+    """Make standard output of this process raise the errors above. If the process was started without standard input or
+    standard error, input is empty and errors are discarded."""
     is_missing = sys.stdout is None
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            # Else the next file that is opened becomes it, a connection for one.
+            # Otherwise the next opened file, for example a connection, would get this number.
             fd = os.open(os.devnull, os.O_RDWR)
             if fd != number:
                 os.dup2(fd, number)
@@ -121,7 +120,7 @@ def has_standard_output() -> bool:
 
 
 def end_standard_output() -> None:
-    """Write the rest of standard output if possible. Failures are silent."""
+    """Write the rest of standard output if possible. Ignores errors."""
     output = _taken()
     if output is not None:
         output.is_over = True
@@ -129,7 +128,7 @@ def end_standard_output() -> None:
 
 
 def stop_waiting_for_readers() -> None:
-    """Handle a stop: write buffered output as far as it is taken at once, then drop the rest."""
+    """Handle a stop: wait a moment for readers to take the buffered output, then drop the rest."""
     output = _taken()
     if output is not None and output.waits_until is None and hasattr(select, "poll"):
         output.waits_until = monotonic() + _LAST_WAIT_SECONDS
@@ -141,13 +140,13 @@ def _taken() -> _Output | None:
 
 
 class TakenOutput:
-    """Standard output to which records are written whose reader is to have taken them before they count as delivered.
+    """Standard output for records that count as delivered only when the reader has taken them.
 
-    A pipe holds more than its reader may ever look at: behind `| head -1`, hundreds of records. So each piece is
-    written when the one before it was taken out of the pipe. Of a reader that takes nothing for some time what was
-    written and flushed counts, as it does of a file.
+    A pipe holds more than its reader may ever read: behind `| head -1`, hundreds of records. So each piece is written
+    only after the reader has taken the one before. If the reader takes nothing for some time, flushed records count as
+    delivered, as in a file.
 
-    Raises OutputFailedError where there is no standard output, before any record is asked for.
+    Raises OutputFailedError before any record is requested if there is no standard output.
     """
 
     def __init__(self) -> None:
@@ -159,16 +158,16 @@ class TakenOutput:
         self._written = 0
         """Number of records written so far."""
         self._is_waiting = False
-        """Whether the thread waits for the next record."""
+        """Whether the thread is waiting for the next record."""
         self._has_lost_reader = False
 
     def while_read(self, coming: Iterable[T]) -> Iterator[T]:
-        """Yield what comes. Raises OutputClosedError where the reader of a pipe goes while nothing comes: no write
-        would tell that, and `| head -1` would last as long as there is no second record."""
+        """Yield the items of `coming`. Raises OutputClosedError if the reader of a pipe goes away while no item
+        arrives. No write would notice that, and `| head -1` would run until a second record arrives."""
         with self._watched():
             waited = iter(coming)
             while True:
-                # In this order: the reader may go in between.
+                # Set the flag first: the reader may go away in between.
                 self._is_waiting = True
                 if self._has_lost_reader:
                     raise OutputClosedError
@@ -182,7 +181,7 @@ class TakenOutput:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Let this thread's wait be interrupted when the reader of the pipe ends."""
+        """Within the block, interrupt a wait of this thread when the reader of the pipe ends."""
         if self._fd is None or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -191,7 +190,7 @@ class TakenOutput:
 
         def watch() -> None:
             poll = select.poll()
-            poll.register(fd, 0)  # It tells errors all the same.
+            poll.register(fd, 0)  # It reports errors even without any event.
             poll.register(over, select.POLLIN)
             if all(ready != over for ready, _ in poll.poll()):
                 signal.pthread_kill(waiting, signal.SIGPIPE)
@@ -210,14 +209,14 @@ class TakenOutput:
             os.close(end)
 
     def _lost_reader(self, number: int, frame: FrameType | None) -> None:
-        # Another pipe may have lost its reader, such as standard error.
+        # Another pipe, such as standard error, may have lost its reader.
         self._has_lost_reader = self._fd is not None and _has_no_reader(self._fd)
-        # What was delivered is written, and then settled or committed, first.
+        # If a record is being handled, it is written and then settled or committed first.
         if self._has_lost_reader and self._is_waiting:
             raise OutputClosedError
 
     def pieces(self, records: Sequence[T]) -> Iterator[Sequence[T]]:
-        """Yield records in pieces that are to be written one by one."""
+        """Yield records in pieces that are written one by one."""
         done = 0
         while done < len(records):
             count = len(records) if self._fd is None else max(1, self._written // _PIECES)
@@ -232,9 +231,9 @@ class TakenOutput:
         self._out.flush()
 
     def wait(self, patience_seconds: float = PATIENCE_SECONDS) -> bool:
-        """Wait until all that was written is taken, for so long; returns whether it is.
+        """Wait at most this time until the reader has taken everything. Return whether it has.
 
-        Raises OutputClosedError where it never will be.
+        Raises OutputClosedError if the reader is gone.
         """
         if self._fd is None:
             return True
@@ -253,7 +252,7 @@ class TakenOutput:
 
 
 def _pipe_of(stream: Any) -> int | None:
-    """Return the descriptor of a pipe, where the system tells what lies in it."""
+    """Return the descriptor of a pipe, if the system reports how many bytes are in it."""
     if sys.platform == "win32":
         return None
     try:

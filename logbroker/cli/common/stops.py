@@ -1,6 +1,6 @@
-"""Signals that tell a command to stop: a service manager's SIGTERM and a closed terminal's SIGHUP interrupt it as
-Ctrl-C does, so that it lets go of what it holds. They may be put off while something must not be left half done, and
-come again where they would be lost."""
+"""Signals that stop a command. SIGTERM of a service manager and SIGHUP of a closed terminal interrupt it like Ctrl-C,
+so that it releases its resources. A stop can be delayed while something must not be left half done. A stop that Python
+has lost is raised again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PUT_OFF_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 0.001
 _INTERVAL_SECONDS: Final = 0.05
 _HAS_ALARM: Final = hasattr(signal, "setitimer")
-"""Windows has none: there, stops are neither put off nor raised again."""
+"""Windows has no alarm, so stops are neither delayed nor raised again there."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -30,11 +30,12 @@ class Stopped(KeyboardInterrupt):
 
 
 class Interrupter:
-    """Raises the exceptions of stops in the main thread, each so that it reaches the command.
+    """Raises the exceptions of stops in the main thread, and makes sure that each reaches the command.
 
-    Python handles signals between any two instructions, also in code that nobody called and that can raise nothing: the
-    callback of a weakref, a `__del__`. There an exception goes to `sys.unraisablehook`, and is lost. The hook raises it
-    again a moment later; only what was lost gets there, so no stop is raised twice, into its own clean-up.
+    Python handles signals between any two instructions, even in code that cannot raise an exception, such as the
+    callback of a weakref or a `__del__`. An exception raised there goes to `sys.unraisablehook` and is lost. The hook
+    raises it again a moment later. Only lost exceptions reach the hook, so no stop is raised a second time during its
+    own clean-up.
     """
 
     def __init__(self) -> None:
@@ -57,9 +58,9 @@ class Interrupter:
 
     @contextmanager
     def put_off(self) -> Iterator[None]:
-        """Delay the first stop until the end of the block, in which something must not be left half done, such as a
-        record that is written and not acked yet. The delay is at most a second, as a pipe may be full, or a broker
-        away. The second stop waits for nothing."""
+        """Delay the first stop until the end of the block, which must not be left half done, for example between
+        writing a record and acking it. The delay is at most one second, because a pipe may be full or a broker away. A
+        second stop is not delayed."""
         self._is_put_off = True
         try:
             yield
@@ -71,7 +72,7 @@ class Interrupter:
 
     @contextmanager
     def raising_again(self) -> Iterator[None]:
-        """Within the block, raise stops again that were lost."""
+        """Within the block, raise stops again that Python has lost."""
         self._next_hook = before = sys.unraisablehook
         sys.unraisablehook = self._hook
         try:
@@ -92,7 +93,7 @@ class Interrupter:
     def _raise_in(self, seconds: float, number: int) -> None:
         self._due = number
         signal.signal(signal.SIGALRM, self._alarm)
-        # Again and again, as a signal that comes just before a wait does not end it.
+        # The alarm repeats, because a signal that arrives just before a wait does not end the wait.
         signal.setitimer(signal.ITIMER_REAL, seconds, _INTERVAL_SECONDS)
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
@@ -113,7 +114,7 @@ def _interrupt(number: int) -> KeyboardInterrupt:
 
 
 def _is_in_hook(frame: FrameType | None) -> bool:
-    """Whether code that a signal has interrupted runs within the hook, which raises nothing either."""
+    """Whether the interrupted code runs within the hook, where an exception would be lost, too."""
     while frame is not None and frame.f_code is not Interrupter._hook.__code__:
         frame = frame.f_back
     return frame is not None
@@ -121,8 +122,8 @@ def _is_in_hook(frame: FrameType | None) -> bool:
 
 @contextmanager
 def stops_are_interrupts(interrupter: Interrupter | None = None) -> Iterator[None]:
-    """Raise Stopped in the main thread at SIGTERM and SIGHUP, and KeyboardInterrupt at SIGINT, where these are not
-    ignored. `interrupter`: by this one, which may put them off."""
+    """Raise Stopped in the main thread at SIGTERM and SIGHUP, and KeyboardInterrupt at SIGINT, unless the process
+    ignores the signal. `interrupter` raises them, and may delay them."""
     interrupter = interrupter or Interrupter()
     before = {}
     for name in _NAMES:

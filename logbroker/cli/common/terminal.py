@@ -1,5 +1,5 @@
-"""Output for people: tables, counts and rates. All cells and titles are plain text, escaped, and never rich's
-markup."""
+"""Output for people: tables, counts and rates. All cells and titles are escaped plain text; rich's markup is never
+interpreted."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from logbroker.texts import shown
 UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _BETWEEN_COLUMNS: Final = 3
 _FOLDED_WIDTH: Final = 8
-"""The least width of a column of texts."""
+"""The smallest width of a column with text."""
 _SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 class Table:
-    """A table whose cells are plain text, whatever stands in them."""
+    """A table whose cells are always plain text."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Table:
             self.table.add_column(_text(name), justify="right" if name in numbers else "left", overflow="fold")
 
     def add_row(self, *cells: str, style: str | None = None, cell_styles: tuple[str, ...] = ()) -> None:
-        """Add a row; `cell_styles` are those of the first cells."""
+        """Add a row. `cell_styles` are the styles of its first cells."""
         styles = (*cell_styles, *("" for _ in cells[len(cell_styles) :]))
         self.table.add_row(*map(_text, cells, styles), style=style)
         self._rows.append((cells, style))
@@ -64,15 +64,15 @@ class Table:
         return self.table.row_count
 
     def fitted(self, width: int) -> RichTable:
-        """Return what is to be shown in so many columns: the table or, where no word of its header and no number would
-        stay whole in it, each row as lines of names and cells."""
+        """Return what is shown in this many columns. It is the table if every word of the header and every number fits.
+        Otherwise each row becomes lines of names and cells."""
         room = width + 1 - _BETWEEN_COLUMNS * len(self._columns)
         least = [self._least_width(number, name) for number, name in enumerate(self._columns)]
         if sum(least) > room and self.table.show_header:
             return self._stacked()
         widths = [min(room, self._whole_width(number, name)) for number, name in enumerate(self._columns)]
         if sum(widths) > room >= sum(least):
-            # The widest column gives first. Rich itself would cut columns below what can be read.
+            # Shrink the widest column first. Rich itself would shrink columns until they cannot be read.
             while sum(widths) > room:
                 widest = max(
                     (number for number in range(len(widths)) if widths[number] > least[number]), key=widths.__getitem__
@@ -89,7 +89,8 @@ class Table:
         return max(cell_len(shown(name)), max(map(cell_len, self._cells(number)), default=0))
 
     def _least_width(self, number: int, name: str) -> int:
-        """Return the width below which a column cannot be read. Numbers and names stay whole; texts fold anywhere."""
+        """Return the smallest readable width of a column. Numbers and names are never broken; texts may be broken
+        anywhere."""
         longest = max(map(_word_width, self._cells(number)), default=0)
         return max(_word_width(shown(name)), longest if name in self._whole else min(longest, _FOLDED_WIDTH))
 
@@ -122,19 +123,20 @@ def table(
     title: str | None = None,
     header: bool = True,
 ) -> Table:
-    """Return a table with these columns. Those in `numbers` are aligned to the right; like those in `names`, they never
-    fold a cell within a word."""
+    """Return a table with these columns. Columns in `numbers` are aligned to the right. Cells in `numbers` and `names`
+    are never broken within a word."""
     return Table(*columns, numbers=numbers, names=names, title=title, header=header)
 
 
 def show(made: Table) -> None:
-    """Write a table to standard output, cut to no width where that is not a terminal."""
+    """Write a table to standard output. Its width is limited only on a terminal."""
     console = Console(width=None if shows_output() else 200)
     console.print(made.fitted(console.width))
 
 
 def say(*sentences: str) -> None:
-    """Write sentences to standard output, each on lines of its own, broken between words where that is a terminal."""
+    """Write sentences to standard output, each on lines of its own. On a terminal, long ones are broken between
+    words."""
     console = Console(width=None if shows_output() else 10_000)
     for sentence in sentences:
         console.print(_text(sentence))
@@ -150,7 +152,8 @@ def size_text(size_bytes: float) -> str:
 
 
 def local_time_text(timestamp_ms: int) -> str:
-    """Write a time by this machine's calendar; a time beyond it, such as one in microseconds, as a number."""
+    """Write a time in local time. A time that the calendar does not have, such as one in microseconds, is written as a
+    number."""
     try:
         moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000).astimezone()
     except (ValueError, OverflowError, OSError):
@@ -167,14 +170,14 @@ def age_text(age_ms: int) -> str:
 
 
 class Counter(Protocol):
-    """A function that is told the progress of the work."""
+    """A function that receives the progress of the work."""
 
     def __call__(self, done: int) -> None: ...
 
 
 @contextmanager
 def progress(description: str, total: int | None, unit: str) -> Iterator[Counter]:
-    """Show a progress bar on standard error where that is a terminal; with no total, a running count."""
+    """Show a progress bar on standard error if that is a terminal; without a total, show a running count."""
     columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
     if total is not None:
         bar = Progress(

@@ -1,4 +1,4 @@
-"""`logbroker experiment`: what order costs, and what partitions, consumers and keys give, measured on this machine."""
+"""`logbroker experiment`: measures what order costs, and what partitions, consumers and keys gain, on this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 SECONDS: Final = 1.2
 """Approximate duration of each of the two parts of a run."""
 QUICK_SECONDS: Final = 0.8
-# Opened at once: nobody shall wait for an experiment to hear that its file cannot be written.
+# Opened at once, so that a file that cannot be written is reported before the experiment runs.
 _FILE: Final = click.File("w", encoding="utf-8", lazy=False)
 
 
@@ -102,7 +102,7 @@ def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain
         return
     show_lanes(metrics)
     terminal.say(*conclusions(metrics))
-    write_line("With --html FILE it draws all this." if html is None else f"Pictures: {html.name}")
+    write_line("Give --html FILE to get pictures." if html is None else f"Pictures: {html.name}")
 
 
 @experiment.command()

@@ -1,4 +1,4 @@
-"""Experiments as one sees them: the strips of the lanes in the terminal, and tables at the end."""
+"""Views of experiments: the strips of the lanes in the terminal, and tables at the end."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from logbroker.tools.experiments.palette import key_colour
 from logbroker.tools.experiments.scaling_run import ScalingRun
 
 _PLAIN_SECONDS: Final = 2.0
-"""Between two plain lines."""
+"""The time between two plain lines."""
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _LABEL_WIDTH: Final = 10
 _DOTS: Final = ((0.65, "●", "bold green"), (0.3, "◐", "green"), (0.02, "◔", "green"), (0.0, "○", "dim"))
-"""From which share of its time at work a worker is shown so."""
+"""Symbols for workers. A worker gets the first one whose least busy share it reaches."""
 _MAX_WIDTH: Final = 160
 
 
 class Look(Protocol):
-    """Is shown the strips as they are."""
+    """A view that is called with the present strips."""
 
     def __call__(self, strips: list[Strip]) -> None: ...
 
 
 @contextmanager
 def shown(*, plain: bool) -> Iterator[Look]:
-    """Show strips on standard error: in place where that is a terminal, else, or where `plain`, a line now and then."""
+    """Show strips on standard error. On a terminal they are updated in place. Otherwise, or with `plain`, a line is
+    written every two seconds."""
     console = Console(stderr=True)
     if plain or not console.is_terminal:
         yield _Lines()
@@ -74,7 +75,7 @@ def strips_text(strips: Sequence[Strip], now: float, width: int) -> Group:
         lines.append(_labelled("finished", _tracer(strip, columns)))
         lines.append(Text())
     lines.append(Text("waiting: the head on the left, a colour for each key", "dim"))
-    lines.append(Text("finished: a ramp is order, by key that of one colour; red: out of order", "dim"))
+    lines.append(Text("finished: a rising ramp means order (with keys: within one colour); red: out of order", "dim"))
     for line in lines:
         line.no_wrap = True
         line.truncate(width)
@@ -101,7 +102,8 @@ def _workers(busy: Sequence[float]) -> Text:
 
 
 def _tracer(strip: Strip, columns: int) -> Text:
-    """The records finished last, newest on the right; the height of each is its place in the order of sending."""
+    """Return the records that were finished last, the newest on the right. The height of each shows its position in the
+    order of sending."""
     recent = list(strip.recent)[-columns:]
     places = {position: place for place, position in enumerate(sorted(position for position, _ in recent))}
     text = Text()
@@ -116,7 +118,7 @@ def _colour(strip: Strip, position: int) -> str:
 
 
 def show_lanes(metrics: Sequence[StripMetrics]) -> None:
-    """Write the metrics, and what they say, to standard output."""
+    """Write the metrics and their explanation to standard output."""
     numbers = ("rec/s", "disorder", "idle", "wait p50", "p99", "end p50", "end p99")
     table = terminal.table("ordering", *numbers, numbers=numbers)
     for each in metrics:
@@ -129,8 +131,8 @@ def show_lanes(metrics: Sequence[StripMetrics]) -> None:
         )
     terminal.show(table)
     terminal.say(
-        "disorder: records finished after a later one of their key. wait, end: from the sending, all at once, until the"
-        " work on a record began, or ended; of half of them, and of 99 in 100."
+        "disorder: records finished after a later one of their key. wait, end: the time from the sending of all records"
+        " until the work on a record began or ended (p50: for half of them, p99: for 99 of 100)."
     )
 
 

@@ -95,7 +95,7 @@ def describe(name: str, broker: str, as_json: bool) -> None:
 def members(name: str, broker: str, as_json: bool) -> None:
     """Show the members of GROUP and their partitions.
 
-    For each member, the command shows the partitions that it holds and those that it is to hold.
+    For each member, the command shows the partitions that it holds and those that are assigned to it.
 
     \b
     Examples:
@@ -275,7 +275,7 @@ def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) 
 
 
 def _generation_text(generation: GenerationDescription) -> str:
-    """Say which generation of a topic is read, and what for the next one waits."""
+    """Return which generation of a topic is read, and which partitions the next one waits for."""
     which = f"topic {generation.topic}: reads generation {generation.generation} of {generation.last_generation}"
     if not generation.waiting:
         return which

@@ -1,4 +1,4 @@
-"""Where `logbroker group reset-offsets` sets the offsets of a group."""
+"""Computes the new offsets for `logbroker group reset-offsets`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from logbroker.errors import (
 
 
 class Move(NamedTuple):
-    """One partition: the offset that is committed, None for none, and the one that is to be."""
+    """The change in one partition: its committed offset (None if there is none) and the new one."""
 
     partition: TopicPartition
     old: int | None
@@ -37,7 +37,7 @@ def plan(
 ) -> list[Move]:
     """Return the new offsets, sorted. Changes nothing. Either `place` or `shift_by` is given.
 
-    Raises GroupNotEmptyError, and what makes any of the partitions impossible.
+    Raises GroupNotEmptyError, or the error of the first partition that cannot be set.
     """
     committed = _committed(admin, group, must_exist=not topics)
     wanted = _partitions(admin, topics, numbers) if topics else sorted(committed)

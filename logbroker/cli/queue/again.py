@@ -1,4 +1,4 @@
-"""`logbroker queue redrive|rewind`: records that are to be worked on again."""
+"""`logbroker queue redrive|rewind`: process records again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logbroker.cli.queue.decisions import base64_option
 from logbroker.errors import LogbrokerError
 
 _AT_ONCE: Final = 1000
-"""Dead letters of one call: for the progress bar."""
+"""The number of dead letters per call, so that the progress bar moves."""
 
 
 @click.command()
@@ -68,7 +68,7 @@ def redrive(
         rest = "; more are left" if more else ""
         tell(f"{counted(records, 'dead letter')} {told}{rest}")
     if held:
-        raise LogbrokerError(f"{held:,} cannot be sent back, or stay behind one of their key: {why}")
+        raise LogbrokerError(f"{held:,} cannot be sent back, or are held behind one of the same key: {why}")
     if why:
         raise LogbrokerError(f"not all dead letters can be read: {why}")
 
@@ -81,7 +81,7 @@ def redrive(
     type=PlaceType(),
     required=True,
     metavar=PLACE_METAVAR,
-    help="Where to go on. TIME is ISO 8601, in local time unless it names a zone. OFFSET needs --partition.",
+    help="Where to continue. TIME is ISO 8601, in local time unless it names a zone. OFFSET needs --partition.",
 )
 @click.option(
     "--partition",
@@ -115,8 +115,8 @@ def rewind(
     Records from that place on are delivered again, even if they were done, and their attempts begin anew. Workers can
     no longer settle the deliveries that they hold. Sessions keep their state.
 
-    Parked lanes stay parked without --include-parked. Without --drop-standing, records of blocked and parked lanes
-    before a later place are kept; --dry-run counts them.
+    Parked lanes stay parked unless --include-parked is given. If GROUP moves forward, the records of blocked and parked
+    lanes before the new place are kept unless --drop-standing is given; --dry-run counts them.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`logbroker queue`: create, describe, alter and delete queue groups; look into their lanes, work on them."""
+"""`logbroker queue`: create, describe, alter and delete queue groups, inspect their lanes, process their records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ELSEWHERE: Final = {
     "rewind": "again",
     "work": "work",
 }
-"""The module of each subcommand that is not here."""
+"""The module of each subcommand that is defined elsewhere."""
 
 
 class _QueueGroup(click.Group):
@@ -96,7 +96,7 @@ def create(group: str, topic: str, start: Place, broker: str, as_json: bool, **v
     if as_json:
         terminal.write_json({**description_document(description), "created": created})
     else:
-        there = "created" if created else "nothing to do: it is there with these settings:"
+        there = "created" if created else "nothing to do, it exists with these settings:"
         tell(f"{there} queue group {group} on topic {topic}, ordering {description.settings.ordering}")
 
 
@@ -181,7 +181,7 @@ def alter(group: str, broker: str, as_json: bool, **values: Any) -> None:
     if as_json:
         terminal.write_json({**description_document(description), "draining": draining})
     elif draining:
-        tell(f"altered queue group {group}; the ordering changes when all in flight is settled")
+        tell(f"altered queue group {group}; the ordering changes when all deliveries in flight are settled")
     else:
         tell(f"altered queue group {group}")
 
@@ -202,7 +202,7 @@ def delete(group: str, yes: bool, broker: str, as_json: bool) -> None:
       logbroker queue delete billing --yes
     """
     if not yes:
-        confirm(f"Delete queue group {group} and all that it knows?")
+        confirm(f"Delete queue group {group} and all its state?")
     with CommandQueueAdmin(broker) as admin:
         admin.delete_queue(group)
     if as_json:
@@ -338,6 +338,6 @@ def _show_partitions(queue: QueueDescription) -> None:
             str(partition.scanned),
             str(partition.end),
             share_text(partition.floor, partition.end),
-            "" if partition.error is None else f"stands still: {partition.error}",
+            "" if partition.error is None else f"stopped: {partition.error}",
         )
     terminal.show(rows)

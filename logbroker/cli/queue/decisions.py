@@ -1,4 +1,4 @@
-"""`logbroker queue resume|skip|drop|replace`: an operator's decisions about lanes that stand."""
+"""`logbroker queue resume|skip|drop|replace`: decisions of an operator about stalled lanes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from logbroker.texts import whole_number
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_SHOWN: Final = 20
-"""Lanes that are named one by one; the others are counted."""
+"""The most lanes that are named one by one; further lanes are only counted."""
 
 all_option: Final = click.option(
     "--all",
@@ -243,7 +243,7 @@ def _check_named(lanes: Sequence[Lane], of_all: bool) -> None:
 
 
 def _decide_all(admin: CommandQueueAdmin, group: str, decision: Decision, *, as_json: bool) -> None:
-    """Decide about all lanes that stand in one request, and tell how many they were."""
+    """Decide about all stalled lanes in one request, and report their number."""
     decided = admin.decide_all(group, decision)
     if as_json:
         document = {"lanes": decided.lanes, "records_done": decided.records_done, "refused": decided.refused}
@@ -261,7 +261,7 @@ def _decide_all(admin: CommandQueueAdmin, group: str, decision: Decision, *, as_
 
 
 def _decide(lanes: Sequence[Lane], decide: Callable[[Lane], int | None], done: str, *, as_json: bool) -> None:
-    """Decide about lanes one by one; those that cannot be moved fail the command after the others."""
+    """Decide about lanes one by one. If some cannot be moved, the command fails after the others are done."""
     failures: list[LogbrokerError] = []
     outcomes: list[dict[str, Any]] = []
     for lane in lanes:

@@ -1,4 +1,4 @@
-"""`logbroker queue lanes|explain|parked`: which lanes there are, and why one stands."""
+"""`logbroker queue lanes|explain|parked`: lists lanes, and explains why one is stalled."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _REASONS: Final = 5
 @broker_option
 @json_option
 def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -> None:
-    """Show lanes of GROUP: the hottest, the oldest, or those that stand.
+    """Show lanes of GROUP: the hottest, the oldest, or the stalled ones.
 
-    A record without an ordering key is a lane by itself. It is shown if it waits for a retry or stands; records without
-    a key that are ready or in flight are only counted.
+    A record without an ordering key is a lane by itself. It is shown if it waits for a retry or is blocked or parked;
+    records without a key that are ready or in flight are only counted.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
         _show(chosen, answer)
     if queue.settings.ordering == "none":
         ready, in_flight = queue.counts.ready, queue.counts.in_flight
-        write_line(f"without an ordering key: {ready:,} ready, {in_flight:,} in flight, which are no lanes")
+        write_line(f"without an ordering key: {ready:,} ready, {in_flight:,} in flight, which do not count as lanes")
     _tell_unscanned(queue, any(answer.incomplete for answer in found.values()))
 
 
@@ -101,11 +101,11 @@ def _document(answer: LaneList) -> dict[str, Any]:
 
 
 def _tell_unscanned(queue: QueueDescription, is_incomplete: bool) -> None:
-    """Say what a list of lanes leaves out; how much, as the group was just before."""
+    """Say what a list of lanes leaves out. The count is from a moment before the list was made."""
     if unscanned := queue.counts.unscanned:
-        write_line(f"{_records_are(unscanned)} not scanned yet: lanes may be missing, or have more than is shown")
+        write_line(f"{_records_are(unscanned)} not scanned yet: lanes may be missing, or have more records than shown")
     elif is_incomplete:
-        write_line("not all is scanned yet: lanes may be missing, or have more than is shown")
+        write_line("not all records are scanned yet: lanes may be missing, or have more records than shown")
 
 
 @click.command()
@@ -115,10 +115,10 @@ def _tell_unscanned(queue: QueueDescription, is_incomplete: bool) -> None:
 @broker_option
 @json_option
 def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -> None:
-    """Explain why the lane of KEY stands, or that it does not.
+    """Explain what the lane of KEY waits for, if anything.
 
-    KEY is an ordering key. Its lane is all records of that key in the order of the log. `logbroker queue lanes` shows
-    the record of a lane without a key.
+    KEY is an ordering key. Its lane is all records of that key in the order of the log. For records without a key, see
+    `logbroker queue lanes`.
 
     \b
     Examples:
@@ -136,7 +136,7 @@ def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -
 
 
 def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]:
-    """One screen about one lane."""
+    """Yield the lines that explain one lane, about one screen."""
     yield f"key {key_text(lane.key)} of queue group {queue.id}: {lane.state}"
     yield f"  {_sentence(lane, queue)}"
     rows: list[tuple[str, str]] = []
@@ -182,20 +182,20 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
     if lane.state == "parked":
         return "it was set aside, with all that arrives: resume it, skip its first record, or drop it"
     if lane.state == "waiting":
-        return "its first record failed, or is not due yet; the others wait for it"
+        return "its first record failed or is not due yet; the others wait for it"
     if lane.state == "dead-lettering" and lane.refusal:
         return lane.refusal
     if lane.state == "dead-lettering":
         return f"its first record is on its way to {queue.settings.dead_letter_topic or 'the dead-letter topic'}"
     if lane.state == "in flight":
-        return "a worker has its first record; the others wait until that is settled"
+        return "a worker has its first record; the others wait until it is settled"
     if lane.state == "in session":
-        return "a worker has it to itself"
+        return "a worker holds it in a session"
     if lane.state == "ready":
         if queue.state == "failed":
-            return "the group has failed; the broker's log says why, and it goes on when the broker starts again"
+            return "the group has failed; the broker's log says why; restart the broker to serve it again"
         if queue.state == "indexing":
-            return f"nothing is handed out before all is looked through: {indexed_text(queue)}"
+            return f"deliveries begin when all records are indexed: {indexed_text(queue)}"
         connected = sum(worker.connected for worker in queue.workers)
         return "it waits for a worker with room" if connected else "no worker is connected"
     if lane.state == "not scanned":

@@ -29,14 +29,14 @@ def key_text(key: bytes | None) -> str:
 
 
 def content_text(content: bytes) -> str:
-    """Write what may be anything: as it is where that is plain and short, else as Python writes it."""
+    """Write any bytes for people: plain and short text unchanged, everything else as Python writes bytes."""
     if len(content) > _MAX_SHOWN_BYTES:
         return f"{content[:_MAX_SHOWN_BYTES]!r}... ({counted(len(content), 'byte')})"
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
         return repr(content)
-    # Nothing that could be taken for what stands in the place of another key.
+    # A key must not look like the text that stands for another key.
     is_plain = text.isprintable() and text.strip() == text != "" and not text.startswith(("b'", 'b"', "("))
     return text if is_plain else repr(content)
 
@@ -47,7 +47,7 @@ def key_document(key: bytes | None) -> dict[str, Any]:
 
 
 def seconds_text(seconds: float) -> str:
-    """Write a span of time that was set."""
+    """Write the value of a duration setting."""
     return f"{seconds:,.10g} s"
 
 
@@ -56,14 +56,14 @@ def share_text(part: int, whole: int) -> str:
 
 
 def moment_text(moment_ms: int) -> str:
-    """Write a time with how long ago it was, or how far ahead it is."""
+    """Write a time, with how long ago or how far ahead it is."""
     age_ms = now_ms() - moment_ms
     age = f"{terminal.age_text(age_ms)} ago" if age_ms >= 0 else f"in {terminal.age_text(-age_ms)}"
     return f"{terminal.local_time_text(moment_ms)} ({age})"
 
 
 def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
-    """The settings with their values, for people."""
+    """Yield the settings with their values, for people."""
     yield "ordering key", f"header {settings.key_header}" if settings.key_header else "the record key"
     yield from _priority_rows(settings)
     yield "lease", seconds_text(settings.lease_seconds or 0)
@@ -78,7 +78,7 @@ def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
     yield "undecodable batches", f"{settings.on_undecodable}"
     yield "grace", seconds_text(settings.grace_seconds or 0)
     yield "alarm: share of a lane", f"over {settings.alarm_share:.0%}, of lanes with over 512 records"
-    yield "alarm: age of what waits", f"over {seconds_text(settings.alarm_age_seconds or 0)}"
+    yield "alarm: age of waiting records", f"over {seconds_text(settings.alarm_age_seconds or 0)}"
     yield "alarm: parked", f"over {counted(settings.max_parked_records or 0, 'record')}"
     yield "in flight, a worker", f"{settings.max_in_flight:,}"
     yield "ready, before the scan pauses", f"{settings.max_ready_records:,}"
@@ -102,13 +102,13 @@ def _priority_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
 
 
 def indexed_text(queue: QueueDescription) -> str:
-    """How far a queue group has looked through the log."""
+    """Return how far a queue group has indexed the log."""
     whole = sum(max(0, partition.end - partition.floor) for partition in queue.partitions)
     return f"{share_text(whole - queue.counts.unscanned, whole)}, {counted(queue.counts.unscanned, 'record')} to go"
 
 
 def description_document(queue: QueueDescription) -> dict[str, Any]:
-    """All of a description, for programs."""
+    """Return all fields of a description, for programs."""
     document: dict[str, Any] = msgspec.structs.asdict(queue)
     document["partitions"] = [
         msgspec.structs.asdict(partition) | {"error": None if partition.error is None else str(partition.error)}
@@ -121,12 +121,12 @@ def description_document(queue: QueueDescription) -> dict[str, Any]:
 
 
 def age_ms(lane: LaneDescription) -> int | None:
-    """How old the oldest record of a lane is."""
+    """Return the age of the oldest record of a lane."""
     return None if lane.oldest_timestamp_ms is None else max(0, now_ms() - lane.oldest_timestamp_ms)
 
 
 def lane_document(lane: LaneDescription) -> dict[str, Any]:
-    """All of a lane, for programs."""
+    """Return all fields of a lane, for programs."""
     fields = msgspec.structs.asdict(lane)
     del fields["key"], fields["cause"], fields["cause_attempts"]
     if lane.cause is not None:

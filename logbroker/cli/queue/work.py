@@ -1,4 +1,4 @@
-"""`logbroker queue work`: the records of a queue group to a command, or to standard output."""
+"""`logbroker queue work`: passes the records of a queue group to a command or to standard output."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ _ANSWER_SECONDS: Final = 4.0
 """How long a stopping worker waits for the broker's answers to its last settlements, so that it can report refusals.
 The end of the worker waits for them as well, but counts refusals as failures."""
 _SILENT_SECONDS: Final = 1.0
-"""How long it waits without a word to the user."""
+"""The time for which a stopping worker waits silently. Then it tells the user."""
 _GOODBYE_SECONDS: Final = 3
-"""Time from the signal that kills the commands to the end of the process, even without an answer of the broker."""
+"""The time from the signal that kills the commands to the end of the process, even if the broker does not answer."""
 _NOT_EXECUTABLE: Final = 126
 _NOT_FOUND: Final = 127
 _TOO_LONG: Final = os.strerror(errno.E2BIG)
@@ -183,8 +183,8 @@ def work(
 class _Stops:
     """Signal handlers that stop the worker.
 
-    SIGTERM from a service manager and the end of a terminal stop it as Ctrl-C does: the broker gives the records that
-    it holds to other workers at once.
+    SIGTERM from a service manager and the end of a terminal stop the worker as Ctrl-C does: the broker gives the
+    worker's records to other workers at once.
     """
 
     def __init__(self, commands: CommandRunner | None) -> None:
@@ -194,7 +194,7 @@ class _Stops:
         self._signals = 0
         self.interrupter = Interrupter()
         self.count = 0
-        """Number of stops that came while commands were waited for."""
+        """Number of stops that arrived while a stop had to wait for commands."""
         self.last = 0
 
     def __enter__(self) -> Self:
@@ -218,8 +218,7 @@ class _Stops:
 
     @contextmanager
     def that_wait(self) -> Iterator[None]:
-        """Make stops wait for commands during the context. A second stop waits for nothing, and not after the context
-        either."""
+        """Make stops wait for running commands during the context. A second stop never waits, not even afterwards."""
         self._waits = True
         try:
             yield
@@ -247,7 +246,7 @@ class _Stops:
 
 @contextmanager
 def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[None]:
-    """Stop the worker when nothing is left that could be handed out."""
+    """Stop the worker when no record is left to deliver."""
     over, ended = Latch(), Latch()
 
     def look() -> None:
@@ -264,7 +263,7 @@ def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[
 
     looking = threading.Thread(target=look, name="until-end")
     try:
-        looking.start()  # A signal may interrupt this, but the thread runs then, or is about to.
+        looking.start()  # A signal may interrupt this call. The thread is then running or about to run.
         yield
     finally:
         over.set()
@@ -280,7 +279,7 @@ def _is_worked_off(queue: QueueDescription) -> bool:
 class _Refusals:
     """Reports each settlement that the broker refused, because the record was lost to another worker and comes again.
 
-    Such a refusal is no failure of this worker, so its exit code does not tell of it.
+    Such a refusal is no failure of this worker, so it does not change the exit code.
     """
 
     def __init__(self, errors: ErrorWriter) -> None:
@@ -309,7 +308,7 @@ class _Refusals:
     ) -> None:
         self._settled.put(None)
         if not self._ended.wait(_SILENT_SECONDS):
-            self._errors.tell("logbroker: the broker does not answer; waiting some seconds for what was settled last")
+            self._errors.tell("logbroker: the broker does not answer; waiting some seconds for its last answers")
             self._ended.wait(_ANSWER_SECONDS - _SILENT_SECONDS)
 
     def _hear(self) -> None:
@@ -321,7 +320,7 @@ class _Refusals:
                 except LogbrokerError as error:
                     refusal = str(error)
                 if refusal and not is_told:
-                    self._errors.tell(f"logbroker: what became of {_record_text(delivery)} was not taken: {refusal}")
+                    self._errors.tell(f"logbroker: the settlement of {_record_text(delivery)} was refused: {refusal}")
         finally:
             self._ended.set()
 
@@ -351,7 +350,7 @@ class _Handler:
         self._has_told_stop = False
         self._lock = threading.Lock()
         self.failure = ""
-        """Why the command cannot be run, for any record."""
+        """The reason why the command cannot be run for any record; empty if it can."""
 
     def handle(self, delivery: WorkerDelivery) -> None:
         with self._lock:
@@ -406,7 +405,7 @@ class _Handler:
     def _is_wanted(self, delivery: WorkerDelivery) -> bool:
         """Whether the command should go on. It is called a few times a second.
 
-        It also tells the command of a stop that waits for it, where that holds up nothing.
+        It also writes a message to standard error if a stop waits for the command and there is room.
         """
         if self._stops.count == 1:
             with self._lock:
@@ -452,8 +451,8 @@ def record_variables(delivery: WorkerDelivery) -> dict[bytes, bytes]:
 def _environment(variables: Mapping[bytes, bytes], broker: str) -> dict[bytes, bytes]:
     """Return the whole environment of a command.
 
-    It has no variables of another record, for instance of one whose command started this program. `logbroker` within
-    the command uses the same broker.
+    It has no variables of another record, even if that record's command started this program. `logbroker` within the
+    command uses the same broker.
     """
     inherited = {name: value for name, value in os.environb.items() if not name.startswith(_PREFIX)}
     return {**inherited, _PREFIX + b"BROKER": broker.encode(), **variables}

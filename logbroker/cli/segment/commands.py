@@ -1,4 +1,4 @@
-"""`logbroker segment`: look into the files of a log, and mend them. Needs no broker."""
+"""`logbroker segment`: inspect and repair the files of a log. Needs no broker."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ file_argument = click.argument("file", type=PathType())
 def segment() -> None:
     """Inspect and repair the files of a log, without a broker.
 
-    PATH is a .log file, a partition's directory or a whole data directory. All commands except rebuild-index and repair
-    only read. These also work beside a running broker, and on directories that Kafka wrote.
+    PATH is a .log file, a partition's directory or a whole data directory. Only rebuild-index and repair change files.
+    The other commands also work beside a running broker, and on directories that Kafka wrote.
 
     \b
     Examples:
@@ -219,8 +219,8 @@ def find(
     """Find records by key or time.
 
     The command shows the offset of each record, and the file and position of its batch; with --json, each record is a
-    line. TIME is ISO 8601, in local time unless it names a zone, or milliseconds since 1970. The exit code is 1 if no
-    record is found, or if damaged bytes, which are skipped and reported at the end, may have held one.
+    line. TIME is ISO 8601, in local time unless it names a zone, or milliseconds since 1970. Damaged bytes are skipped
+    and reported at the end. The exit code is 1 if no record is found, or if damaged bytes may have held one.
 
     \b
     Examples:
@@ -328,7 +328,7 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, ye
         for line in output.problem_lines(found):
             output.print_line(line)
         if not found.problems:
-            write_line(f"{path}: nothing is to be repaired")
+            write_line(f"{path}: nothing to repair")
             return
         if accept_gaps is None:
             for choice, text in ((False, "--cut"), (True, "--accept-gaps")):
@@ -352,7 +352,7 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, ye
 
 
 def _one_partition(path: Path) -> PartitionFiles:
-    """The partition that a directory is, or was: all of it may be missing."""
+    """Return the partition of a directory. All of its files, or the directory itself, may be missing."""
     directory = Path(os.path.abspath(path))
     if directory.is_dir():
         if has_store(directory):
@@ -392,7 +392,7 @@ def _repair_file(file: Path, *, dry_run: bool, yes: bool) -> None:
 
 
 def _show_plan(plan: mend.RepairPlan | None, file: Path) -> None:
-    for line in [f"{file}: nothing is to be repaired"] if plan is None else output.plan_lines(plan):
+    for line in [f"{file}: nothing to repair"] if plan is None else output.plan_lines(plan):
         write_line(line)
 
 
@@ -417,7 +417,7 @@ def _progress(description: str, located: Located) -> Iterator[Progress]:
 
 
 def _dump_records(batch: SegmentBatch, first_offset: int, *, as_json: bool) -> bool:
-    """Write the records of a batch; returns whether they could be decoded."""
+    """Write the records of a batch. Return whether they could be decoded."""
     write: Callable[[Any], None] = write_json_line if as_json else output.print_line
     try:
         for record in records_of(batch.plain()):
@@ -434,7 +434,7 @@ def _dump_records(batch: SegmentBatch, first_offset: int, *, as_json: bool) -> b
 
 
 def _raise_for(reading: SegmentReading, undecodable: int = 0) -> None:
-    """Raise CorruptLogError for damage."""
+    """Raise CorruptLogError if there is damage."""
     if faults := reading.faults:
         where = ", ".join(f"{fault.position}-{max(fault.position, fault.end - 1)}" for fault in faults[:5])
         raise CorruptLogError(f"{reading.segment.path}: damaged at bytes {where}: {faults[0].reason}")

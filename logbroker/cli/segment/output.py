@@ -1,4 +1,4 @@
-"""The output of `logbroker segment`: lines that stream, tables, and JSON."""
+"""The output of `logbroker segment`: streamed lines, tables, and JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONTROL_TYPES: Final = {0: "abort", 1: "commit"}
 _MAX_RANGES: Final = 10
 """Maximum number of offset ranges on one line."""
 _MAX_SHOWN: Final = 200
-"""Characters of a key or value shown to people; JSON has all."""
+"""The most characters of a key or value that are shown to people; JSON has all."""
 
 
 class _JsonHeader(msgspec.Struct, gc=False):
@@ -47,13 +47,13 @@ class _JsonRecord(msgspec.Struct, kw_only=True, gc=False, tag="record", tag_fiel
 
 
 def short(path: str) -> str:
-    """Return the path as seen from here where it lies below."""
+    """Return a path below the working directory as a relative path, any other unchanged."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
 
 
 def time_text(timestamp_ms: int) -> str:
-    """Write a time in ISO 8601, UTC; what no calendar has, as a number."""
+    """Write a time in ISO 8601, UTC. A time that the calendar does not have is written as a number."""
     if timestamp_ms < 0:
         return "-"
     try:
@@ -153,7 +153,7 @@ def _shown(content: bytes | None) -> str:
 
 
 def show_segments(rows: Iterable[SegmentFacts]) -> None:
-    """Show what `list` tells."""
+    """Show the table of `list`."""
     numbers = ("base offset", "next offset", "records", "batches", "size")
     made = terminal.table("segment", *numbers, "oldest", "youngest", "", numbers=numbers)
     for row in rows:
@@ -172,7 +172,7 @@ def show_segments(rows: Iterable[SegmentFacts]) -> None:
 
 
 def show_findings(reports: Iterable[PartitionReport]) -> None:
-    """Show what `verify` found."""
+    """Show the findings of `verify`."""
     made = terminal.table("", "file", "byte", "what", numbers=("byte",))
     styles = {Severity.ERROR: "red", Severity.TORN_TAIL: "yellow", Severity.NOTE: "dim"}
     for report in reports:
@@ -187,7 +187,7 @@ def show_findings(reports: Iterable[PartitionReport]) -> None:
 
 
 def checked_line(reports: Sequence[PartitionReport], seconds: float) -> str:
-    """Say what `verify` went through."""
+    """Return a line that says how much `verify` has checked."""
     segments = [item for report in reports for item in report.segments]
     size_bytes = sum(item.size_bytes for item in segments)
     records = sum(item.records for item in segments)
@@ -200,7 +200,7 @@ def checked_line(reports: Sequence[PartitionReport], seconds: float) -> str:
 
 
 def show_stats(stats: Stats, top: int) -> None:
-    """Show what `stats` counted."""
+    """Show the counts of `stats`."""
     document = stats.document(top)
     about = "about " if stats.keys.sampled else ""
     print_line(
@@ -243,12 +243,12 @@ def show_stats(stats: Stats, top: int) -> None:
 
 
 def found_line(found: FoundRecord) -> str:
-    """Describe where a record lies."""
+    """Return a line with the position of a record."""
     return f"offset {found.offset}  byte {found.position}  {time_text(found.timestamp)}  {short(found.path)}"
 
 
 def plan_lines(plan: RepairPlan) -> list[str]:
-    """Describe what a repair would do."""
+    """Return the lines that describe a repair of a file."""
     lines = [
         f"{short(plan.path)}: the log ends at byte {plan.position} (offset {plan.offset}): {plan.reason}",
     ]
@@ -257,23 +257,23 @@ def plan_lines(plan: RepairPlan) -> list[str]:
     if plan.good_batches:
         batches = counted(plan.good_batches, "good batch", "good batches")
         records = counted(plan.good_records, "record")
-        lines.append(f"  with them: {batches} ({records}) behind the bad one")
+        lines.append(f"  these bytes include {batches} ({records}) behind the bad one")
     lines += (f"  rename {short(source)} to {os.path.basename(target)}" for source, target in plan.set_aside)
     if plan.epochs:
         lines.append(f"  begin leader epoch {plan.epochs[-1].epoch} at offset {plan.offset}")
     if plan.checkpoint is not None:
         lines.append(f"  set the recovery point to offset {plan.offset}")
-    lines.append("  remove its indexes, which the broker builds anew")
+    lines.append("  remove its indexes, which the broker builds again")
     return lines
 
 
 def problem_lines(found: Survey) -> list[str]:
-    """Describe what is wrong with a partition."""
+    """Return the lines that describe the problems of a partition."""
     return [f"{short(problem.path)}: {problem.message}" for problem in found.problems]
 
 
 def partition_plan_lines(plan: PartitionPlan) -> list[str]:
-    """Describe what a repair of a partition would do."""
+    """Return the lines that describe a repair of a partition."""
     lines = [f"the repair: {outcome_line(plan)}"]
     for kept in plan.changed:
         size_bytes = kept.size_bytes - kept.kept_bytes
@@ -282,9 +282,9 @@ def partition_plan_lines(plan: PartitionPlan) -> list[str]:
         )
     lines += (f"  rename {short(source)} to {os.path.basename(target)}" for source, target in plan.set_aside)
     if plan.begin_segment:
-        lines.append(f"  go on in a new segment at offset {plan.end_offset}")
+        lines.append(f"  continue in a new segment at offset {plan.end_offset}")
     if plan.survey.rewrite_metadata:
-        lines.append("  write partition.metadata anew: be sure that these are the right files")
+        lines.append("  write partition.metadata again: make sure that these are the right files")
     if plan.epochs:
         lines.append(f"  begin leader epoch {plan.epochs[-1].epoch} at offset {plan.end_offset}")
     if plan.checkpoint is not None:
@@ -293,16 +293,16 @@ def partition_plan_lines(plan: PartitionPlan) -> list[str]:
 
 
 def outcome_line(plan: PartitionPlan) -> str:
-    """Return a line that says where the log ends after a repair, and which offsets the repair loses."""
+    """Return a line that says where the log ends after a repair and which offsets are lost."""
     lost = ", ".join(f"{first} to {behind - 1}" for first, behind in plan.lost[:_MAX_RANGES])
     more = ", ..." if len(plan.lost) > _MAX_RANGES else ""
     begins = "" if plan.checkpoint is None else f"begins at offset {plan.checkpoint.log_start_offset} and "
     if lost:
         loss = f"offsets {lost}{more} are lost"
     else:
-        # Nothing tells the offsets of what the end of a segment held, where gaps are allowed.
+        # If gaps are allowed, nothing shows which offsets the end of a segment held.
         takes_out = plan.set_aside or any(True for kept in plan.kept for _ in kept.removed)
-        loss = "no offset is known to be lost, but for what the bytes that go held" if takes_out else "nothing is lost"
+        loss = "no lost offset is known, but the removed bytes may have held some" if takes_out else "nothing is lost"
     return f"the log {begins}ends at {plan.end_offset}; {loss}"
 
 
@@ -312,7 +312,7 @@ def print_line(line: str) -> None:
 
 
 def key_document(key: bytes, count: int) -> dict[str, Any]:
-    """Return a key and its records for a program."""
+    """Return a key and its number of records for a program."""
     text, encoding = text_of(key)
     document: dict[str, Any] = {"key": text, "records": count}
     if encoding is not msgspec.UNSET:

@@ -1,4 +1,4 @@
-"""Topics, groups and queue groups: made, described, changed.
+"""Creates, describes and alters topics, groups and queue groups.
 
-It knows `transport` and `runtime`. Begin with `admin`.
+It uses `transport` and `runtime`. Begin reading with `admin`.
 """

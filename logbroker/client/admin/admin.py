@@ -25,13 +25,14 @@ from logbroker.types import TopicPartition
 from logbroker.v1 import admin_pb2
 
 PARTITION_SECONDS: Final = 0.005
-"""Added to the time of a request for each partition that it may make. One takes about 0.5 ms on a busy machine."""
+"""Added to the timeout of a request for each partition that it may create. One partition takes about 0.5 ms on a busy
+machine."""
 
 T = TypeVar("T")
 
 
 class NewTopic(msgspec.Struct, frozen=True):
-    """A topic to be created. `partitions` None takes the broker's default. `configs` have Kafka's names, with values as
+    """A topic to create. `partitions` None takes the broker's default. `configs` use Kafka's names, with values as
     text."""
 
     name: str
@@ -45,7 +46,7 @@ class ConfigValue(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     is_default: bool
-    """Whether the value is the default, which the topic does not override."""
+    """Whether the topic does not override the default."""
     documentation: str
 
 
@@ -55,7 +56,7 @@ class TopicGeneration(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
     partitions: int
     start_offsets: tuple[int, ...]
-    """The end offset of each partition of the generation before, at the moment this one began."""
+    """The end offset of each earlier partition at the moment when this generation began."""
 
 
 class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +74,7 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     segments: int
     cut_bytes: int = 0
-    """Bytes that a crash had torn at the end of the log, and that the broker cut off into side files when it
+    """Bytes that a crash left torn at the end of the log. The broker cut them off and kept them in side files when it
     started."""
     cut_offset: int = 0
     """The offset at which the broker cut the log, if it did."""
@@ -81,7 +82,7 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the broker reports of a topic."""
+    """Everything that the broker reports about a topic."""
 
     info: TopicInfo
     created_at_ms: int
@@ -106,9 +107,8 @@ class Admin(Droppable):
     """Creates, lists, describes, alters and deletes topics; lists, describes, resets and deletes groups.
 
     Methods for one topic raise its error. Methods for many return a result or an error for each, in order. All methods
-    raise BrokerUnavailableError where the broker cannot be reached or the connection breaks, and RequestTimeoutError if
-    it does not answer in time. The change may have been made all the same, unless the broker was not reached; the
-    message says which.
+    raise BrokerUnavailableError if the broker cannot be reached or the connection breaks, and RequestTimeoutError if it
+    does not answer in time. If the broker was reached, the change may have been made nevertheless; the message says so.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
@@ -127,7 +127,7 @@ class Admin(Droppable):
     ) -> TopicInfo:
         """Create one topic durably.
 
-        With `exist_ok`, an existing topic is returned as it is, whatever its partitions and configs. Raises
+        With `exist_ok`, an existing topic is returned unchanged, even if its partitions and configs differ. Raises
         TopicExistsError, InvalidTopicNameError, InvalidPartitionsError or InvalidConfigError.
         """
         new = NewTopic(name, partitions, configs or {})
@@ -137,14 +137,14 @@ class Admin(Droppable):
             except TopicExistsError:
                 if not exist_ok:
                     raise
-            # It may be deleted before it is found: then it is created after all.
+            # The topic may be deleted before it is found. Then the loop creates it.
             with suppress(UnknownTopicError):
                 return await find_topic(self._connection, name)
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicInfo | LogbrokerError]:
-        """Create topics; `validate_only` checks everything and creates nothing."""
+        """Create topics. `validate_only` checks everything and creates nothing."""
         for place, topic in enumerate(topics):
             check_fields(f"topics[{place}]", topic)
         request = admin_pb2.CreateTopicsRequest(
@@ -194,7 +194,8 @@ class Admin(Droppable):
         unset_configs: Sequence[str] = (),
         validate_only: bool = False,
     ) -> TopicInfo:
-        """Add partitions and change configs, all or nothing. A count can only grow: growth begins a new generation.
+        """Add partitions and change configs, all or nothing. The number of partitions can only grow, and growth begins
+        a new generation.
 
         Raises UnknownTopicError, InvalidPartitionsError or InvalidConfigError.
         """
@@ -213,7 +214,7 @@ class Admin(Droppable):
         return _only(_topics(await self._connection.unary("AlterTopics", request, retry=False, more_seconds=more)))
 
     async def delete_topic(self, name: str) -> TopicInfo:
-        """Delete a topic and its records, durably; returns what it was. Raises UnknownTopicError."""
+        """Delete a topic and its records durably. Return the facts of the deleted topic. Raises UnknownTopicError."""
         return _only(await self.delete_topics([name]))
 
     async def delete_topics(self, names: Sequence[str]) -> list[TopicInfo | LogbrokerError]:
@@ -224,7 +225,7 @@ class Admin(Droppable):
     async def list_offsets(
         self, partitions: Sequence[TopicPartition], when: When
     ) -> list[ListedOffset | LogbrokerError]:
-        """Find the earliest or latest offset of partitions, or the first at or after a time."""
+        """Find the earliest or latest offset of each partition, or the first offset at or after a time."""
         return await list_offsets(self._connection, [(partition, when) for partition in partitions])
 
     async def list_groups(self) -> list[GroupInfo]:
@@ -232,7 +233,7 @@ class Admin(Droppable):
         return await groups.list_groups(self._connection)
 
     async def describe_group(self, group: str) -> GroupDescription:
-        """Return a group and its members; raises UnknownGroupError."""
+        """Return a group and its members. Raises UnknownGroupError."""
         return _only(await self.describe_groups([group]))
 
     async def describe_groups(self, group_ids: Sequence[str]) -> list[GroupDescription | LogbrokerError]:
@@ -240,11 +241,11 @@ class Admin(Droppable):
         return await groups.describe_groups(self._connection, group_ids)
 
     async def group_lag(self, group: str) -> list[PartitionLag]:
-        """Return how far a group is behind, by partition; raises UnknownGroupError."""
+        """Return the lag of a group in each partition. Raises UnknownGroupError."""
         return await groups.group_lag(self._connection, await self.describe_group(group))
 
     async def delete_group(self, group: str) -> None:
-        """Delete a group without members and its offsets; raises UnknownGroupError or GroupNotEmptyError."""
+        """Delete a group without members and its offsets. Raises UnknownGroupError or GroupNotEmptyError."""
         (error,) = await self.delete_groups([group])
         if error is not None:
             raise error
@@ -256,21 +257,22 @@ class Admin(Droppable):
     async def fetch_offsets(
         self, group: str, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group, in these partitions or in all. Partitions without an offset are left
-        out."""
+        """Return the committed offsets of a group in these partitions; None: in all. Partitions without a committed
+        offset are left out."""
         return await group_offsets.fetch_offsets(self._connection, group, partitions)
 
     async def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, LogbrokerError | None]:
-        """Set the offsets (the next to be read) of a group without members, durably. The group need not exist yet.
+        """Set and sync the committed offsets (the next ones to read) of a group without members. The group need not
+        exist yet.
 
-        Each partition has its error or None. Raises GroupNotEmptyError.
+        Returns the error of each partition, or None. Raises GroupNotEmptyError.
         """
         return await group_offsets.commit_offsets(self._connection, group, offsets)
 
     async def describe_broker(self) -> BrokerDescription:
-        """Return the broker's version, size and bounds."""
+        """Return the broker's version, size and limits."""
         response = await self._connection.unary("DescribeBroker", admin_pb2.DescribeBrokerRequest())
         return BrokerDescription(
             version=response.version,

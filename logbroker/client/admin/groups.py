@@ -1,4 +1,4 @@
-"""Groups as an administrator sees them: their members, and how far behind they are."""
+"""Groups as an administrator sees them: their members and their lag."""
 
 from __future__ import annotations
 
@@ -40,53 +40,54 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     instance_id: str
-    """The static member's instance id; empty: the member is not static."""
+    """The instance id of a static member; empty for other members."""
     client_name: str
     epoch: int
     connected: bool
     topics: tuple[str, ...]
     topic_pattern: str
     bands: tuple[str, ...]
-    """The bands that the member reads; empty: all."""
+    """The bands that the member reads; empty if it reads all."""
     owned: tuple[TopicPartition, ...]
     """The partitions that the member holds."""
     target: tuple[TopicPartition, ...]
-    """The partitions that the member is to hold, once their present owners have given them up."""
+    """The partitions that the member is assigned. It holds them once their present owners have given them up."""
 
 
 class AwaitedPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition that the group has not finished up to the end of the generation that it reads."""
+    """A partition that the group has not finished up to the end of the generation that the group reads."""
 
     partition: TopicPartition
     finished_offset: int | None
-    """The committed offset or, in a group that commits nothing in the topic, the offset that the member reported; None:
+    """The committed offset or, if the group commits nothing in this topic, the offset that the member reported. None if
     there is neither."""
     end_offset: int
     """The end offset of the generation in this partition."""
 
 
 class GenerationDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """The generation that a group reads of a topic that has grown. The next one begins when this one is finished."""
+    """The generation of a grown topic that a group reads. The group begins the next generation when this one is
+    finished."""
 
     topic: str
     generation: int
     last_generation: int
     """The newest generation of the topic."""
     waiting: int
-    """The number of partitions that are not finished up to the end of the generation; 0 where it is the newest one."""
+    """The number of partitions that are not finished up to the end of the generation; 0 if it is the newest one."""
     waits_for: tuple[AwaitedPartition, ...]
     """The first 100 of these partitions."""
 
 
 class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the broker reports of a group."""
+    """Everything that the broker reports about a group."""
 
     info: GroupInfo
     assignor: str
     epoch: int
     members: tuple[MemberDescription, ...]
     growth_order: str
-    """key or none: whether the records of a key stay in order when partitions are added."""
+    """key or none: whether the records of each key stay in order when partitions are added."""
     generations: tuple[GenerationDescription, ...]
     """One entry for each topic that members read and that has grown."""
 
@@ -96,21 +97,21 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
 
     partition: TopicPartition
     owner: str
-    """The member that holds the partition; empty: no member does."""
+    """The member that holds the partition; empty if no member does."""
     committed: CommittedOffset | None
     log_start_offset: int
     end_offset: int
     """The high watermark."""
     oldest_unread_ms: int | None
-    """The timestamp of the first record that is not finished; None: there is none, or nothing is committed."""
+    """The timestamp of the first unfinished record. None if there is none or nothing is committed."""
     error: LogbrokerError | None = None
-    """The error for which the broker reports no offsets (they are 0 then). It is an UnknownTopicError, without the
-    topic's name, where the topic was deleted and the member has not learned of it yet."""
+    """The error because of which the broker reports no offsets; they are 0 then. It is an UnknownTopicError without the
+    topic's name if the topic was deleted and the member has not learned of that yet."""
 
     @property
     def records(self) -> int | None:
-        """The number of offsets between the group's position and the end, including those that retention removed; None:
-        nothing is committed."""
+        """The number of offsets between the group's position and the end, including those that retention removed. None
+        if nothing is committed."""
         if self.committed is None or self.error is not None:
             return None
         return max(0, self.end_offset - self.committed.offset)
@@ -164,11 +165,11 @@ async def delete_groups(connection: Connection, ids: Sequence[str]) -> list[Logb
 
 
 async def group_lag(connection: Connection, group: GroupDescription) -> list[PartitionLag]:
-    """Return the position of a group in every partition that a member holds or that has a committed offset, sorted."""
+    """Return the position of a group in every partition that has an owner or a committed offset, sorted."""
     owners = {partition: member.id for member in group.members for partition in member.owned}
     committed = await fetch_offsets(connection, group.info.id, None)
     partitions = sorted(owners.keys() | committed.keys())
-    # A topic that is gone has no name; its partitions are held until the member hears of it.
+    # A deleted topic has no name. A member holds its partitions until it learns of the deletion.
     there = [partition for partition in partitions if partition.topic]
     starts = dict(zip(there, await list_offsets(connection, [(p, "earliest") for p in there]), strict=True))
     ends = dict(zip(there, await list_offsets(connection, [(p, "latest") for p in there]), strict=True))
@@ -211,13 +212,13 @@ def _lag(
 
 
 async def _timestamps(connection: Connection, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the time of the first record at or after an offset, where there is one."""
+    """Return the timestamp of the first record at or after each offset, if there is one."""
     room = asyncio.Semaphore(_FETCHES_AT_ONCE)
 
     async def fetch(partition: TopicPartition, offset: int) -> int | None:
         item = log_pb2.FetchItem(topic=partition.topic, partition=partition.partition, offset=offset)
         async with room:
-            # One byte asks for one batch: the first one of an answer is sent whole, however large it is.
+            # `max_bytes=1` requests one batch: the first batch of an answer is sent whole, however large it is.
             response = await connection.unary("Fetch", log_pb2.FetchRequest(items=[item], max_bytes=1))
         record = _first_record(response.results[0].batches, offset)
         return None if record is None else record.timestamp_ms

@@ -1,4 +1,4 @@
-"""QueueAdmin: queue groups, their settings, and an operator's decisions about their lanes."""
+"""QueueAdmin: queue groups, their settings, and the decisions of an operator about their lanes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from logbroker.record.codec import Headers
 from logbroker.v1 import common_pb2, queues_pb2
 
 QueueStart = Literal["earliest", "latest"] | datetime.datetime
-"""The place where a queue group begins in each partition. A time stands for the first record at or after it."""
+"""The position at which a queue group begins in each partition. A time means the first record at or after it."""
 
 Lane = bytes | tuple[int, int]
 """A lane, named by its ordering key or, for a record without a key, by that record's partition and offset."""
@@ -53,11 +53,11 @@ _ORDERS: Final = {
 
 @checks_arguments()
 class QueueAdmin(Droppable):
-    """Creates, describes, alters and deletes queue groups; shows their lanes, and moves standing ones.
+    """Creates, describes, alters and deletes queue groups; shows lanes, and decides about stalled ones.
 
-    All methods raise BrokerUnavailableError where the broker cannot be reached or the connection breaks, and
-    RequestTimeoutError where it does not answer in time. A change may have been made then, unless the broker was not
-    reached; the message says so.
+    All methods raise BrokerUnavailableError if the broker cannot be reached or the connection breaks, and
+    RequestTimeoutError if it does not answer in time. If the broker was reached, the change may have been made
+    nevertheless; the message says so.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
@@ -101,11 +101,8 @@ class QueueAdmin(Droppable):
         return [found[group_id] for group_id in groups]
 
     async def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
-        """Change settings while the group runs. Return True if a change of ordering waits until all deliveries in
-        flight are settled.
-
-        Raises UnknownGroupError or InvalidRequestError.
-        """
+        """Change settings while the group runs. Return True if a change of ordering has to wait until all deliveries in
+        flight are settled."""
         request = queues_pb2.AlterQueueRequest(group_id=group, settings=settings_message(settings))
         response = await self._connection.unary("AlterQueue", request, retry=False)
         return queue_description(response.queue), response.draining
@@ -119,29 +116,30 @@ class QueueAdmin(Droppable):
     # --- lanes ------------------------------------------------------------------------------------------------------
 
     async def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
-        """Return up to `top` lanes in this order, each with its last reason only, the total number of lanes, and
-        whether the list may be incomplete."""
+        """Return up to `top` lanes in this order, the total number of lanes, and whether the list may be incomplete.
+        Each lane has only its last failure reason."""
         request = queues_pb2.ListLanesRequest(group_id=group, order=choice("order", _ORDERS, order), top=top)
         response = await self._connection.unary("ListLanes", request)
         lanes = [lane_description(lane) for lane in response.lanes]
         return LaneList(lanes, response.total, response.incomplete)
 
     async def explain_lane(self, group: str, key: bytes) -> LaneDescription:
-        """Return the description of the lane of an ordering key, with the cause if it stands."""
+        """Return the description of the lane of an ordering key, with the cause if the lane is stalled."""
         request = queues_pb2.ExplainLanesRequest(group_id=group, keys=[key])
         (lane,) = (await self._connection.unary("ExplainLanes", request)).lanes
         _raise_status(lane.status)
         return lane_description(lane)
 
     async def resume_lane(self, group: str, lane: Lane) -> None:
-        """Let a blocked, parked or waiting lane go on with its head, which gets new attempts.
+        """Let a blocked, parked or waiting lane continue with its head. The attempts of the head are counted anew.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
         await self._decide(group, lane, resume=True)
 
     async def skip_head(self, group: str, lane: Lane) -> int:
-        """Let a lane go on without its head, which counts as done. Return the number of records done.
+        """Count the head of a lane as done, so that the lane continues behind it. Return the number of records that
+        were done.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
@@ -157,9 +155,9 @@ class QueueAdmin(Droppable):
     async def replace_head(
         self, group: str, lane: Lane, value: bytes | None, *, key: bytes | None = None, headers: Headers = ()
     ) -> None:
-        """Let a lane go on with another record in place of its head, for this group only. The record's key must be the
-        same; None takes that key. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or InvalidRequestError.
-        """
+        """Let a lane continue with another record in place of its head, for this group only. The new record must have
+        the same key; None takes that key. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or
+        InvalidRequestError."""
         record = common_pb2.Record(
             key=key, value=value, headers=[common_pb2.Header(key=name, value=content) for name, content in headers]
         )
@@ -196,8 +194,8 @@ class QueueAdmin(Droppable):
     async def redrive(
         self, group: str, *, key: bytes | None = None, dry_run: bool = False, max_records: int | None = None
     ) -> Redriven:
-        """Send dead letters, at most `max_records` in one call, back to the tail of the topic that they came from, each
-        key in its original order. A letter that cannot be sent back is reported, and holds only its own key. `dry_run`
+        """Send dead letters, at most `max_records` in one call, back to the end of their original topic, each key in
+        its original order. A letter that cannot be sent back is reported, and holds back only its own key. `dry_run`
         only counts the letters."""
         request = queues_pb2.RedriveRequest(group_id=group, key=key, dry_run=dry_run, max_records=max_records)
         response = await self._connection.unary("Redrive", request, retry=False)
@@ -219,11 +217,11 @@ class QueueAdmin(Droppable):
         drop_standing: bool = False,
         dry_run: bool = False,
     ) -> list[RewoundPartition]:
-        """Move the group to earlier or later offsets, in these partitions or, without any, in all.
+        """Move the group to earlier or later offsets in these partitions; none means in all.
 
-        Receipts and attempts become void, and records above the new offset are no longer done. Parked lanes stay unless
-        they are included. When the group moves to a later offset, records of blocked and parked lanes below it stay
-        unless they are dropped; the result counts them.
+        Receipts and attempts become invalid, and records from the new offset on are no longer done. Parked lanes stay
+        unless `include_parked` is set. If the group moves to a later offset, the records of blocked and parked lanes
+        below it stay unless `drop_standing` is set. The result counts them.
         """
         request = queues_pb2.RewindRequest(
             group_id=group,

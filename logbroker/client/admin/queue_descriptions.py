@@ -1,4 +1,4 @@
-"""Queue groups as an administrator sees and sets them."""
+"""Queue groups and their settings as an administrator sees them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from logbroker.v1 import queues_pb2
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a queue group. None stands for the default or, where a group is altered, for the present
-    value."""
+    """The settings of a queue group. None means the default, or the present value if a group is altered."""
 
     ordering: str | None = None
     """none, key (the default) or single."""
     key_header: str | None = None
-    """The header that holds the ordering key; empty: the record key is the ordering key."""
+    """The header that holds the ordering key; empty: the record key is used."""
     lease_seconds: float | None = None
     max_attempts: int | None = None
     backoff_initial_seconds: float | None = None
@@ -32,59 +31,60 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_topic: str | None = None
     """The dead-letter topic; by default the group's id followed by ".dead-letters"."""
     grace_seconds: float | None = None
-    """How long a worker whose connection broke keeps its deliveries."""
+    """The time for which a worker keeps its deliveries after its connection broke."""
     alarm_share: float | None = None
-    """Alarm where one lane holds more than this share of the waiting records, and more than 512 of them; 1: never."""
+    """Raise an alarm if one lane holds more than this share of the waiting records, and more than 512 of them; 1:
+    never."""
     alarm_age_seconds: float | None = None
-    """Alarm where a lane stands or fails for longer than this, or a record waits for longer, even if only for a
-    worker."""
+    """Raise an alarm if a lane is stalled or fails for longer than this, or if a record waits longer, even if it only
+    waits for a worker."""
     max_parked_records: int | None = None
     max_in_flight: int | None = None
-    """Deliveries that one worker may have in flight."""
+    """The number of deliveries that one worker may have in flight."""
     max_ready_records: int | None = None
     max_held_lanes: int | None = None
     max_delayed_records: int | None = None
     on_undecodable: str | None = None
     """stop (the default) or dead-letter."""
     priority: str | None = None
-    """none, strict, weighted or ageing; by default strict where the topic has bands, else none."""
+    """none, strict, weighted or ageing. The default is strict if the topic has bands, otherwise none."""
     priority_rank: str | None = None
-    """How urgent an ordering key is: lane (as its most urgent record that waits, the default) or head."""
+    """The urgency of an ordering key: lane (that of its most urgent waiting record, the default) or head."""
     age_seconds: float | None = None
-    """With ageing: how long a record waits before it counts as one level more urgent."""
+    """With ageing: the time after which a waiting record counts as one level more urgent."""
     weights: dict[str, int] | None = None
-    """With weighted: the weight of each band, by its name."""
+    """With weighted: the weight of each band, by name."""
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue group in numbers. All count records unless the name says lanes or sessions."""
+    """The numbers of a queue group. Each counts records unless its name says lanes or sessions."""
 
     open: int
-    """Records that are scanned and not done. Those that are ready, in flight or parked are among them."""
+    """Scanned records that are not done. They include the ready, in-flight and parked ones."""
     ready: int
     in_flight: int
     parked: int
     unscanned: int
     lanes: int
     held_lanes: int
-    """Lanes that are blocked or parked, or whose head waits for a retry, for a time or for the dead-letter topic."""
+    """Lanes that are blocked or parked, or whose head waits for a retry, a time or the dead-letter topic."""
     blocked_lanes: int
     parked_lanes: int
     sessions: int
     refused_letters: int
-    """Records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why."""
+    """Records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` gives the reason."""
     copied_bytes: int
-    """Bytes on disk: copies of records that retention removed from the log while their lanes stand."""
+    """Bytes on disk of the copies of records that retention removed from the log while their lanes were stalled."""
     delivered: int
-    """Counted since the broker started, like all that follow."""
+    """Counted since the broker started, like all following fields."""
     acked: int
     nacked: int
     dead_lettered: int
     leases_lost: int
     alarms_raised: int
-    """Causes of alarm that arose. A cause that comes back counts again."""
+    """Causes of alarm that occurred. A cause that occurs again counts again."""
     expired: int
-    """Records that retention removed before they were done, approximately."""
+    """Approximate number of records that retention removed before they were done."""
 
 
 class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
     client_name: str
     in_flight: int
     credit: int
-    """The number of deliveries that the worker waits for."""
+    """The number of deliveries for which the worker waits."""
     sessions: int
     connected: bool
 
@@ -104,12 +104,12 @@ class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
 
     partition: int
     floor: int
-    """All records below it are done; -1 where the group is to begin at the end of a partition that is offline."""
+    """All records below it are done. It is -1 if the group begins at the end of a partition that is offline."""
     scanned: int
     end: int
     """The high watermark."""
     error: LogbrokerError | None = None
-    """The error because of which the partition is no longer served; None: it is served."""
+    """The error because of which the partition is not served any more; None if it is served."""
 
 
 class QueueAlarm(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,66 +127,68 @@ class PriorityDescription(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     waiting: int
     oldest_timestamp_ms: int | None
-    """Timestamp of the oldest record that could be handed out now; None: there is none."""
+    """Timestamp of the oldest record that could be delivered now; None if there is none."""
     delivered: int
-    """Counted since the broker started, like the next one."""
+    """Counted since the broker started, like `overtaken`."""
     overtaken: int
     """The number of times that a more urgent record was delivered before an older one of this priority."""
 
 
 class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the broker reports of a queue group."""
+    """Everything that the broker reports about a queue group."""
 
     id: str
     topic: str
     state: str
     """serving; draining (before a change of ordering); waiting (for the workers from before a crash); indexing (with
-    priorities: `counts.unscanned` records are to be scanned first); paused (scanning stops until some held or delayed
-    records are done); or failed (stopped until the broker restarts; the broker's log says why)."""
+    priorities: `counts.unscanned` records have to be scanned first); paused (scanning stops until some held or delayed
+    records are done); or failed (stopped until the broker restarts; the broker's log gives the reason)."""
     settings: QueueSettings
     counts: QueueCounts
     workers: tuple[WorkerDescription, ...]
     partitions: tuple[QueuePartition, ...]
     alarms: tuple[QueueAlarm, ...]
     priorities: tuple[PriorityDescription, ...]
-    """One entry for each priority that was met, the most urgent first."""
+    """One entry for each priority that occurred, the most urgent first."""
 
 
 class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane: its state and, where it stands, the cause."""
+    """One lane: its state and, if it is stalled, the cause."""
 
     key: bytes | None
-    """The ordering key; None: a single record without an ordering key."""
+    """The ordering key; None for a single record without an ordering key."""
     state: str
     """ready, in flight, waiting, blocked, parked, dead-lettering, in session, idle (no record of it waits), or not
-    scanned (no scanned record of it waits, but the log is not scanned to its end)."""
+    scanned (no scanned record of it waits, but the log is not scanned to the end)."""
     partition: int
-    """Partition of the head, the first record that is not done; -1, like the offset: no head is known."""
+    """Partition of the head, which is the first record that is not done. It is -1, like the offset, if no head is
+    known."""
     offset: int
     waiting: int
     """Number of waiting records, the head included."""
     attempt: int
     worker_id: str
-    """The worker that holds the lane; empty: none does."""
+    """The worker that holds the lane; empty if none does."""
     due_in_ms: int | None
-    """Time until the lease or the session ends, or until the lane is ready again."""
+    """Time until the lease or the session ends, or until the lane becomes ready again."""
     oldest_timestamp_ms: int | None
     """Timestamp of the head."""
     first_failure_ms: int | None
-    """First failure of the head or, if `cause` is not None, of the record at `cause`. The next two refer to the same
-    record."""
+    """Time of the first failure of the head or, if `cause` is set, of the record at `cause`. The next two fields
+    concern the same record."""
     last_failure_ms: int | None
     reasons: tuple[str, ...]
     session_token: int
-    """The fencing token of the session; 0: the lane is in no session."""
+    """The fencing token of the session; 0 if the lane is in no session."""
     level: int | None
-    """The priority by which the lane is served, 0 to 9; None: the queue group has no priorities."""
+    """The priority with which the lane is served, 0 to 9; None if the queue group has no priorities."""
     refusal: str
-    """Why the dead-letter topic refuses the head, and what to do; empty: it does not refuse it, or was not asked."""
+    """The reason why the dead-letter topic refuses the head, and what to do; empty if it does not refuse it or was not
+    asked."""
     cause: tuple[int, int] | None = None
-    """Partition and offset of the record for which the lane was parked, where a rewind put others before it."""
+    """Partition and offset of the record because of which the lane was parked, if a rewind put others before it."""
     cause_attempts: int = 0
-    """Number of failed attempts at that record."""
+    """Number of failed attempts at the record at `cause`."""
 
 
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
@@ -197,33 +199,34 @@ Decision = Literal["resume", "skip", "drop"]
 
 
 class DecidedAll(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a decision about all standing lanes."""
+    """Result of a decision about all stalled lanes."""
 
     lanes: int
-    """Lanes for which it was carried out."""
+    """Lanes for which the decision was carried out."""
     records_done: int
     refused: int
-    """Lanes for which it was refused."""
+    """Lanes for which the decision was refused."""
     why_refused: LogbrokerError | None
     """The first of these refusals."""
 
 
 class Redriven(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters that were sent back to their topic or, in a dry run, would be."""
+    """Dead letters that were sent back to their topic. A dry run counts those that would be."""
 
     records: int
     keys: int
     more: bool
     """Whether dead letters are left."""
     held: int = 0
-    """Dead letters that their topic refuses, or that stay behind a refused one of the same key. The next call tries
-    them again."""
+    """Dead letters that their topic refuses, or that are held back behind a refused one of the same key. The next call
+    tries them again."""
     why_held: str = ""
-    """Why the first of these is held, or why a part of the dead-letter topic cannot be read, and what to do."""
+    """The reason for the first of these, or why a part of the dead-letter topic cannot be read, and what to do."""
 
 
 class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """The floor of a queue group in one partition, before and after a rewind (in a dry run, after it would be)."""
+    """The floor of a queue group in one partition before and after a rewind. A dry run gives the floor that would
+    result."""
 
     partition: int
     floor_before: int
@@ -291,13 +294,13 @@ def _settings(message: queues_pb2.QueueSettings) -> QueueSettings:
 
 
 class LaneList(NamedTuple):
-    """Lanes of a queue group, in the order that was asked for."""
+    """Lanes of a queue group, in the requested order."""
 
     lanes: list[LaneDescription]
     total: int
-    """The number of lanes of this kind."""
+    """The total number of lanes of this kind."""
     incomplete: bool
-    """Whether the list may be incomplete, because some records are not scanned yet or cannot be scanned: lanes may be
+    """Whether the list may be incomplete because some records are not scanned yet or cannot be scanned. Lanes may be
     missing, and others may have more records than shown."""
 
 

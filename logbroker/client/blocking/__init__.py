@@ -1,4 +1,4 @@
 """The synchronous twins of the clients, over one background loop.
 
-It knows all other rooms. Begin with `producer`; `logbroker.client.sync` has the names.
+They use all other rooms. Begin reading with `producer`; `logbroker.client.sync` has the public names.
 """

@@ -24,10 +24,10 @@ class Admin(Uncopied):
     """Creates, lists, describes, alters and deletes topics; lists, describes, resets and deletes groups.
 
     For programs without an event loop; may be used by many threads at once. Methods for one topic raise its error.
-    Methods for many return a result or an error for each, in order. All methods raise BrokerUnavailableError where the
-    broker cannot be reached or the connection breaks, and RequestTimeoutError where it does not answer within
-    `request_timeout_seconds`. The change may have been made all the same, unless the broker was not reached; the
-    message says which.
+    Methods for many return a result or an error for each, in order. All methods raise BrokerUnavailableError if the
+    broker cannot be reached or the connection breaks, and RequestTimeoutError if it does not answer within
+    `request_timeout_seconds`. If the broker was reached, the change may have been made nevertheless; the message says
+    so.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
@@ -43,7 +43,8 @@ class Admin(Uncopied):
         exist_ok: bool = False,
         validate_only: bool = False,
     ) -> TopicInfo:
-        """Create one topic durably. With `exist_ok`, an existing topic is returned as it is.
+        """Create one topic durably. With `exist_ok`, an existing topic is returned unchanged, even if its partitions
+        and configs differ.
 
         Raises TopicExistsError, InvalidTopicNameError, InvalidPartitionsError or InvalidConfigError.
         """
@@ -52,7 +53,7 @@ class Admin(Uncopied):
     def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicInfo | LogbrokerError]:
-        """Create topics; `validate_only` checks everything and creates nothing."""
+        """Create topics. `validate_only` checks everything and creates nothing."""
         return run(self._admin.create_topics(topics, validate_only=validate_only))
 
     def list_topics(self) -> list[TopicInfo]:
@@ -76,7 +77,8 @@ class Admin(Uncopied):
         unset_configs: Sequence[str] = (),
         validate_only: bool = False,
     ) -> TopicInfo:
-        """Add partitions and change configs, all or nothing. A count can only grow: growth begins a new generation.
+        """Add partitions and change configs, all or nothing. The number of partitions can only grow, and growth begins
+        a new generation.
 
         Raises UnknownTopicError, InvalidPartitionsError or InvalidConfigError.
         """
@@ -91,7 +93,7 @@ class Admin(Uncopied):
         )
 
     def delete_topic(self, name: str) -> TopicInfo:
-        """Delete a topic and its records, durably; returns what it was. Raises UnknownTopicError."""
+        """Delete a topic and its records durably. Return the facts of the deleted topic. Raises UnknownTopicError."""
         return run(self._admin.delete_topic(name))
 
     def delete_topics(self, names: Sequence[str]) -> list[TopicInfo | LogbrokerError]:
@@ -99,7 +101,7 @@ class Admin(Uncopied):
         return run(self._admin.delete_topics(names))
 
     def list_offsets(self, partitions: Sequence[TopicPartition], when: When) -> list[ListedOffset | LogbrokerError]:
-        """Find the earliest or latest offset of partitions, or the first at or after a time."""
+        """Find the earliest or latest offset of each partition, or the first offset at or after a time."""
         return run(self._admin.list_offsets(partitions, when))
 
     def list_groups(self) -> list[GroupInfo]:
@@ -107,7 +109,7 @@ class Admin(Uncopied):
         return run(self._admin.list_groups())
 
     def describe_group(self, group: str) -> GroupDescription:
-        """Return a group and its members; raises UnknownGroupError."""
+        """Return a group and its members. Raises UnknownGroupError."""
         return run(self._admin.describe_group(group))
 
     def describe_groups(self, group_ids: Sequence[str]) -> list[GroupDescription | LogbrokerError]:
@@ -115,11 +117,11 @@ class Admin(Uncopied):
         return run(self._admin.describe_groups(group_ids))
 
     def group_lag(self, group: str) -> list[PartitionLag]:
-        """Return how far a group is behind, by partition; raises UnknownGroupError."""
+        """Return the lag of a group in each partition. Raises UnknownGroupError."""
         return run(self._admin.group_lag(group))
 
     def delete_group(self, group: str) -> None:
-        """Delete a group without members and its offsets; raises UnknownGroupError or GroupNotEmptyError."""
+        """Delete a group without members and its offsets. Raises UnknownGroupError or GroupNotEmptyError."""
         run(self._admin.delete_group(group))
 
     def delete_groups(self, group_ids: Sequence[str]) -> list[LogbrokerError | None]:
@@ -129,21 +131,22 @@ class Admin(Uncopied):
     def fetch_offsets(
         self, group: str, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group, in these partitions or in all. Partitions without an offset are left
-        out."""
+        """Return the committed offsets of a group in these partitions; None: in all. Partitions without a committed
+        offset are left out."""
         return run(self._admin.fetch_offsets(group, partitions))
 
     def commit_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, LogbrokerError | None]:
-        """Set the offsets (the next to be read) of a group without members, durably. The group need not exist yet.
+        """Set and sync the committed offsets (the next ones to read) of a group without members. The group need not
+        exist yet.
 
-        Each partition has its error or None. Raises GroupNotEmptyError.
+        Returns the error of each partition, or None. Raises GroupNotEmptyError.
         """
         return run(self._admin.commit_offsets(group, offsets))
 
     def describe_broker(self) -> BrokerDescription:
-        """Return the broker's version, size and bounds."""
+        """Return the broker's version, size and limits."""
         return run(self._admin.describe_broker())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The synchronous Consumer: reads ahead in the shared loop, decodes in the caller's thread."""
+"""The synchronous Consumer. It reads ahead in the shared loop and decodes in the caller's thread."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Consumer(Uncopied):
         for record in consumer:
             ...
 
-    A record counts as finished when the program asks for the next one (a list of records: for the next list). Finished
-    records are committed at intervals, before a partition is given away, and at the end. So a crash skips nothing, and
-    the records in hand are delivered again. The record at which a loop is left is not finished; `commit()` marks it as
+    A record counts as finished when the program asks for the next one (with lists: for the next list). Finished records
+    are committed at intervals, before a partition is given away, and at the end. So a crash skips nothing: records that
+    were not finished are delivered again. The record at which a loop is left is not finished; `commit()` marks it as
     finished.
 
     Close it, or use it in a `with` block. A consumer that is dropped open, or open when the program ends, commits
@@ -98,12 +98,12 @@ class Consumer(Uncopied):
     ) -> None:
         """`broker` is "HOST:PORT".
 
-        `auto_offset_reset` says where to begin without a valid position: earliest, latest, none (an error is raised),
-        or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It applies to partitions in which the
-        group has committed nothing, and to positions that the log does not hold (any more). `start` applies to the
-        former alone (default: earliest), `on_out_of_range` to the latter alone (default: error). If a power cut has cut
-        the log below the position, every policy but none continues at the cut. No policy skips damaged records.
-        `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may expand to.
+        `auto_offset_reset` says where to begin if there is no valid position: earliest, latest, none (an error is
+        raised), or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It applies to partitions in
+        which the group has committed nothing, and to positions that are not (or no longer) in the log. `start` applies
+        only to the former (default: earliest), `on_out_of_range` only to the latter (default: error). If a power cut
+        has cut the log below the position, every policy except none continues at the cut. No policy skips damaged
+        records. `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may expand to.
 
         `growth_order` concerns topics to which partitions are added, which moves keys to other partitions. With "key"
         (the default), a group, or a consumer that assigned a whole topic, finishes all records from before the
@@ -118,7 +118,7 @@ class Consumer(Uncopied):
         the rebalance timeout, or if its program asks for no record for the poll interval. It joins again when the
         program asks for records.
 
-        `request_timeout_seconds` bounds each call to the broker. Raises InvalidRequestError for settings without sense.
+        `request_timeout_seconds` bounds each call to the broker. Raises InvalidRequestError for invalid settings.
         """
         start, on_out_of_range = given_resets(
             start=start, on_out_of_range=on_out_of_range, auto_offset_reset=auto_offset_reset
@@ -162,8 +162,9 @@ class Consumer(Uncopied):
 
         `pattern` is in RE2 syntax. The topics need not exist yet. With `bands`, only the bands of these names are read,
         in topics that have bands; the bands need not exist yet, either. Other members may read other bands; a band to
-        which no member subscribes stays unread. Later calls change the subscription as a whole, and leave the callbacks
-        that they do not name. Returns when the broker has let this member in; the partitions come later.
+        which no member subscribes stays unread. A later call replaces the whole subscription, but keeps the callbacks
+        that it does not name. The call returns when the broker has accepted this member; the partitions are assigned
+        later.
 
         Each callback gets a list of partitions. Callbacks are called while the program asks for records, when it has
         finished all records that it was given. `on_assigned` is called before the first record of the partitions, once
@@ -194,7 +195,8 @@ class Consumer(Uncopied):
             )
 
     def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
-        """Commit these offsets (the next to be read) or, without any, all records that were handed out so far.
+        """Commit these offsets (the next ones to read). Without an argument, commit all records that were handed out so
+        far.
 
         With a record or a list of records, commit these and all before them in their partitions, that is, the offset
         behind the last one of each partition. Returns when the offsets are synced. Raises the first refusal:
@@ -209,7 +211,7 @@ class Consumer(Uncopied):
             run(self._core.commit())
 
     def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None where there is none. Without an argument, take all
+        """Return the committed offset of each partition, or None if there is none. Without an argument, take all
         assigned partitions."""
         return run(self._core.committed(partitions))
 
@@ -222,12 +224,12 @@ class Consumer(Uncopied):
     ) -> None:
         """Read these topics and partitions from `start` on, and no others.
 
-        A topic is read with all its partitions; those that are added later join the assignment, from their beginning,
-        while the program waits for records. Records of a key stay in order when partitions are added to their topic: a
-        record that was appended after that is delivered only when the program has finished all earlier ones. See
-        `growth_order`.
-        With `bands`, of a topic that has bands only the partitions of these; each must be a band of one of the topics.
-        Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing.
+        A topic is read with all its partitions; partitions that are added later join the assignment, from their
+        beginning, while the program waits for records. Records of a key stay in order when partitions are added to
+        their topic: a record that was appended afterwards is delivered only when the program has finished all earlier
+        ones. See `growth_order`. With `bands`, a topic that has bands is read only in the partitions of these bands;
+        each must be a band of one of the topics. Raises UnknownTopicError, UnknownPartitionError or
+        InvalidRequestError, and then changes nothing.
         """
         with self._core.use.changing():
             run(self._core.assign(topics, start, bands=bands))
@@ -239,13 +241,14 @@ class Consumer(Uncopied):
     def position(self, partition: TopicPartition) -> int:
         """Return the offset of the next record to be delivered.
 
-        Raises InvalidRequestError where it is not assigned, NoCommittedOffsetError where none is known yet.
+        Raises InvalidRequestError if the partition is not assigned, and NoCommittedOffsetError if no position is known
+        yet.
         """
         with self._core.use.changing():
             return self._core.position(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset. If an error has stopped the partition, the error is cleared and reading starts again.
+        """Continue at an offset. If an error has stopped the partition, the error is cleared and reading starts again.
 
         Raises InvalidRequestError for a negative offset, or a partition that is not assigned.
         """
@@ -253,39 +256,41 @@ class Consumer(Uncopied):
             run(self._core.seek(partition, offset))
 
     def seek_to_time(self, partition: TopicPartition, moment: int | datetime.datetime) -> None:
-        """Go on at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end.
+        """Continue at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end if
+        there is none.
 
-        Raises InvalidRequestError where the partition is not assigned, BrokerUnavailableError.
+        Raises InvalidRequestError if the partition is not assigned, or BrokerUnavailableError.
         """
         with self._core.use.changing():
             run(self._core.seek_to_time(partition, moment))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go back to the log start offset; without partitions: in all."""
+        """Go back to the log start offset of these partitions; without an argument, of all."""
         with self._core.use.changing():
             run(self._core.seek_to_beginning(*partitions))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Continue with records that arrive from now on, in these partitions or, without any, in all."""
+        """Continue with records that arrive from now on, in these partitions; without an argument, in all."""
         with self._core.use.changing():
             run(self._core.seek_to_end(*partitions))
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Deliver nothing of these partitions until they are resumed; what is buffered of them is dropped."""
+        """Deliver no record of these partitions until they are resumed. Their buffered records are dropped."""
         with self._core.use.changing():
             run(_call(self._core.pause, *partitions))
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with paused partitions at their positions."""
+        """Continue with paused partitions at their positions."""
         with self._core.use.changing():
             run(_call(self._core.resume, *partitions))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Return the log start offset of partitions; None: of all that are assigned."""
+        """Return the log start offset of these partitions; None: of all assigned partitions."""
         return run(self._core.beginning_offsets(partitions))
 
     def end_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Return the high watermark of partitions, the offset that the next record gets; None: of all assigned."""
+        """Return the high watermark of these partitions, which is the offset of the next record; None: of all assigned
+        ones."""
         return run(self._core.end_offsets(partitions))
 
     def __iter__(self) -> Iterator[Record]:
@@ -296,9 +301,9 @@ class Consumer(Uncopied):
         """Iterate up to the present high watermarks, and stop.
 
         Paused partitions are left out. An error that was raised before is raised again once the other partitions are at
-        their ends. If such an error was the last thing that the program was given, its partitions are left out this
-        once. In a group, the loop covers the partitions that this member is assigned first, and those that come while
-        it iterates.
+        their ends. If the program has received no record since such an error was raised, the partitions of that error
+        are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
+        begins, and those that are added while it runs.
         """
         self._core.begin()
         return self._records(bounded=True)
@@ -339,11 +344,12 @@ class Consumer(Uncopied):
         max_records: int = DEFAULT_LIST_RECORDS,
         max_bytes: int = DEFAULT_POLL_BYTES,
     ) -> Iterator[list[Record]]:
-        """Iterate over lists of records, each from one batch of one partition: the fast way.
+        """Iterate over lists of records. Each list comes from one batch of one partition. This is the fastest way to
+        read.
 
-        A batch of more than `max_records`, or of more than `max_bytes` decoded, comes in several lists; a single larger
-        record comes alone. A list counts as delivered when it is handed out. With `until_end`, stop at the present
-        high watermarks.
+        A batch of more than `max_records`, or of more than `max_bytes` decoded, is returned as several lists; a single
+        larger record is returned alone. A list counts as delivered when it is handed out. With `until_end`, stop at the
+        present high watermarks.
         """
         Room(max_records, max_bytes)
         self._core.begin()
@@ -375,11 +381,11 @@ class Consumer(Uncopied):
         *,
         max_bytes: int = DEFAULT_POLL_BYTES,
     ) -> list[Record]:
-        """Return up to `max_records` as soon as there are any. Return none when the time is over, even if it was spent
-        on rebalancing or reconnecting.
+        """Return up to `max_records` records as soon as there are any. Return an empty list when the time is over, even
+        if the time was spent on rebalancing or reconnecting.
 
-        Together they take up to `max_bytes`, decoded (keys, values and headers); a single larger record is returned
-        alone. Raises the error of a partition that cannot be read on: see the class.
+        The records together take up to `max_bytes`, decoded (keys, values and headers); a single larger record is
+        returned alone. Raises the error of a partition that cannot be read any further: see the class.
         """
         room = Room(max_records, max_bytes)
         deadline = monotonic() + timeout_seconds
@@ -425,8 +431,8 @@ class Consumer(Uncopied):
 
     @contextmanager
     def _going_back(self, records: list[Record]) -> Iterator[None]:
-        """Go back to the first record that the program has not received if a signal's exception, such as that of
-        Ctrl-C, ends a wait or the decoding. `records` are those about to be given to the program."""
+        """If a signal handler's exception, such as that of Ctrl-C, ends a wait or the decoding, go back to the first
+        record that the program has not received. `records` are those that are about to be handed out."""
         try:
             yield
         except (LogbrokerError, GeneratorExit):
@@ -450,16 +456,16 @@ class Consumer(Uncopied):
                     raise BrokerUnavailableError(CLOSED)
 
     def close(self) -> None:
-        """Commit what is finished, leave the group, stop reading, and let go of the connection.
+        """Commit finished records, leave the group, stop reading, and close the connection.
 
-        A caller that waits for records meanwhile, or asks later, gets BrokerUnavailableError. If Ctrl-C ends the
+        A caller that waits for records gets BrokerUnavailableError, and so does any later caller. If Ctrl-C ends the
         commit, the other steps are still taken, and records that were not committed are delivered again.
         """
         if self._core._lifetime.is_forked:
             return
         check_waits()
-        # Two threads may close at once; a callback may close what is being closed. Where a signal ended a call before
-        # all was done, the next one does the rest.
+        # Two threads may close at once, and a callback may close a consumer that is being closed. If a signal ended a
+        # call before everything was done, the next call does the rest.
         with self._closing:
             if self._is_in_close or self._core.has_ended:
                 return
@@ -474,7 +480,7 @@ class Consumer(Uncopied):
             raise failure
 
     def _say_goodbye(self) -> Exception | None:
-        """Call the callbacks and commit what is finished; return the first error that a callback raised."""
+        """Call the callbacks and commit finished records. Return the first error that a callback raised."""
         failure: Exception | None = None
         if self._core.subscribed and not self._core.closed:
             with closing(_steps(self._core.goodbye())) as steps:
@@ -482,7 +488,7 @@ class Consumer(Uncopied):
                     try:
                         call_plain(CALLBACK, callback, partitions)
                     except Exception as error:
-                        # What is finished is committed all the same.
+                        # Finished records are committed nevertheless.
                         failure = failure or error
         return failure
 
@@ -500,7 +506,7 @@ async def _call(function: Callable[..., Any], *arguments: Any) -> None:
 
 
 def _steps(calls: Calls) -> Generator[tuple[Callback, list[TopicPartition]], None, None]:
-    """Take the steps in the shared loop, and yield the callbacks that are to be called in this thread."""
+    """Take the steps in the shared loop, and yield the callbacks that this thread has to call."""
     steps = _Steps(calls)
     try:
         while (call := run(steps.take())) is not None:
@@ -517,12 +523,12 @@ class _Steps:
         self._taking: asyncio.Task[Any] | None = None
 
     async def take(self) -> tuple[Callback, list[TopicPartition]] | None:
-        """Go on to the next callback; None: there is none."""
+        """Continue to the next callback and return it, or None if there is none."""
         self._taking = asyncio.current_task()
         return await anext(self._calls, None)
 
     async def end(self) -> None:
-        """Take no more. Signals may have ended the wait for a step, and for the end of that step, too."""
+        """Take no more steps. Signals may have ended the wait for a step and the wait for the end of that step."""
         if self._taking is not None:
             await end_tasks(self._taking)
         await self._calls.aclose()

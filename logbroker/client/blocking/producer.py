@@ -1,4 +1,4 @@
-"""The synchronous Producer: appends in the caller's thread, sends in the shared loop."""
+"""The synchronous Producer. It appends in the caller's thread and sends in the shared loop."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Producer(Droppable):
     default the producer is idempotent: no acknowledged record is lost or duplicated when the broker restarts or the
     connection breaks. May be used by many threads at once; the records of each thread keep their order.
 
-    Close it, or use it in a `with` block. A producer that is dropped open, or open when the program ends, flushes for
-    at most `last_flush_seconds`, and so does `close` after Ctrl-C. Records that are not delivered by then are lost, and
-    their number is written to standard error.
+    Close it, or use it in a `with` block. A producer that is dropped without `close`, or is open when the program ends,
+    flushes for at most `last_flush_seconds`, and so does `close` after Ctrl-C. Records that are not delivered by then
+    are lost, and their number is written to standard error.
     """
 
     def __init__(
@@ -75,10 +75,11 @@ class Producer(Droppable):
         `max_requests_in_flight` requests are unanswered. Batches are no larger than their topic's max.message.bytes. A
         record that its topic refuses, because it is too large or its timestamp is too far ahead, fails alone: the other
         records of its batch are delivered in order. `durability` None takes the setting of each topic. `send` waits
-        while `max_buffered_bytes` of records are not done. A record that is not done `delivery_timeout_seconds` after
-        `send` fails. `request_timeout_seconds` bounds the calls that look up a topic. `last_flush_seconds` bounds the
-        flush of a producer that is dropped, interrupted, or open when the program ends. Raises InvalidRequestError for
-        settings without sense, and BrokerUnavailableError where the clients' background thread cannot be started.
+        while `max_buffered_bytes` of records are unfinished. A record that is still unfinished
+        `delivery_timeout_seconds` after `send` fails. `request_timeout_seconds` bounds the calls that look up a topic.
+        `last_flush_seconds` bounds the flush of a producer that is dropped, interrupted, or open when the program ends.
+        Raises InvalidRequestError for invalid settings, and BrokerUnavailableError if the clients' background thread
+        cannot be started.
 
         `value_serializer` and `key_serializer` turn the arguments of `send` into bytes: str, json, msgpack, or a
         function. None stays None. Without a serializer, values and keys are bytes. If a serializer fails, `send` raises
@@ -102,13 +103,14 @@ class Producer(Droppable):
         self._serialize_value = serializer(value_serializer, "value_serializer")
         self._serializes = self._serialize_key is not None or self._serialize_value is not None
         self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=lifetime)
-        # Nothing that the event loop keeps refers to the producer itself, so that one that is dropped goes.
+        # The event loop keeps no reference to the producer itself, so a dropped producer is collected.
         self._sender = sender = Sender(self._connection, self._accumulator, **options)
         follow(lifetime, sender, self._accumulator)
         self._closed = False
         self._has_ended = False
         """Whether there is nothing left to close."""
-        # It sends from the first record on, but where no thread can be started, the program is to hear of that here.
+        # The producer sends only from the first record on, but the program should learn here if no thread can be
+        # started.
         shared_loop()
 
     def send(
@@ -151,7 +153,7 @@ class Producer(Droppable):
                 delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
-        # Once a batch.
+        # From here on, about once per batch.
         value, key, headers, ordering_key = record_parts(
             topic, value, key, headers, partition, timestamp_ms, ordering_key
         )
@@ -164,7 +166,7 @@ class Producer(Droppable):
             with self._accumulator.lock.free():
                 current = self._accumulator.routes.get(topic)
                 if current is None:
-                    continue  # Deleted at this very moment.
+                    continue  # The topic was deleted at this moment.
                 if self._accumulator.has_room():
                     return self._accumulator.append(current, value, key, headers, partition, timestamp_ms, ordering_key)
                 self._accumulator.when_room(room.set)
@@ -210,7 +212,7 @@ class Producer(Droppable):
         return delivery.result()
 
     def flush(self) -> None:
-        """Wait until every record sent so far is done. Raises the first failure that was not reported yet.
+        """Wait until every record sent so far is done. Raises the first unreported failure.
 
         The wait lasts while the broker is away, but ends at most `delivery_timeout_seconds` after the last `send`.
         """
@@ -220,8 +222,8 @@ class Producer(Droppable):
     def close(self) -> None:
         """Flush and close the connection. Raises the error of `flush`, after closing.
 
-        Ctrl-C bounds the flush by `last_flush_seconds`, and is raised after that. A second Ctrl-C ends the flush:
-        records that are not delivered by then fail.
+        After Ctrl-C the flush takes at most `last_flush_seconds` more, and KeyboardInterrupt is raised after it. A
+        second Ctrl-C ends the flush: records that are not delivered by then fail.
         """
         self._close(None)
 
@@ -234,13 +236,13 @@ class Producer(Droppable):
         except Exception:
             raise
         except BaseException:
-            # Interrupted, or told to end the program, where it was not before.
+            # This is the first interrupt, or the first exception that ends the program.
             if flush_seconds is None:
                 with contextlib.suppress(Exception):
                     self._flush_last(self._lifetime.seconds)
             raise
         finally:
-            # Where a signal keeps this from beginning, the next call does it, or the end of the program.
+            # If a signal prevents this, the next call does it, or the end of the program.
             run(self._stop())
 
     def _flush_last(self, seconds: float | None) -> None:
@@ -265,11 +267,11 @@ class Producer(Droppable):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            # Who interrupts, or ends the program, does not wait for ever for a broker that may be away.
+            # After an interrupt, or at the end of the program, do not wait for ever for a broker that may be away.
             interrupted = error is not None and not isinstance(error, Exception)
             self._close(self._lifetime.seconds if interrupted else None)
         except Exception:
-            # What the body raised comes first.
+            # An exception of the body takes precedence.
             if error is None:
                 raise
 

@@ -29,12 +29,12 @@ from logbroker.record.codec import Headers
 
 @checks_arguments()
 class QueueAdmin(Uncopied):
-    """Creates, describes, alters and deletes queue groups; shows their lanes, and moves standing ones.
+    """Creates, describes, alters and deletes queue groups; shows lanes, and decides about stalled ones.
 
-    For programs without an event loop; may be used by many threads at once. All methods raise BrokerUnavailableError
-    where the broker cannot be reached or the connection breaks, and RequestTimeoutError where it does not answer within
-    `request_timeout_seconds`. The change may have been made all the same, unless the broker was not reached; the
-    message says which.
+    For programs without an event loop; may be used by many threads at once. All methods raise BrokerUnavailableError if
+    the broker cannot be reached or the connection breaks, and RequestTimeoutError if it does not answer within
+    `request_timeout_seconds`. If the broker was reached, the change may have been made nevertheless; the message says
+    so.
     """
 
     def __init__(self, broker: str, *, request_timeout_seconds: float = 10.0) -> None:
@@ -63,7 +63,7 @@ class QueueAdmin(Uncopied):
         return run(self._admin.describe_queues(groups))
 
     def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
-        """Change settings while the group runs. Return True if a change of ordering waits until all deliveries in
+        """Change settings while the group runs. Return True if a change of ordering has to wait until all deliveries in
         flight are settled.
 
         Raises UnknownGroupError or InvalidRequestError.
@@ -75,23 +75,24 @@ class QueueAdmin(Uncopied):
         run(self._admin.delete_queue(group))
 
     def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
-        """Return up to `top` lanes in this order, each with its last reason only, the total number of lanes, and
-        whether the list may be incomplete."""
+        """Return up to `top` lanes in this order, the total number of lanes, and whether the list may be incomplete.
+        Each lane has only its last failure reason."""
         return run(self._admin.list_lanes(group, order=order, top=top))
 
     def explain_lane(self, group: str, key: bytes) -> LaneDescription:
-        """Return the description of the lane of an ordering key, with the cause if it stands."""
+        """Return the description of the lane of an ordering key, with the cause if the lane is stalled."""
         return run(self._admin.explain_lane(group, key))
 
     def resume_lane(self, group: str, lane: Lane) -> None:
-        """Let a blocked, parked or waiting lane go on with its head, which gets new attempts.
+        """Let a blocked, parked or waiting lane continue with its head. The attempts of the head are counted anew.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
         run(self._admin.resume_lane(group, lane))
 
     def skip_head(self, group: str, lane: Lane) -> int:
-        """Let a lane go on without its head, which counts as done. Return the number of records done.
+        """Count the head of a lane as done, so that the lane continues behind it. Return the number of records that
+        were done.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
@@ -111,19 +112,17 @@ class QueueAdmin(Uncopied):
     def replace_head(
         self, group: str, lane: Lane, value: bytes | None, *, key: bytes | None = None, headers: Headers = ()
     ) -> None:
-        """Let a lane go on with another record in place of its head, for this group only. The record's key must be the
-        same; None takes that key. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or InvalidRequestError.
-
-        """
+        """Let a lane continue with another record in place of its head, for this group only. The new record must have
+        the same key; None takes that key. Raises UnknownGroupError, UnknownLaneError, LaneNotHeldError or
+        InvalidRequestError."""
         run(self._admin.replace_head(group, lane, value, key=key, headers=headers))
 
     def redrive(
         self, group: str, *, key: bytes | None = None, dry_run: bool = False, max_records: int | None = None
     ) -> Redriven:
-        """Send dead letters, at most `max_records` in one call, back to the tail of the topic that they came from, each
-        key in its original order. A letter that cannot be sent back is reported, and holds only its own key. `dry_run`
-        only counts the letters.
-        """
+        """Send dead letters, at most `max_records` in one call, back to the end of their original topic, each key in
+        its original order. A letter that cannot be sent back is reported, and holds back only its own key. `dry_run`
+        only counts the letters."""
         return run(self._admin.redrive(group, key=key, dry_run=dry_run, max_records=max_records))
 
     def rewind(
@@ -136,11 +135,11 @@ class QueueAdmin(Uncopied):
         drop_standing: bool = False,
         dry_run: bool = False,
     ) -> list[RewoundPartition]:
-        """Move the group to earlier or later offsets, in these partitions or, without any, in all.
+        """Move the group to earlier or later offsets in these partitions; none means in all.
 
-        Receipts and attempts become void, and records above the new offset are no longer done. Parked lanes stay unless
-        they are included. When the group moves to a later offset, records of blocked and parked lanes below it stay
-        unless they are dropped; the result counts them.
+        Receipts and attempts become invalid, and records from the new offset on are no longer done. Parked lanes stay
+        unless `include_parked` is set. If the group moves to a later offset, the records of blocked and parked lanes
+        below it stay unless `drop_standing` is set. The result counts them.
         """
         return run(
             self._admin.rewind(

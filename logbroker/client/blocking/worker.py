@@ -1,4 +1,4 @@
-"""The synchronous Worker: the stream lives in the shared loop, the program works in its own threads."""
+"""The synchronous Worker. Its stream runs in the shared loop, and the program works in its own threads."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Handler = Callable[[SyncWorkerDelivery], object]
 SessionHandler = Callable[["Session"], object]
 
 _SIGNAL_CHECK_SECONDS: Final = 0.2
-"""The longest wait in one piece. A signal that comes just before a wait does not end it; Python handles the signal
-after the wait."""
+"""The longest single wait. A signal that arrives just before a wait does not end the wait; Python handles it
+afterwards."""
 
 
 @checks_arguments()
@@ -42,7 +42,7 @@ class Worker(Droppable):
     with Worker("127.0.0.1:9192", "billing") as worker:
         worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
 
-    or in a loop, which has to catch the exceptions of the block, because they are raised again:
+    or in a loop, which has to catch the exceptions of the block, because the block raises them again:
 
         for delivery in worker:
             try:
@@ -51,12 +51,12 @@ class Worker(Droppable):
             except Exception:
                 logging.exception("offset %d failed", delivery.offset)
 
-    `worker.run` goes on after an exception. Settlements are gathered into few messages; `flush`, `close` and
-    `delivery.result()` wait until they are synced. The worker extends the leases of deliveries in hand, up to
+    `worker.run` goes on after an exception. Several settlements are sent in one message; `flush`, `close` and
+    `delivery.result()` wait until they are synced. The worker extends the leases of unsettled deliveries, up to
     `max_extension_seconds`. After the connection breaks, nothing is delivered until the broker has confirmed which
     deliveries are still this worker's. The others are lost, and settling them raises LeaseLostError. Leaving the block
     says goodbye: unsettled deliveries go to other workers at once, and no attempt is counted. A worker that is dropped
-    open, or open when the program ends, does the same in the background.
+    without `close`, or is open when the program ends, does the same in the background.
 
     Many threads may use a worker at once; `run` starts its own.
     """
@@ -74,15 +74,15 @@ class Worker(Droppable):
         band: str | None = None,
         request_timeout_seconds: float = 10.0,
     ) -> None:
-        """`broker` is "HOST:PORT"; the queue group must be there.
+        """`broker` is "HOST:PORT". The queue group must exist.
 
-        `prefetch` is the number of unsettled deliveries that the worker may have; by default 100 in loops, and in `run`
-        as many as run at once. `prefetch_bytes` bounds the bytes that wait for the program, as received (compressed or
+        `prefetch` is the number of unsettled deliveries that the worker may have. The default is 100 in loops, and the
+        concurrency in `run`. `prefetch_bytes` bounds the bytes that wait for the program, as received (compressed or
         not), outside of sessions and in each session; a single larger record is still delivered. `worker_id` must be
-        unique in the group; None draws one at random. `client_name` is for people. With `band`, the worker takes only
-        records of this band, in a queue group with priorities; None takes all. Sessions are not bound to a band.
-        `request_timeout_seconds` bounds the first connection, `flush` and `close`. Raises InvalidRequestError for
-        settings without sense.
+        unique in the group; None draws one at random. `client_name` is shown to operators. With `band`, the worker
+        takes only records of this band, in a queue group with priorities; None takes all. Sessions are not bound to a
+        band. `request_timeout_seconds` bounds the first connection, `flush` and `close`. Raises InvalidRequestError for
+        invalid settings.
         """
         self._core = WorkerCore(
             broker,
@@ -104,7 +104,7 @@ class Worker(Droppable):
         keeps = _is_main_thread()
         while (delivery := _next_delivery(self._core, buffer, keeps=keeps)) is not None:
             if keeps:
-                buffer.on_the_way = []  # In the step that hands it on.
+                buffer.on_the_way = []  # Emptied in the same step that hands the delivery on.
             yield delivery
 
     def batches(
@@ -112,9 +112,10 @@ class Worker(Droppable):
     ) -> Iterator[SyncWorkerDeliveries]:
         """Iterate over lists of at least one ready delivery, for work that is cheaper in bulk.
 
-        A list has up to `max_records`, and ends with the delivery that brings it to `max_bytes`, decoded. Its `ack`,
-        `nack` and `release` settle all its deliveries that were not settled singly. In a group with an order, no key is
-        in a list twice: its next record is delivered once this one is settled.
+        A list has up to `max_records` deliveries, and ends with the one that brings its decoded size to `max_bytes`.
+        The list's `ack`, `nack` and `release` settle all its deliveries that were not settled singly. In a group with
+        ordering, no key is in a list twice, because a record is delivered only after the previous one of its key is
+        settled.
         """
         core = self._core
         run(core.start_lists(max_records, max_bytes))
@@ -131,9 +132,10 @@ class Worker(Droppable):
         """Call `handler` with each delivery, in `concurrency` threads, until `stop` or Ctrl-C.
 
         A delivery is acked when its handler returns, and nacked if it raises (the exception is logged), unless the
-        handler settled it. A CancelledError counts as any other exception here. A handler whose result would have to be
-        awaited is nacked, too. Raises the error that ended the worker, and InvalidRequestError for a concurrency below
-        1 or a handler that does nothing when it is called, because it is async or contains `yield`.
+        handler settled it. A CancelledError counts like any other exception here. The delivery is also nacked if the
+        handler's result would have to be awaited. Raises the error that ended the worker, and InvalidRequestError for a
+        concurrency below 1 or a handler that is async or contains `yield`, because calling such a function does
+        nothing.
         """
         core = self._core
         check_plain(HANDLER, handler)
@@ -166,13 +168,13 @@ class Worker(Droppable):
         wait_seconds: float | None = None,
         idle_seconds: float | None = None,
     ) -> Session:
-        """Return the session of one ordering key, or of the next free one that has records, to be used with `with`: it
-        waits for `wait_seconds` (None: for ever), also while the broker is away. Then it raises SessionHeldError,
-        NoFreeSessionError if the next free session was asked for, or the error that kept it from asking the broker.
+        """Return the session of one ordering key, or of the next free one that has records. Use it with `with`, which
+        waits for the session up to `wait_seconds` (None: for ever), even while the broker is away. Then it raises
+        SessionHeldError, NoFreeSessionError (if no key was given), or the error that kept it from asking the broker.
 
-        The broker sends up to `prefetch` records of the session ahead. Its loop ends when no record has come for
-        `idle_seconds` (None: never). If records are there when the session is opened, the loop waits for the first of
-        them.
+        The broker sends up to `prefetch` records of the session ahead. The loop over the session ends when no record
+        has arrived for `idle_seconds` (None: never). If the session has records when it is opened, the loop waits for
+        the first of them.
         """
         check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
         check_idle(idle_seconds)
@@ -188,9 +190,9 @@ class Worker(Droppable):
     ) -> None:
         """Call `handler` with one free session after the other, in `concurrency` threads, until `stop` or Ctrl-C.
 
-        Keeps waiting while the broker is away or overloaded. The loop over a session ends when none of its records has
-        come for `idle_seconds` after the first (0: when none is at hand); then it is another key's turn. Raises the
-        error of a handler, except for the loss of its session; RuntimeError in place of a CancelledError; and
+        Keeps waiting while the broker is away or overloaded. After its first record, the loop over a session ends when
+        no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
+        error of a handler, except for the loss of its session; RuntimeError if a handler raises CancelledError; and
         InvalidRequestError for a concurrency below 1 or a handler that is async or contains `yield`.
         """
         check_plain(HANDLER, handler)
@@ -212,10 +214,9 @@ class Worker(Droppable):
                 core.session_failed(session.key, error, is_handled=is_handled)
 
     def _in_threads(self, count: int, work: Callable[[], None]) -> None:
-        """Run `work` in threads until all return. If one raises, or Ctrl-C comes, let the others finish the deliveries
-        in hand, and raise that error. Called in a daemon thread, the threads are daemons, too, and the end of the
-        program does not wait for them.
-        """
+        """Run `work` in threads until all return. If one raises, or at Ctrl-C, let the others finish their deliveries,
+        and then raise the error. If a daemon thread calls this, the new threads are daemons, too, and the end of the
+        program does not wait for them."""
         core = self._core
         outcomes: list[Future[None]] = [Future() for _ in range(count)]
         ends = [Latch() for _ in range(count)]
@@ -241,20 +242,19 @@ class Worker(Droppable):
             _wait_for_all(ends)
         except BaseException:
             core.stop()
-            # But not for one that could not be started, or that a signal came before.
+            # Threads that could not be started, or that a signal kept from starting, are not waited for.
             _wait_for_all([ended for thread, ended in zip(threads, ends, strict=True) if thread.ident is not None])
             raise
         for outcome in outcomes:
             outcome.result()
 
     def flush(self) -> None:
-        """Wait until the broker has synced all settlements. Raises the first refusal that was not reported yet, and
-        RequestTimeoutError if the broker does not answer in time.
-        """
+        """Wait until the broker has synced all settlements. Raises the first unreported refusal, or RequestTimeoutError
+        if the broker does not answer in time."""
         run(self._core.flush())
 
     def stop(self) -> None:
-        """End the loops over deliveries and sessions once they have finished the deliveries in hand."""
+        """End the loops over deliveries and sessions once the deliveries that the program has are finished."""
         self._core.stop()
 
     def close(self) -> None:
@@ -271,7 +271,7 @@ class Worker(Droppable):
         try:
             self.close()
         except Exception:
-            # What the body raised comes first.
+            # An exception of the body takes precedence.
             if error is None:
                 raise
 
@@ -285,9 +285,9 @@ class Session:
                 session.state = fold(session.state, delivery.value)
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
-    the next holder reads it. A delivery that is nacked or released is delivered again, with all that follow it. If the
-    session is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or may not have
-    been (the broker crashed), they raise LeaseLostError: open the session again to read the stored state.
+    the next holder reads it. A nacked or released delivery is delivered again, and so are all behind it. If the session
+    is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or may not have been
+    because the broker crashed, they raise LeaseLostError: open the session again to read the stored state.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class Session:
     ) -> None:
         """Made by `Worker.session`. `held` is the session if it is open already."""
         self._worker = worker
-        """The worker, which must not be dropped before the session."""
+        """The worker. This reference keeps it alive as long as the session."""
         self._core = worker._core
         self._wanted = (key, prefetch, wait_seconds)
         self._idle_seconds = idle_seconds
@@ -330,7 +330,7 @@ class Session:
 
     @property
     def state(self) -> bytes:
-        """The state as it was set last; b"" if it never was."""
+        """The state that was set last; b"" if none was set."""
         return self._session().state
 
     @state.setter
@@ -352,13 +352,14 @@ class Session:
             yield delivery
 
     def open(self) -> None:
-        """Wait for the session, as `with` does by itself. Raises SessionHeldError, NoFreeSessionError, or the error
-        that kept it from asking the broker."""
+        """Wait for the session; `with` calls this. Raises SessionHeldError, NoFreeSessionError, or the error that kept
+        it from asking the broker."""
         run(self._core.start())
         try:
             run(self._open())
         except BaseException:
-            # It may be open all the same, where a signal handler raised: nobody would have it, and its lock be renewed.
+            # If a signal handler raised the exception, the session may be open already. Without this, its lock would be
+            # renewed although nobody uses it.
             held, self._held = self._held, None
             if held is not None:
                 run(self._abandon(held))
@@ -381,13 +382,13 @@ class Session:
         try:
             run(self._core.close_session(self._session(), save=error is None))
         except Exception:
-            # What the body raised comes first.
+            # An exception of the body takes precedence.
             if error is None:
                 raise
 
 
 def _is_main_thread() -> bool:
-    """Whether signals are handled in this thread. Only there may a signal handler's exception come between any two
+    """Whether signals are handled in this thread. Only there can an exception of a signal handler come between any two
     steps."""
     return threading.current_thread() is threading.main_thread()
 
@@ -407,10 +408,11 @@ def _next_delivery(
     *,
     keeps: bool = False,
 ) -> SyncWorkerDelivery | None:
-    """Return the next delivery, waiting for it, or None if the worker is to stop or the session had none for
-    `idle_seconds`.
+    """Wait for the next delivery and return it. Return None if the worker is to stop, or if the session had no delivery
+    for `idle_seconds`.
 
-    `keeps`: it is `on_the_way`, where a signal handler's exception finds it that comes before the program has it.
+    With `keeps`, the delivery is put into `on_the_way`, so that it is not lost if a signal handler raises an exception
+    before the program has it.
     """
     if keeps and buffer.on_the_way:
         core.in_flight.take_back(buffer)
@@ -434,14 +436,14 @@ def _wait(
     session: HeldSession[SyncWorkerDelivery] | None,
     deadline: float | None,
 ) -> bool:
-    """Wait until there may be something to take. Return False when the time is over."""
+    """Wait until there may be a delivery to take. Return False when the time is over."""
     told = Latch()
     with core.in_flight.lock.free():
         if buffer.is_ready:
             return True
         buffer.waiters.append(told.set)
     try:
-        # Only now, as whatever comes from here on tells the waiters.
+        # Checked only now that the waiter is registered: any error from here on wakes it.
         core.link.check()
         if session is not None:
             session.check()
@@ -456,5 +458,5 @@ def _wait(
             if told.set in buffer.waiters:
                 buffer.waiters.remove(told.set)
             elif deadline is not None and monotonic() >= deadline:
-                # Told at this very moment: let somebody else look.
+                # This waiter was woken at the same moment: wake another one in its place.
                 buffer.tell(1)

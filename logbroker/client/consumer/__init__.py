@@ -1,4 +1,4 @@
 """The consumer: fetching, positions, membership of a group.
 
-It knows `transport` and `runtime`. Begin with `consumer`, then `fetcher` and `member`.
+It uses `transport` and `runtime`. Begin reading with `consumer`, then `fetcher` and `member`.
 """

@@ -1,8 +1,8 @@
 """The position of a consumer: splits the received chunks into batches and records, and knows the next offset of each
 partition.
 
-No I/O: the asynchronous and the synchronous consumer bring the chunks. `records` belongs to the open batch and keeps
-its place, so that a loop over records may be left and begun again at the next one.
+No I/O: the asynchronous and the synchronous consumer pass the chunks in. `records` belongs to the open batch and keeps
+its position, so that a loop over records can be left and continued at the next record.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from logbroker.types import TopicPartition
 
 _UNKNOWN_BYTES: Final = 1 << 62
 _OF_CODEC: Final = (BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompressionError)
-"""Errors of one batch, which do not know where it lies."""
+"""Errors of a single batch, whose messages do not say where the batch is."""
 
 
 class Record(Decoding, msgspec.Struct, gc=False):
     """A record of the log. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
 
-    `text()`, `json()`, `msgpack()` and `decode(function)` make objects of its value, `header(name)` finds a header.
+    `text()`, `json()`, `msgpack()` and `decode(function)` turn the value into an object; `header(name)` finds a header.
     """
 
     topic: str
@@ -50,7 +50,7 @@ class Record(Decoding, msgspec.Struct, gc=False):
 
     @property
     def priority(self) -> int:
-        """The priority: 0 to 9, where 9 is the most urgent; 4 if the headers state none."""
+        """The priority: 0 to 9, where 9 is the most urgent; 4 if the headers contain none."""
         return priority_of(self.headers)
 
 
@@ -66,16 +66,16 @@ def _from_offset(records: Iterator[Record], first: int) -> Generator[Record, Non
 
 def _before(record: Record, rest: Iterator[Record]) -> Generator[Record, None, None]:
     yield record
-    # Not `yield from`: that would close the rest with this one.
+    # `yield from` is not used, because closing this generator would then close `rest`, too.
     for each in rest:  # noqa: UP028
         yield each
 
 
 def _check_continues(chunk: Chunk, first: int, end: int = 0) -> None:
-    """Raise CorruptLogError where a batch from `first` to before `end`, or the end of a chunk, does not go on at the
-    position: only the first one behind a move may begin before it.
+    """Raise CorruptLogError if a batch from `first` to before `end`, or the end of a chunk, does not continue at the
+    position. Only the first batch after a move may begin before the position.
 
-    The broker checks that before it sends them. Records that were passed over in silence would be lost to the program.
+    The broker checks this before it sends batches. The check here makes sure that no record is skipped silently.
     """
     assigned, position = chunk.assigned, chunk.assigned.position
     if first == position or (first < position < end and assigned.continued != assigned.version):
@@ -89,15 +89,15 @@ def _check_continues(chunk: Chunk, first: int, end: int = 0) -> None:
 
 
 def _is_past(chunk: Chunk, end: int) -> bool:
-    """Whether everything before `end` was delivered before the chunk came. This happens to a batch that was open when
-    the reader was moved back to its beginning (since another generation of the topic is to be read) and that was then
-    delivered whole."""
+    """Whether all records before `end` were delivered before the chunk arrived. This happens if a batch is open while
+    the reader moves back to the batch's beginning, because another generation has to be read, and the program then
+    receives the rest of the batch."""
     assigned = chunk.assigned
     return chunk.gaps_below is not None and end <= assigned.position and assigned.continued != assigned.version
 
 
 def _check_intact(chunk: Chunk, header: BatchHeader, batch: bytes) -> None:
-    """Raise CorruptLogError for a batch that differs from what the producer sent."""
+    """Raise CorruptLogError if a batch differs from the one that the producer sent."""
     try:
         check_crc(header, batch)
     except CorruptBatchError:
@@ -108,23 +108,23 @@ def _check_intact(chunk: Chunk, header: BatchHeader, batch: bytes) -> None:
 
 
 class Cursor:
-    """The place of one consumer in the chunks it was given."""
+    """The position of one consumer within the chunks that it received."""
 
     def __init__(self, max_expanded_bytes: int) -> None:
         self.records: Generator[Record, None, None] = _nothing()
-        """The records of the open batch that were not delivered yet."""
+        """The undelivered records of the open batch."""
         self.last: Record | None = None
-        """The last delivered record of the open batch. The deliverer sets it."""
+        """The last delivered record of the open batch. The code that delivers records sets it."""
         self.assigned: Assigned | None = None
-        """The partition to which the open batch belongs, or else the chunk."""
+        """The partition of the open batch, or of the chunk if no batch is open."""
         self.open_bytes = 0
-        """A bound on the decoded size of the open batch's records. Until the first of them is decoded, it is higher
-        than any limit."""
+        """An upper bound for the decoded size of the open batch's remaining records. It is higher than any limit until
+        the first record is decoded."""
         self._source: Iterator[Record] = self.records
         """The iterator that decodes the records of the open batch. A record that was put back does not come from it."""
         self._unfinished: dict[Assigned, int] = {}
-        """The first offset of each partition that was handed out since the program asked last, where `last` does not
-        tell."""
+        """For each partition, the offset of the first record that the program received since it last asked for records,
+        unless `last` shows it."""
         self._header: BatchHeader | None = None
         self._version = 0
         """The partition's version when the open batch was opened."""
@@ -133,16 +133,17 @@ class Cursor:
         self._max_expanded_bytes = max_expanded_bytes
 
     def take(self, chunk: Chunk) -> None:
-        """Begin with a chunk; the one before must be at its end."""
+        """Begin with a chunk. The previous chunk must be at its end."""
         self._chunk = chunk
         self.assigned = chunk.assigned
         self._batches = split_batches(chunk.batches)
 
     def advance(self, ends: Mapping[TopicPartition, int] | None = None) -> bool:
-        """Leave the open batch, all of whose records were delivered, and open the next; False where a chunk is needed.
+        """Close the open batch, whose records were all delivered, and open the next one. Return False if a new chunk is
+        needed.
 
-        With `ends`, batches from these offsets on are left out, and those of partitions that are not in it. Raises what
-        makes a batch unreadable, and then has not moved.
+        With `ends`, batches from these offsets on are left out, and so are partitions that `ends` does not name. Raises
+        the error of an unreadable batch; the position is then unchanged.
         """
         self._leave_batch()
         while self._chunk is not None:
@@ -156,7 +157,7 @@ class Cursor:
                     _check_continues(chunk, chunk.next_offset)
                     assigned.position = chunk.next_offset
                     assigned.continued = -1 if chunk.gaps_below is None else assigned.version
-                    # Where the log was cut, all that comes since is from below the cut on.
+                    # All chunks from now on come from below the cut, if the log was cut.
                     assigned.cut_offset = None
                 self._chunk = self.assigned = None
                 continue
@@ -189,17 +190,17 @@ class Cursor:
     def _leave_batch(self) -> None:
         if self._header is not None and self.assigned is not None:
             self.assigned.position = self._header.next_offset
-            # Where the partition was moved meanwhile, what comes behind the move may begin before this.
+            # If the partition was moved meanwhile, the first batch after the move may begin before this position.
             self.assigned.continued = self._version
         self._header = self.last = None
         self.records = self._source = _nothing()
 
     def put_back(self, record: Record) -> None:
-        """Put back the record that was taken last from the open batch, to be delivered later."""
+        """Put back the record that was last taken from the open batch, so that it is delivered later."""
         self.records = _before(record, self._source)
 
     def undecodable(self, error: LogbrokerError) -> LogbrokerError:
-        """Return the error of a batch that cannot be decoded with its place and a way on; any other error as it is."""
+        """Return the error of an undecodable batch with its offset and advice. Return any other error unchanged."""
         if self.assigned is None or self._header is None or not isinstance(error, _OF_CODEC):
             return error
         partition, header = self.assigned.partition, self._header
@@ -212,42 +213,42 @@ class Cursor:
     # --- what the program has finished ------------------------------------------------------------------------------
 
     def asked(self) -> None:
-        """Note that the program asks for more, and so has finished all that it was given."""
+        """Note that the program asks for more, and so has finished all records that it was given."""
         self._unfinished.clear()
 
     def hand_out(self, records: list[Record], first: int) -> None:
-        """Note that `records[first:]`, the next ones of the open batch, are given to the program as part of a list."""
+        """Note that `records[first:]`, the next records of the open batch, are handed out as part of a list."""
         assert self.assigned is not None
-        # In this order: see `finished`.
+        # The order matters: see `finished`.
         self._unfinished.setdefault(self.assigned, records[first].offset)
         self.last = records[-1]
 
     def finished(self, assigned: Assigned) -> int:
-        """Return the offset up to which the program has finished: never too high, perhaps one record too low.
+        """Return the offset up to which the program has finished. It is never too high, but may be one record too low.
 
-        Another thread may be handing out records meanwhile, so the order of reading matters: what moves `last` and the
-        position forward has put down before what is unfinished.
+        Another thread may be handing out records at the same time, so the order of the reads matters: code that moves
+        `last` or the position forward has stored the unfinished offset before.
         """
         last = self.last
         offset = assigned.position
         if last is not None and (last.topic, last.partition) == assigned.partition:
-            # It was handed out last; only the next question tells that it is finished.
+            # The program has the last record. It counts as finished only when the program asks for the next.
             offset = last.offset
         return min(offset, self._unfinished.get(assigned, offset))
 
     def settle(self) -> None:
-        """Set the position of the open batch's partition to the record after the last one delivered."""
+        """Set the position of the open batch's partition to the offset after the last delivered record."""
         if self._header is not None and self.assigned is not None and self.last is not None:
             self.assigned.position = self.last.offset + 1
 
     def stop(self) -> None:
-        """Deliver no more records of the open batch. May be called from another thread than the loop over records; a
-        batch that is being decoded at that moment goes on."""
+        """Deliver no more records of the open batch. May be called in another thread than the loop over records. A
+        batch that is being decoded at that moment is not interrupted."""
         with suppress(ValueError):
             self.records.close()
 
     def drop(self) -> None:
-        """Forget the open batch and its chunk. The position says which records were delivered."""
+        """Forget the open batch and its chunk. The position still says which records were delivered."""
         if self.last is not None and self.assigned is not None:
             self._unfinished.setdefault(self.assigned, self.last.offset)
         self.settle()

@@ -1,4 +1,4 @@
-"""The event loop's side of a consumer: one fetch stream, its credit, and its recovery after a break.
+"""The part of a consumer that runs in the event loop: one fetch stream, its credit, and its recovery after a break.
 
 Credit bounds the buffer: the broker may send `buffer_bytes`, and gets new credit for the bytes that the program takes.
 Each move of a partition (assign, seek, resume) gives it a new version. Batches of an older version are dropped, so no
@@ -46,12 +46,13 @@ from logbroker.v1 import log_pb2
 _log = logging.getLogger(__name__)
 
 _GRANT_SHARE: Final = 4
-"""Credit is given back when it is a quarter of the buffer: a message costs more than the delay."""
+"""The broker gets new credit when a quarter of the buffer is free. More frequent messages would cost more than the
+delay."""
 _MAX_CHUNK_BYTES: Final = 1024 * 1024
 _SILENT_SECONDS: Final = 1.0
-"""A stream that brought something within this time is alive."""
+"""A stream on which a message arrived within this time counts as alive."""
 _TELL_AGAIN_SECONDS: Final = 0.1
-"""How long the other partitions' records are waited for before the error of a standing partition is raised again."""
+"""The wait for records of other partitions before the error of a standing partition is raised again."""
 
 
 class Assigned(msgspec.Struct, eq=False):
@@ -59,44 +60,44 @@ class Assigned(msgspec.Struct, eq=False):
 
     partition: TopicPartition
     topic_id: TopicId
-    """The topic's id. A topic that is deleted and created again has another one, and its records are never taken for
-    those of this one."""
+    """The topic's id. If the topic is deleted and created again, the new topic has another id, so its records are not
+    mistaken for records of this one."""
     position: int
-    """The next offset to be delivered; -1: not known yet, `start` says where it is."""
+    """The next offset to deliver. If it is -1, the offset is unknown, and `start` says where to look for it."""
     fetched: int
-    """The next offset to be received."""
+    """The next offset to receive."""
     leader_epoch: int = -1
-    """Leader epoch of the last batch received; -1: nothing was received yet."""
+    """Leader epoch of the last received batch; -1 if none was received yet."""
     version: int = 0
     continued: int = -1
     """The version in which the next batch begins exactly at the position, because everything before it was received."""
     correlation_id: int = 0
-    """Id of the request that positioned the partition in the current stream; 0: no request did."""
+    """Id of the request that positioned the partition in the current stream; 0 if there is none."""
     paused: bool = False
     held: bool = False
-    """Whether the partition is left out until the consumer reads without an end again."""
+    """Whether a bounded loop leaves the partition out. It is read again by the next loop or `poll`."""
     start: Policy | datetime.datetime = None
-    """Where to begin while the position is not known; None: the program has to say."""
+    """Where to begin while the position is unknown. None means that the program has to set a position."""
     cut_offset: int | None = None
-    """The offset at which the log was cut below the position. No offset above it may be committed, since it now names
-    other records."""
+    """The offset at which the log was cut below the position. No higher offset may be committed, because it belongs to
+    other records now."""
     doubtful: bool = False
     """Whether the connection broke since the broker last confirmed the position. If so, the log may have been cut below
     it."""
     failed: bool = False
     """Whether an error stopped the partition. A move starts it again."""
     error: LogbrokerError | None = None
-    """The error that ended it; None: there is none to report."""
+    """The error that stopped the partition; None if there is none to report."""
     told: int = 0
     """How many times this error was raised to the program."""
     may_mend: bool = False
     """Whether the broker may serve the partition again after a restart."""
     generation: int = 0
-    """Generation of the topic that is read; nothing behind its end is. 0: all generations are read."""
+    """The generation of the topic that is being read, up to its end. If it is 0, all generations are read."""
     has_read: bool = False
-    """Whether any of its records were opened."""
+    """Whether any batch of the partition was opened."""
     generation_end: int | None = None
-    """The end offset of that generation in this partition; None: as far as is known it has not ended."""
+    """The end offset of that generation in this partition; None if no end is known."""
 
     @property
     def wanted(self) -> bool:
@@ -104,24 +105,20 @@ class Assigned(msgspec.Struct, eq=False):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all of its generation is received (not: delivered)."""
+        """Whether all records of the generation are received. They need not be delivered yet."""
         return self.generation_end is not None and self.fetched >= self.generation_end
 
     @property
     def unreadable(self) -> bool:
-        """Whether the partition cannot be read from any position, so that the program cannot mend the error by a
-        seek."""
+        """Whether the partition cannot be read from any position, so that no seek of the program helps."""
         return self.failed and not isinstance(
             self.error, OffsetOutOfRangeError | LogTruncatedError | NoCommittedOffsetError
         )
 
     @property
     def limit(self) -> int | None:
-        """The offset up to which the partition can be delivered: the end of its generation, or the place from which it
-        cannot be read.
-
-        None: as far as is known, nothing ends it.
-        """
+        """The offset up to which records can be delivered: the end of the generation, or the offset from which the
+        partition cannot be read. None if no such limit is known."""
         return self.fetched if self.unreadable else self.generation_end
 
 
@@ -134,7 +131,7 @@ class Chunk(msgspec.Struct, eq=False):
     next_offset: int
     error: LogbrokerError | None = None
     gaps_below: int | None = None
-    """The offset below which a batch may leave a gap before it; None: the client moved the position by itself."""
+    """A batch below this offset may follow a gap. None if the client itself moved the position."""
 
 
 class Fetcher:
@@ -151,16 +148,16 @@ class Fetcher:
     ) -> None:
         """`connection` is for calls, `records` for the stream.
 
-        With `topics_may_go`, a partition whose topic was deleted is no error: there is nothing more to read.
+        With `topics_may_go`, the deletion of a topic is no error; its partitions just have no more records.
         """
         self.on_cut: Callable[[Assigned, int], None] = lambda assigned, offset: None
         """Called with a partition and an offset when the partition's log was cut there, below its position."""
         self.standing: dict[Assigned, None] = {}
         """Partitions whose error was raised to the program and must be raised again."""
         self._refusal: LogbrokerError | None = None
-        """The error with which the broker refuses every stream at the moment. Every call raises it."""
+        """The error with which the broker currently refuses every stream. Every call raises it."""
         self.just_told = False
-        """Whether the last thing that the program was given is an error of these. Delivering records resets it."""
+        """Whether the program has received no record since one of these errors was raised."""
         self._topics_may_go = topics_may_go
         self._connection = connection
         self._records = records
@@ -178,7 +175,7 @@ class Fetcher:
         self._work = asyncio.Event()
         self._correlation_id = 0
         self._heard_at = 0.0
-        """The time when the stream last brought something."""
+        """The time when the last message of the stream arrived."""
         self._attempt = 0
         self._stream_work = Background(
             "the consumer's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
@@ -211,14 +208,14 @@ class Fetcher:
             self._stream_work.start()
 
     def remove(self, assigned: Assigned) -> None:
-        """Stop reading this partition. Nothing of it that has arrived is handed out."""
+        """Stop reading this partition. Its received records are not handed out any more."""
         del self._assigned[assigned.partition]
         self._withdraw(assigned)
         self._clear(assigned)
         self.at_boundary.pop(assigned, None)
 
     def move(self, assigned: Assigned) -> None:
-        """Go on at `position`, also after an error."""
+        """Continue at `position`, even after an error."""
         assigned.version += 1
         assigned.correlation_id = 0
         self._stop_search(assigned)
@@ -242,12 +239,13 @@ class Fetcher:
             self._fail(assigned, _nothing_committed(assigned.partition))
 
     def read_generation(self, assigned: Assigned, generation: int) -> None:
-        """Read up to the end of another generation. A lower one than before takes back what is read ahead."""
+        """Read up to the end of another generation. If it is lower than before, the records that were read ahead are
+        dropped."""
         before, assigned.generation = assigned.generation, generation
         if before == generation:
             return
         assigned.generation_end = None
-        # What is on its way was read up to the end of the other one.
+        # Records that are on their way are bounded by the end of the previous generation.
         assigned.correlation_id = 0
         self._note_end(assigned)
         if assigned.failed:
@@ -280,9 +278,9 @@ class Fetcher:
                 self.move(assigned)
 
     def fail(self, assigned: Assigned, error: LogbrokerError) -> None:
-        """End a partition with an error, which is raised before anything else is handed out.
+        """Stop a partition with an error, which is raised before any other record is handed out.
 
-        Where its log is damaged, the broker is asked first what it knows: file and byte. It remembers what it finds.
+        If the log is damaged, the broker is asked first for its own finding, with the file and the byte.
         """
         self._withdraw(assigned)
         self._clear(assigned)
@@ -297,7 +295,7 @@ class Fetcher:
     async def _find_damage(self, assigned: Assigned, error: LogbrokerError) -> None:
         version = assigned.version
         item = _fetch_item(assigned, assigned.position, max_bytes=1)
-        # To send plain records, it decodes what lies there, and checks it.
+        # To send plain records, the broker decodes and checks the batch.
         request = log_pb2.FetchRequest(items=[item], plain_records=True)
         try:
             response = await self._connection.unary("Fetch", request, retry=False)
@@ -314,9 +312,10 @@ class Fetcher:
         self._arrived.set()
 
     def _fail(self, assigned: Assigned, error: LogbrokerError, *, may_mend: bool = False) -> None:
-        """End a partition with an error of the broker, which is raised after what has arrived before it."""
+        """Stop a partition with an error of the broker. The error is raised after the records that were received before
+        it."""
         if self._assigned.get(assigned.partition) is not assigned:
-            return  # It was taken away while the broker was asked.
+            return  # The partition was removed while the broker was asked.
         assigned.failed, assigned.may_mend = True, may_mend
         if assigned in self.standing:
             assigned.error = error
@@ -393,16 +392,18 @@ class Fetcher:
 
     @property
     def has_nothing(self) -> bool:
-        """Whether nothing has arrived, and there is nothing to do or to raise."""
+        """Whether no chunk has arrived and there is nothing to do or to raise."""
         return not (self._chunks or self.standing or self.at_boundary or self.has_news or self._refusal)
 
     def tell_again(self) -> None:
-        """Raise the error of a partition that stands, unless it was the last thing that the program was given."""
+        """Raise the error of a standing partition, unless the program has received no record since it was last
+        raised."""
         if self.standing and not self.just_told:
             self.tell()
 
     def tell(self) -> None:
-        """Raise the error that the program has heard least often, for all partitions that stand by one of its class.
+        """Raise the error that was raised least often, for all partitions that stand because of an error of the same
+        class.
 
         May be called in any thread. If it raises nothing, no partition stands any more.
         """
@@ -464,12 +465,12 @@ class Fetcher:
         self._doubt_positions()
 
     def _cut_off(self) -> None:
-        """Handle the end of the event loop, or of all its tasks: nothing will arrive any more."""
+        """Handle the end of the event loop, or the cancellation of all its tasks. No chunk will arrive any more."""
         self._closed = True
         self._arrived.set()
 
     def _begin(self) -> None:
-        """Ask a new stream for all wanted partitions, from where the old one was."""
+        """Ask a new stream for all wanted partitions, from the offsets that the old stream had reached."""
         self._to_remove.clear()
         for assigned in self._assigned.values():
             assigned.correlation_id = 0
@@ -516,7 +517,7 @@ class Fetcher:
             for result in response.results:
                 assigned = self._assigned.get(TopicPartition(result.topic, result.partition))
                 if assigned is None or assigned.correlation_id != result.correlation_id:
-                    # Sent before it was moved or withdrawn.
+                    # The broker sent this before the partition was moved or withdrawn.
                     self._buffered_bytes += len(result.batches)
                     self._give_credit(len(result.batches))
                 elif (error := _error_in(result)) is not None:
@@ -545,7 +546,8 @@ class Fetcher:
         self._arrived.set()
 
     def refused(self, assigned: Assigned, error: LogbrokerError) -> None:
-        """Handle the broker's refusal to read on: try again, go on elsewhere, or stop the partition."""
+        """Handle the broker's refusal to read any further: try again, continue at another offset, or stop the
+        partition."""
         assigned.correlation_id = 0
         policy = self._on_out_of_range
         if error.retriable:
@@ -602,7 +604,8 @@ class Fetcher:
                 self._cut(assigned, error)
 
     async def bound(self, assigned: Assigned, end: ListedOffset | LogbrokerError) -> int | None:
-        """Return where a bounded loop over a partition ends: at its end or, where it cannot be read, with its error.
+        """Return the offset at which a bounded loop over a partition ends: the end of the partition or, if it cannot be
+        read, the offset of its error.
 
         `end` is the broker's answer about the end. Returns None if there is nothing to wait for. No chunk of the
         partition beyond its end may be open. Raises errors that may pass soon.
@@ -619,7 +622,8 @@ class Fetcher:
         return offset if assigned.position < offset or assigned.error is not None else None
 
     async def _check(self, assigned: Assigned) -> None:
-        """Ask the broker whether it serves the position, and act on it if it does not. The stream may have done so."""
+        """Ask the broker whether it serves the position. Handle a refusal, unless the stream has already reported
+        it."""
         version = assigned.version
         if not self._goes_on_elsewhere(assigned):
             item = _fetch_item(assigned, assigned.position, max_bytes=1)
@@ -653,7 +657,7 @@ class Fetcher:
         return next(places, None)
 
     def _search(self, assigned: Assigned, policy: Reset | datetime.datetime) -> None:
-        """Find the offset that a policy names, and go on there."""
+        """Find the offset that a policy names, and continue there."""
         self._stop_search(assigned)
         if self._closed:
             return
@@ -690,7 +694,7 @@ class Fetcher:
                 return
 
     def _go_on_at(self, assigned: Assigned, offset: int) -> None:
-        """Go on at another offset. Chunks that arrived before are still delivered; then the position follows."""
+        """Continue at another offset. Chunks that arrived before are still delivered; then the position changes."""
         self._clear(assigned)
         assigned.fetched = offset
         assigned.leader_epoch = -1
@@ -724,7 +728,7 @@ def _fetch_item(assigned: Assigned, offset: int, *, max_bytes: int | None = None
 
 
 def _is_old(chunk: Chunk) -> bool:
-    """Whether a chunk is stale: from before a move, or an error that is over."""
+    """Whether a chunk is stale: it is from before a move, or its error is over."""
     if chunk.version != chunk.assigned.version:
         return True
     return chunk.error is not None and chunk.error is not chunk.assigned.error
@@ -738,13 +742,14 @@ def _error_in(result: log_pb2.FetchResult) -> LogbrokerError | None:
 
 
 def _error_of(told: Sequence[Assigned], first: LogbrokerError) -> LogbrokerError:
-    """Return one error for all partitions that errors of one class stop, with the message of the first."""
+    """Return one error for several partitions that errors of the same class stopped. It has the message of the
+    first."""
     message = first.message
     if str(told[0].partition) not in message:
         message = f"{told[0].partition}: {message}"
     if len(told) > 1:
         message += f" (and {len(told) - 1} more partitions)"
-    # A new one each time: a raised error collects the traceback of its raiser.
+    # Raise a new error each time: each raise adds its traceback to the error.
     error = type(first)(message)
     error.partitions = {assigned.partition: assigned.position for assigned in told}
     if isinstance(error, LogTruncatedError):

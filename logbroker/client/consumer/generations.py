@@ -1,4 +1,5 @@
-"""A consumer's way through the generations of topics: the records of a key stay in order when partitions are added.
+"""The order in which a consumer reads the generations of topics. It keeps the records of a key in order when partitions
+are added.
 
 When a topic grows, a key may move to another partition. A consumer that reads a whole topic therefore finishes
 generation g in all partitions before it reads any record of generation g + 1. The fetch stream of a partition stops at
@@ -7,8 +8,9 @@ group, this module decides when the next generation begins. In a group the broke
 have committed or reported (`GroupReader`).
 
 The program has finished a partition when it has taken all its records up to the end of the generation and asks for
-more. A partition that cannot be read is not waited for, unless none can be read. A paused partition is waited for until
-it is resumed. A partition whose position is not in the log is waited for until the program moves the position.
+more. The next generation does not wait for a partition that cannot be read, unless none can be read. It waits for a
+paused partition until that is resumed. It waits for a partition whose position is not in the log until the program
+moves the position.
 
 When a consumer without a group reaches a generation that is new to it, it first asks for the partitions that were
 added. It reads them from their beginning, because all their records arrived after the topic was assigned. A consumer
@@ -38,7 +40,7 @@ KEY_ORDER: Final = "key"
 NO_ORDER: Final = "none"
 FIRST_GENERATION: Final = 1
 LOOK_SECONDS: Final = 5.0
-"""How often, in seconds, a consumer without order asks whether partitions were added."""
+"""The interval at which a consumer that keeps no order asks whether partitions were added."""
 
 
 class TopicGenerations:
@@ -50,12 +52,13 @@ class TopicGenerations:
         self._assigned = list(assigned)
         self._generation = FIRST_GENERATION
         self._begins: dict[Assigned, int | None] = {}
-        """The start offsets of the generation; None: not known, since an error kept it from being read."""
+        """The start offset of the generation in each partition; None if it is unknown because the partition could not
+        be read."""
         self._waits = dict.fromkeys(self._assigned)
-        """Partitions that are not finished up to the end of the generation, or were not looked at since."""
+        """Partitions that are not known to be finished up to the end of the generation."""
 
     def look(self, assigned: Assigned) -> bool:
-        """Look at a partition at the end of its generation; return whether the program has finished all of it that can
+        """Check a partition at the end of its generation. Return whether the program has finished all records that can
         be read."""
         if not self._has_finished(assigned):
             return False
@@ -69,7 +72,7 @@ class TopicGenerations:
         return self._generation + is_finished
 
     def advance(self) -> None:
-        """Begin the next generation where this one is finished in all partitions."""
+        """Begin the next generation if this one is finished in all partitions."""
         if self.wanted > self._generation:
             self._begins = {each: each.generation_end for each in self._assigned}
             self._read(self._generation + 1)
@@ -87,7 +90,8 @@ class TopicGenerations:
             return
         begin = self._begins.get(assigned)
         if begin is None or assigned.position < begin:
-            # Which one it is in shows on the way: where nothing is left to be read, a generation takes a round trip.
+            # The right generation is found by reading through them. A generation without unread records takes one round
+            # trip.
             self._begins = {}
             self._read(FIRST_GENERATION)
         else:
@@ -127,7 +131,7 @@ class WholeTopic:
     def update(self, found: TopicInfo | LogbrokerError | None) -> list[TopicPartition]:
         """Apply the broker's present answer about the topic. Return the partitions that were added to it."""
         if not isinstance(found, TopicInfo) or found.id != self.info.id or found.generation <= self.info.generation:
-            return []  # One that is gone, or another one of that name: its partitions tell.
+            return []  # The topic was deleted, or another one has its name. Reading its partitions raises the error.
         self.info = found
         now = [TopicPartition(found.name, number) for number in found.partitions_of(self._bands)]
         added = [partition for partition in now if partition not in self._partitions]
@@ -136,7 +140,8 @@ class WholeTopic:
 
 
 class WholeTopics:
-    """The topics that a consumer without a group reads as a whole, in the order of their generations, growth included.
+    """The topics that a consumer without a group reads as a whole, with partitions that are added later, in the order
+    of their generations.
 
     `add` makes a partition part of the assignment.
     """
@@ -151,7 +156,7 @@ class WholeTopics:
         self._topics: dict[str, WholeTopic] = {}
         self._of: dict[Assigned, WholeTopic] = {}
         self._found: Mapping[str, TopicInfo | LogbrokerError] = {}
-        """The broker's last answers about topics, not applied yet."""
+        """The broker's latest answers about topics that were not applied yet."""
         self._looking: Background | None = None
         self._closed = False
         fetcher.boundary = self._look
@@ -232,7 +237,8 @@ class WholeTopics:
             self._looking.start()
 
     async def _look_for_growth(self) -> None:
-        """Ask the broker until every topic that waits for its next generation is known to have it, or to be gone."""
+        """Keep asking the broker until the next generation of every waiting topic is known, or the topic is known to be
+        deleted."""
         for attempt in itertools.count():
             if await self._ask() and not any(self._still_waits(topic) for topic in self._topics.values()):
                 return
@@ -262,7 +268,8 @@ class WholeTopics:
 
 
 def has_delivered(assigned: Assigned) -> bool:
-    """Whether a partition is delivered up to the end of its generation, or as far as it can be read."""
+    """Whether all records of a partition were delivered up to the end of its generation, or as far as it can be
+    read."""
     return assigned.limit is not None and assigned.position >= assigned.limit
 
 

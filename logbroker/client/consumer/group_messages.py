@@ -1,4 +1,4 @@
-"""Conversions between the API's columns over topics and partitions, and mappings by partition."""
+"""Conversions between mappings by partition and the API's messages, which have columns by topic."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from logbroker.types import TopicId, TopicPartition
 from logbroker.v1 import groups_pb2
 
 Offsets = Mapping[TopicPartition, tuple[TopicId, int]]
-"""Offsets to be committed; an empty topic id: the topic of that name, whichever it is."""
+"""Offsets to commit. An empty topic id means the present topic of that name."""
 
 Positions = Mapping[TopicPartition, tuple[TopicId, int, groups_pb2.ReadingState]]
 """The position of a member: the topic's id, the offset up to which it has finished, and its reading state."""
 
 
 def assignment_of(message: groups_pb2.Assignment) -> AssignedPartitions:
-    """Read an assignment that the broker pushed. A topic that was deleted meanwhile has no name, and is left out."""
+    """Read an assignment that the broker pushed. Leaves out topics that were deleted meanwhile; they have no name."""
     return AssignedPartitions(
         message.epoch,
         {
@@ -33,12 +33,12 @@ def assignment_of(message: groups_pb2.Assignment) -> AssignedPartitions:
 def generations_of(
     topics: Iterable[groups_pb2.AssignedTopic | groups_pb2.TopicGenerationToRead],
 ) -> dict[TopicId, int]:
-    """Read which generation of each topic is to be read."""
+    """Read which generation of each topic the member has to read."""
     return {TopicId(topic.topic_id): topic.generation for topic in topics}
 
 
 def topic_positions(positions: Positions) -> list[groups_pb2.TopicPositions]:
-    """Write a member's positions, by topic."""
+    """Return a member's positions as messages, one per topic."""
     columns: dict[str, groups_pb2.TopicPositions] = {}
     for (topic, partition), (topic_id, offset, state) in positions.items():
         if topic not in columns:
@@ -50,7 +50,7 @@ def topic_positions(positions: Positions) -> list[groups_pb2.TopicPositions]:
 
 
 def topic_partitions(partitions: Mapping[TopicPartition, TopicId]) -> list[groups_pb2.TopicPartitions]:
-    """Write partitions, by topic."""
+    """Return partitions as messages, one per topic."""
     columns: dict[str, groups_pb2.TopicPartitions] = {}
     for (topic, partition), topic_id in partitions.items():
         if topic not in columns:
@@ -60,7 +60,7 @@ def topic_partitions(partitions: Mapping[TopicPartition, TopicId]) -> list[group
 
 
 def topic_offsets(offsets: Offsets) -> list[groups_pb2.TopicOffsets]:
-    """Write offsets to be committed, by topic."""
+    """Return offsets to commit as messages, one per topic."""
     columns: dict[str, groups_pb2.TopicOffsets] = {}
     for (topic, partition), (topic_id, offset) in offsets.items():
         if topic not in columns:
@@ -73,7 +73,7 @@ def topic_offsets(offsets: Offsets) -> list[groups_pb2.TopicOffsets]:
 def failures_of(
     offsets: Offsets, answer: groups_pb2.CommitAnswer | groups_pb2.CommitOffsetsResponse
 ) -> dict[TopicPartition, LogbrokerError]:
-    """Return the refusals of the commit that `topic_offsets` wrote."""
+    """Return the refused partitions of the commit that `topic_offsets` built, each with its error."""
     failures: dict[TopicPartition, LogbrokerError] = {}
     for topic, result in zip(dict.fromkeys(partition.topic for partition in offsets), answer.topics, strict=True):
         error = error_of_item(result.status)

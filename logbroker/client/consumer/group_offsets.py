@@ -23,7 +23,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     """The offset of the next record to read."""
     leader_epoch: int
-    """Leader epoch of the last record read; -1: not known."""
+    """Leader epoch of the last record read; -1 if it is unknown."""
     metadata: str
     commit_time_ms: int
 
@@ -31,9 +31,10 @@ class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
 async def fetch_offsets(
     connection: Connection, group: str, partitions: Sequence[TopicPartition] | Mapping[TopicPartition, TopicId] | None
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return the committed offsets in these partitions; None: in all. Partitions without an offset are left out.
+    """Return the committed offsets in these partitions; None: in all. Partitions without a committed offset are left
+    out.
 
-    A mapping names the ids of their topics, too. Raises the first error, such as UnknownTopicError.
+    A mapping also gives the ids of the topics. Raises the first error, such as UnknownTopicError.
     """
     if partitions is not None and not partitions:
         return {}
@@ -47,7 +48,7 @@ async def fetch_offsets(
         for index, topic in enumerate(response.topics):
             error = error_of_item(topic.status)
             if isinstance(error, OverloadedError):
-                # The answer was full.
+                # The answer was full: ask again for this topic.
                 left.append(asked[index] if asked else _whole(topic))
             elif error is not None:
                 raise error
@@ -92,9 +93,9 @@ async def _halves(connection: Connection, item: groups_pb2.TopicPartitions) -> l
 async def commit_offsets(
     connection: Connection, group: str, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, LogbrokerError | None]:
-    """Set offsets of a group that has no members; each partition has its error or None.
+    """Set offsets of a group that has no members. Return the error of each partition, or None.
 
-    Raises GroupNotEmptyError where it has members.
+    Raises GroupNotEmptyError if the group has members.
     """
     if not offsets:
         return {}

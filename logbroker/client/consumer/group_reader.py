@@ -1,8 +1,10 @@
-"""A consumer's part in a group: follows the assignments between two records, and commits what the program has finished.
+"""The group membership of a consumer: follows the assignments between two records, and commits what the program has
+finished.
 
-Assignments arrive at any time; what they change is done when the program asks for records (`turn`). It has then
-finished whatever it was given, so a partition goes away with all its records done and committed, and no callback runs
-beside the program's own loop. A program that asks too seldom is fenced by the rebalance or the poll timeout.
+Assignments arrive at any time, but they are applied when the program asks for records (`turn`). The program has then
+finished all records that it was given. So all records of a revoked partition are finished and committed, and no
+callback runs concurrently with the program's own loop. If a program asks too rarely, the rebalance timeout or the poll
+timeout fences it.
 """
 
 from __future__ import annotations
@@ -49,31 +51,32 @@ from logbroker.v1.groups_pb2 import (
 _log = logging.getLogger(__name__)
 
 Callback = Callable[[list[TopicPartition]], Any]
-"""A callback with a list of partitions. The awaitable that an asynchronous consumer's callback returns is awaited."""
+"""A callback that takes a list of partitions. If a callback of an asynchronous consumer returns an awaitable, that is
+awaited."""
 
 Calls = AsyncGenerator[tuple[Callback, list[TopicPartition]], None]
-"""Callbacks to be called, each before the next is asked for."""
+"""Callbacks to call. Each must be called before the next is requested."""
 
 _STOPPED: Final = (READING_STATE_FAILED, READING_STATE_PAUSED)
 _MAX_TOLD: Final = 10_000
-"""Most positions in one heartbeat."""
+"""The most positions in one heartbeat."""
 _NOT_COMMITTED: Final = "member of group %s: not committed: %s"
 _ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
 
 
 class _Places(msgspec.Struct):
-    """Where to begin in new partitions."""
+    """The offsets at which new partitions begin."""
 
     starts: dict[TopicPartition, ListedOffset | LogbrokerError]
     """Start offsets of partitions without a committed offset."""
     ends: dict[TopicPartition, ListedOffset | LogbrokerError]
     """End offsets, for a bounded loop."""
     committed: dict[TopicPartition, int]
-    """Committed offsets at this moment."""
+    """The offsets that were just committed for them."""
 
 
 class GroupReader:
-    """Connects a member with what its consumer reads. `assigned` belongs to the consumer, and is kept up to date
+    """Connects a group member to the reading part of its consumer. `assigned` belongs to the consumer and is updated
     here."""
 
     def __init__(
@@ -101,23 +104,25 @@ class GroupReader:
         self._fetcher = fetcher
         self._assigned = assigned
         self._committed: dict[TopicPartition, int] = {}
-        """Committed offsets of the partitions that this member reads, as far as it knows; -1: nothing is committed."""
+        """Committed offsets of the partitions that this member reads, as far as it knows; -1 if nothing is
+        committed."""
         self._unsure: dict[TopicPartition, int] = {}
-        """Offsets that were committed when the present stream began, as far as this member knew. They are kept until
-        the broker has reported its own: its store may have been restored from an older backup."""
+        """The committed offsets that this member knew when the present stream began. They are kept until the broker has
+        reported its own, because the broker's store may have been restored from an older backup."""
         self._looking = asyncio.Lock()
         self._lost_uncommitted = False
-        """Whether the program's records went uncommitted when all was lost, and nothing is held again yet."""
+        """Whether all partitions were lost before the program's records were committed, and no partition is held again
+        yet."""
         self._unplaced: dict[TopicPartition, GrantedPartitions] = {}
-        """Partitions that are held, but not read yet."""
+        """Partitions that the member holds and does not read yet."""
         self._placing: Errand[_Places] = Errand()
         self._letting_go: Errand[bool] = Errand()
         self._released: set[TopicPartition] = set()
-        """Partitions that are still held, although the program was told that they go."""
+        """Partitions that the member still holds although the program was told of their revocation."""
         self._being_revoked: set[TopicPartition] = set()
-        """Partitions whose revocation the program is being told."""
+        """Partitions for which `on_revoked` is being called."""
         self._to_tell: dict[TopicPartition, None] = {}
-        """Partitions that are read, although the program has not been told or its callback raised."""
+        """Partitions that are read although the program was not told of them yet, or its callback raised an error."""
         self._on_assigned: Callback = _ignore
         self._on_revoked: Callback = _ignore
         self._on_lost: Callback = _ignore
@@ -126,11 +131,11 @@ class GroupReader:
         self._committer = Background("commits at intervals", connection, self._commit_on_and_on)
         self._commit_now = asyncio.Event()
         self._refused: set[TopicPartition] = set()
-        """Partitions whose last commit was refused."""
+        """Partitions whose latest commit was refused."""
         self._generations: dict[TopicId, int] = {}
-        """For each topic, the generation that is to be read, as the broker said last."""
+        """The generation of each topic that the member has to read, as the broker last reported it."""
         self._told: dict[TopicPartition, tuple[int, ReadingState]] = {}
-        """The position and the reading state that were reported to the broker on this stream, by partition."""
+        """The position and reading state of each partition as last reported to the broker on this stream."""
         fetcher.boundary = self._at_boundary
 
     async def subscribe(
@@ -143,7 +148,7 @@ class GroupReader:
         on_revoked: Callback | None,
         on_lost: Callback | None,
     ) -> None:
-        """Join the group, or change the subscription. Callbacks that are None stay what they are."""
+        """Join the group, or change the subscription. A callback of None keeps the previous one."""
         before = self._on_assigned, self._on_revoked, self._on_lost
         self._on_assigned = on_assigned or self._on_assigned
         self._on_revoked = on_revoked or self._on_revoked
@@ -154,7 +159,7 @@ class GroupReader:
             self._on_assigned, self._on_revoked, self._on_lost = before
             raise
         if self.member.is_leaving:
-            # It was closed when the broker had just let it in.
+            # It was closed just when the broker accepted it.
             raise BrokerUnavailableError(CLOSED)
         if not self._committer.has_begun:
             self._committer.start()
@@ -171,20 +176,21 @@ class GroupReader:
     async def turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None) -> Calls:
         """Do what the group requires until records may be handed out, or the deadline (monotonic seconds) is over.
 
-        The deadline ends waits, not what is waited for: the next call goes on with that. Retriable errors do not come
-        out of it; what they kept from being done is tried again.
+        The deadline ends a wait, but not the work behind it: the next call continues that work. Retriable errors are
+        not raised; the failed step is tried again.
 
-        Yields the callbacks that are to be called, each with its partitions, before the next step. `ends` is what
-        remains of a bounded loop: partitions that go leave it, those that come get into it with their end now.
+        Yields the callbacks to call, each with its partitions, before the next step. `ends` holds the remaining end
+        offsets of a bounded loop: revoked partitions are removed, and new ones are added with their present end.
         """
         membership = self.member.membership
         self._cursor.settle()
         is_telling = False
         while True:
             if is_telling:
-                # Before anything else: what was never told as assigned cannot be told as revoked, nor be committed.
+                # This comes first: a partition that was never announced as assigned can be neither announced as revoked
+                # nor committed.
                 told = list(self._to_tell)
-                # Where this raises, it comes again: nothing is handed out before the program has placed itself.
+                # If the callback raises, it is called again. No record is handed out before it has returned.
                 yield self._on_assigned, told
                 for partition in told:
                     self._to_tell.pop(partition, None)
@@ -201,7 +207,7 @@ class GroupReader:
                     _log.warning(_ON_LOSS, self._group_id, len(lost))
                     yield self._on_lost, lost
             elif not membership.is_sure(monotonic()):
-                # What was pushed to one that slept may be void: it hears of the broker first, and then goes on.
+                # After a freeze, pushed messages may be void. Continue only after the broker has answered.
                 if not await self._wait(deadline):
                     return
             elif (assignment := membership.outstanding) is not None:
@@ -229,7 +235,7 @@ class GroupReader:
                 places = await self._placing.outcome(new, find, deadline)
                 if places is None:
                     return
-                # They may have been lost while the broker was asked.
+                # The partitions may have been lost while the broker was asked.
                 if membership.is_sure(monotonic()) and self._unplaced is new:
                     await self._begin_to_read(new, places, ends)
                     self._unplaced = {}
@@ -237,7 +243,7 @@ class GroupReader:
                     self._to_tell.update(dict.fromkeys(new))
                     is_telling = True
             elif self._released:
-                # They were told to go, and stay after all: the assignment became void before it was taken.
+                # Their revocation was announced, but they stay, because the assignment became void before it was taken.
                 self._to_tell.update(dict.fromkeys(self._released))
                 self._released.clear()
                 is_telling = True
@@ -252,8 +258,8 @@ class GroupReader:
                 return
 
     def _missing(self, assignment: AssignedPartitions) -> list[TopicPartition]:
-        """Return the partitions that are read and that an assignment does not name. The same name may be another topic
-        by now."""
+        """Return the partitions that are read and that an assignment does not name. A topic of the same name with
+        another id is another topic."""
         return [
             partition
             for partition, assigned in self._assigned.items()
@@ -287,8 +293,7 @@ class GroupReader:
         return partitions
 
     async def _find_places(self, new: Mapping[TopicPartition, GrantedPartitions], *, bounded: bool) -> _Places:
-        """Find the start positions of partitions that are held and not read yet, and commit those that would not be
-        found again."""
+        """Find the start positions of new partitions. Commit those that a later search would not find again."""
         start = self._settings.start
         without = [partition for partition, granted in new.items() if granted.offset < 0 and start is not None]
         ends = list(new) if bounded else []
@@ -299,7 +304,8 @@ class GroupReader:
         starts = dict(zip(without, found, strict=False))
         committed: dict[TopicPartition, int] = {}
         if self._settings.auto_commit and start != "earliest" and self.member.membership.is_sure(monotonic()):
-            # Else whoever comes next would begin at a later end, and what lies between would be skipped.
+            # Otherwise the next owner would begin at a later end of the log, and the records in between would be
+            # skipped.
             begun = {
                 partition: (new[partition].topic_id, place.offset)
                 for partition, place in starts.items()
@@ -315,7 +321,7 @@ class GroupReader:
         return _Places(starts, dict(zip(ends, found[len(without) :], strict=True)), committed)
 
     async def _list_offsets(self, wishes: Sequence[tuple[TopicPartition, When]]) -> list[ListedOffset | LogbrokerError]:
-        """Ask until there is an answer."""
+        """Ask the broker until it answers."""
         for attempt in itertools.count():
             try:
                 return await list_offsets(self._connection, wishes)
@@ -329,11 +335,10 @@ class GroupReader:
     async def _begin_to_read(
         self, new: Mapping[TopicPartition, GrantedPartitions], places: _Places, ends: dict[TopicPartition, int] | None
     ) -> None:
-        """Begin to read partitions that are held and not read yet, at the committed offset or where the settings
-        say."""
+        """Begin to read new partitions at their committed offsets, or where the settings say."""
         for partition, granted in new.items():
             place = places.starts.get(partition, granted)
-            # Where it was not found, the fetcher goes on asking, or tells the program.
+            # If the offset was not found, the fetcher keeps asking or raises the error to the program.
             offset = -1 if isinstance(place, LogbrokerError) else place.offset
             assigned = Assigned(partition, granted.topic_id, offset, offset, start=self._settings.start)
             assigned.generation = self._generations.get(granted.topic_id, 0)
@@ -350,7 +355,7 @@ class GroupReader:
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
         """See ConsumerCore.commit."""
-        # What is said again must not come behind what the program says now.
+        # A repeated older commit must not arrive after this one.
         if self._unsure or self._looking.locked():
             with suppress(LogbrokerError):
                 await self._look_at_committed()
@@ -394,8 +399,8 @@ class GroupReader:
         return failures
 
     async def _try_commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
-        """Commit positions that are ahead of the committed offsets. Records that cannot be committed are read again by
-        the next owner. Return whether all were committed."""
+        """Commit positions that are ahead of the committed offsets. Return whether all were committed. If not, the next
+        owner reads those records again."""
         try:
             failures = await self._commit(await self._ahead(offsets), None)
             for refusal in failures.values():
@@ -406,7 +411,7 @@ class GroupReader:
         return True
 
     async def _ahead(self, offsets: Mapping[TopicPartition, int], *, retry: bool = False) -> dict[TopicPartition, int]:
-        """Return the positions that are ahead of the committed offsets and belong to the log as it is now."""
+        """Return the positions that are ahead of the committed offsets and belong to the present log."""
         ahead = {partition: offset for partition, offset in offsets.items() if offset > self._committed[partition]}
         await self._fetcher.confirm([self._assigned[partition] for partition in ahead], retry=retry)
         return {
@@ -439,9 +444,9 @@ class GroupReader:
                 _log.info("member of group %s: what is committed is not known: %s", self._group_id, error)
 
     async def _look_at_committed(self) -> None:
-        """Ask the broker for its committed offsets after the stream broke, and commit again what it lacks.
+        """After the stream broke, ask the broker for its committed offsets, and commit again those that it has lost.
 
-        Who holds a partition is the only one to know that it was committed further.
+        Only the member that holds a partition knows of later commits.
         """
         async with self._looking:
             if self._unsure:
@@ -452,13 +457,13 @@ class GroupReader:
         topic_ids = {partition: self._assigned[partition].topic_id for partition in known}
         found = await fetch_offsets(self._connection, self._group_id, topic_ids)
         if self._unsure is not known:
-            return  # The next stream began meanwhile.
+            return  # The next stream began in the meantime.
         self._unsure = {}
         lacking = {}
         is_news = False
         for partition, offset in known.items():
             told = found[partition].offset if partition in found else -1
-            # It may have been committed further on the new stream meanwhile.
+            # The new stream may have committed a higher offset in the meantime.
             if told < offset and self._committed[partition] <= offset:
                 is_news |= self._committed[partition] == offset
                 self._committed[partition] = told
@@ -471,14 +476,14 @@ class GroupReader:
                 self._group_id,
                 len(lacking),
             )
-        # But not where the program has it in hand once more, or still: how much of that is in the log as it is now is
-        # not known.
+        # Do not commit a partition again if the program has yet to finish records below that offset. Then it is unknown
+        # how many of them are in the present log.
         await self._try_commit({p: at for p, at in lacking.items() if self._cursor.finished(self._assigned[p]) >= at})
-        # What is not to be committed now is looked at once more.
+        # Offsets that cannot be committed now are checked again later.
         self._unsure |= {p: at for p, at in lacking.items() if self._committed.get(p, at) < at}
 
     def _log_was_cut(self, assigned: Assigned, offset: int) -> None:
-        """Commit from the cut on again. The broker's offsets above it are void, too."""
+        """Commit again from the cut on, because the broker's offsets above it are void, too."""
         if assigned.partition in self._committed:
             self._committed[assigned.partition] = min(self._committed[assigned.partition], offset)
 
@@ -503,8 +508,7 @@ class GroupReader:
                 self._fetcher.read_generation(assigned, generation)
 
     def new_positions(self) -> Positions:
-        """See `member.Reader`. The broker knows the committed offsets, so it is told only of finished offsets that are
-        not committed."""
+        """See `member.Reader`. The broker knows the committed offsets, so only other finished offsets are reported."""
         found: dict[TopicPartition, tuple[TopicId, int, ReadingState]] = {}
         for partition, assigned in self._assigned.items():
             limit, is_stopped = assigned.limit, assigned.failed or assigned.paused
@@ -522,7 +526,7 @@ class GroupReader:
                     state = READING_STATE_FINISHED
                 is_news = (finished, state) != (before, before_state)
             else:
-                # What was told is void where the program went back.
+                # A report is void if the program moved back.
                 is_news = before_state is not None and (finished < before or before_state in _STOPPED)
             if is_news:
                 self._told[partition] = (finished, state)
@@ -532,12 +536,12 @@ class GroupReader:
         return found
 
     def _will_commit(self, partition: TopicPartition) -> bool:
-        """Whether finished records are committed without the program's doing."""
+        """Whether finished records will be committed without a call of the program."""
         return self._settings.auto_commit and partition not in self._refused
 
     def _at_boundary(self) -> bool:
-        """Commit, or report, positions that are finished up to the end of their generation: the group may wait for
-        them."""
+        """Commit or report positions that have reached the end of their generation, because the group may be waiting
+        for them."""
         waiting, is_news = self._fetcher.at_boundary, False
         for assigned in list(waiting):
             limit = assigned.limit
@@ -553,7 +557,8 @@ class GroupReader:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     async def goodbye(self) -> Calls:
-        """Commit the finished records, and leave the group. Yields callbacks as `turn` does."""
+        """Tell the program that its partitions are revoked or lost, and commit the finished records. Yields callbacks
+        as `turn` does."""
         gone = self._released | self._being_revoked
         held = [partition for partition in self._assigned if partition not in gone]
         if held:
@@ -561,7 +566,7 @@ class GroupReader:
         await self.commit_last()
 
     async def commit_last(self) -> None:
-        """Commit the finished records if commits are automatic and the broker answers in time."""
+        """Commit the finished records if commits are automatic. Gives up if the broker does not answer in time."""
         if self._settings.auto_commit:
             try:
                 async with asyncio.timeout(self._connection.request_timeout_seconds):
@@ -580,8 +585,8 @@ class GroupReader:
 
 
 def _may_commit(assigned: Assigned) -> bool:
-    """Whether the position belongs to the log as it is now. If not, it may come to lie behind records that nobody has
-    read."""
+    """Whether the position belongs to the present log. If it does not, records that nobody has read may be appended
+    below it."""
     in_log = assigned.cut_offset is None and not isinstance(assigned.error, OffsetOutOfRangeError)
     return in_log and not assigned.doubtful
 

@@ -39,7 +39,7 @@ def group_settings(
     rebalance_timeout_seconds: float,
     max_poll_interval_seconds: float,
 ) -> GroupSettings | None:
-    """Return the settings of a consumer; None for one without a group. Raises InvalidRequestError."""
+    """Return the settings of a group's consumer, or None without a group. Raises InvalidRequestError."""
     if group is None:
         return None
     policy = reset_policy(start, "start")

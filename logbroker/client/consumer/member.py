@@ -1,6 +1,8 @@
-"""The event loop's side of a group member: its stream, heartbeats and commits, and its return after a break.
+"""The part of a group member that runs in the event loop: its stream, heartbeats and commits, and its recovery after a
+break.
 
-What is sent goes through one outbox, in order: a commit travels under the epoch of the AssignmentTaken before it.
+All requests go through one outbox, in order. So the broker gets a commit after the AssignmentTaken with the commit's
+epoch.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from logbroker.v1 import groups_pb2
 _log = logging.getLogger(__name__)
 
 _LAST_BACKOFF_SECONDS: Final = 0.25
-"""The broker waits two seconds for a member to come back, by default."""
+"""Short, because by default the broker waits only two seconds for a member to come back."""
 _GOODBYE_SECONDS: Final = 2.0
 _LATE_ANSWERS: Final = 3
 _LATE_SECONDS: Final = 0.05
@@ -54,8 +56,8 @@ _TOO_LATE: Final = (
 
 
 class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that a member sends when it joins. Times are in seconds; an empty text leaves the choice to the
-    broker, or stands for none."""
+    """The options that a member sends when it joins. Times are in seconds. An empty text leaves the choice to the
+    broker, or means that there is none."""
 
     group_id: str
     instance_id: str
@@ -68,7 +70,7 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """The program's activity since the last look."""
+    """The program's activity since the last call of `look_at_program`."""
 
     polls: bool
     """Whether the program asked for records."""
@@ -77,27 +79,28 @@ class Activity(msgspec.Struct, frozen=True):
 
 
 class Reader(Protocol):
-    """The part that reads the partitions which the member holds."""
+    """The part of the consumer that reads the member's partitions."""
 
     def joined(self) -> None:
-        """Note that the broker let the member in, on a new stream."""
+        """Note that the broker has accepted the member on a new stream."""
         ...
 
     def silent(self) -> None:
-        """Note that the broker does not answer: the connection is given up, and others to it may be dead, too."""
+        """Note that the broker does not answer. The member gives up its connection, and other connections may be dead,
+        too."""
         ...
 
     def read_generations(self, generations: Mapping[TopicId, int]) -> None:
-        """Take the generations of topics that the broker says are to be read."""
+        """Note the generations of topics that the broker wants the member to read."""
         ...
 
     def new_positions(self) -> Positions:
-        """Return the positions that are to be reported to the broker and were not reported on this stream."""
+        """Return the positions to report to the broker that were not reported on this stream yet."""
         ...
 
 
 class GroupMember:
-    """One incarnation of a member, over as many streams as it takes. Belongs to one event loop."""
+    """One incarnation of a member, over any number of streams. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -108,8 +111,8 @@ class GroupMember:
         look_at_program: Callable[[], Activity],
         on_change: Callable[[], None],
     ) -> None:
-        """`look_at_program` returns the program's activity since the last call. `on_change` is called when something
-        has happened that a program that asks for records must handle."""
+        """`look_at_program` returns the program's activity since its last call. `on_change` is called after each event
+        that the program has to handle when it asks for records."""
         self.membership = Membership(
             session_timeout_seconds=options.session_timeout_seconds,
             max_poll_interval_seconds=options.max_poll_interval_seconds,
@@ -126,9 +129,10 @@ class GroupMember:
         self._busy_interval_seconds = self._idle_interval_seconds = (
             min(options.session_timeout_seconds, options.max_poll_interval_seconds) / 4
         )
-        """The time between two heartbeats: while records are delivered, and otherwise."""
+        """The time between two heartbeats, while records are delivered and otherwise."""
         self._is_busy = False
-        """Whether records are delivered, or are about to be. If so, the ownership deadline is kept ahead."""
+        """Whether records are being delivered or will be soon. If so, heartbeats move the ownership deadline ahead in
+        time."""
         self._next_heartbeat_at = 0.0
         self._beat_anew = asyncio.Event()
         """Set when the next heartbeat has to come at another time than planned."""
@@ -140,21 +144,21 @@ class GroupMember:
         self._changes: dict[int, asyncio.Future[groups_pb2.SubscriptionAnswer]] = {}
         """Changes of the subscription that wait for an answer, by correlation id."""
         self._attempt = 0
-        """Number of streams since the last one on which the broker let the member in."""
+        """Number of streams since the last one on which the broker accepted the member."""
         self._was_let_in = False
         self._last_error: LogbrokerError | None = None
         """The error that ended the last stream."""
         self._grace_seconds = 0.0
-        """The broker's grace."""
+        """The reconnect grace of the broker."""
         self._late_answers = 0
-        """Number of successive answers that came after the ownership deadline that they give."""
+        """Number of successive answers that arrived after the ownership deadline that they give."""
         self._may_warn_at = NOT_NOW
         self.is_leaving = False
         """Whether the member is being closed, or is closed."""
         self._left = False
         self._returns = False
-        """Whether other code ended the stream's task, as happens when the event loop ends, and the stream comes back in
-        another task. A caller that waits for the broker then waits on instead of hearing that the stream broke."""
+        """Whether other code ended the stream's task, as happens when the event loop ends, and a new task will open
+        another stream. A caller that waits for the broker then keeps waiting and gets no error."""
         self._stream_work = Background(
             "the member's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
         )
@@ -162,10 +166,10 @@ class GroupMember:
     # --- what the program does --------------------------------------------------------------------------------------
 
     async def subscribe(self, topics: Sequence[str], pattern: str, bands: Sequence[str]) -> None:
-        """Join the group with this subscription or, later, change to it.
+        """Join the group with this subscription; later, change the subscription.
 
-        The first time, returns when the broker has let the member in, later when it has taken the change. Raises why it
-        does not, and then leaves the member as it was.
+        The first call returns when the broker has accepted the member, a later one when it has accepted the change. If
+        the broker refuses, its error is raised and the member stays unchanged.
         """
         if self.is_leaving:
             raise BrokerUnavailableError(CLOSED)
@@ -191,7 +195,7 @@ class GroupMember:
     async def _change_subscription(self, subscription: groups_pb2.Subscription, deadline: float) -> None:
         while True:
             if self.membership.lost:
-                # It joins with this one, as soon as the program has seen the loss.
+                # The member joins with the new subscription as soon as the program was told of the loss.
                 self._subscription = subscription
                 return
             self.go_on()
@@ -233,8 +237,8 @@ class GroupMember:
             raise error
 
     def go_on(self) -> None:
-        """Raise the error that keeps the member out of the group, once. Without one, let it join, or move its deadline
-        on."""
+        """Raise the error that keeps the member out of the group, once. Without an error, let the member join, or send
+        a heartbeat that extends the ownership deadline."""
         if self.is_leaving:
             raise BrokerUnavailableError(CLOSED)
         error = self.membership.take_error()
@@ -246,7 +250,8 @@ class GroupMember:
             self._send_heartbeat(now, is_wanted=True)
 
     async def changed(self, deadline: float | None) -> bool:
-        """Wait until something happens (return True) or the deadline, in monotonic seconds, is over (return False)."""
+        """Wait until something happens, and return True. Return False if the deadline (monotonic seconds) is over
+        first."""
         self._changed.clear()
         try:
             async with asyncio.timeout(None if deadline is None else max(0.0, deadline - monotonic())):
@@ -256,17 +261,18 @@ class GroupMember:
         return True
 
     def take(self, assignment: AssignedPartitions) -> bool:
-        """Tell the broker that the program holds exactly the partitions of `assignment`. Return False if it is void."""
+        """Tell the broker that the program now holds exactly the partitions of `assignment`. Return False if the
+        assignment is void."""
         if not self.membership.take(assignment):
             return False
         self._send(taken=groups_pb2.AssignmentTaken(epoch=assignment.epoch))
         return True
 
     async def commit(self, offsets: Offsets, deadline: float | None = None) -> dict[TopicPartition, LogbrokerError]:
-        """Commit offsets; returns those that were refused.
+        """Commit offsets. Return the refused ones with their errors.
 
-        Where the stream breaks it is tried again until the deadline; without one, BrokerUnavailableError is raised.
-        Raises what ended the member's hold on everything, where that comes between.
+        If the stream breaks, the commit is repeated until the deadline; without a deadline, BrokerUnavailableError is
+        raised. If the member loses all its partitions meanwhile, that error is raised.
         """
         losses = self.membership.losses
         while True:
@@ -303,14 +309,14 @@ class GroupMember:
             self._commits.pop(correlation_id, None)
 
     def tell(self) -> None:
-        """Tell the broker at once where the reader stands, if that is news."""
+        """Report the reader's positions to the broker at once, if they are news."""
         if self.membership.state is MembershipState.MEMBER:
             positions = self._reader.new_positions()
             if positions:
                 self._send_heartbeat(monotonic(), positions)
 
     async def leave(self) -> None:
-        """Say goodbye, so that others get the partitions at once, and end the stream."""
+        """Say goodbye and end the stream. Other members then get the partitions at once."""
         self.is_leaving = True
         if not self._stream_work.has_begun:
             return
@@ -412,7 +418,7 @@ class GroupMember:
             await self._to_send.wait()
 
     async def _beat(self, stream: Stream) -> None:
-        """Send heartbeats in time, and give up a connection on which they are not answered."""
+        """Send heartbeats in time. Give up a connection on which they are not answered."""
         membership = self.membership
         self._set_next_heartbeat(monotonic())
         while True:
@@ -502,7 +508,7 @@ class GroupMember:
             elif kind == "joined":
                 joined: groups_pb2.Joined = response.joined
                 self._attempt, self._was_let_in, self._returns = 0, True, False
-                # They tell of polls, too.
+                # Heartbeats also report polls.
                 poll_interval_seconds = self._options.max_poll_interval_seconds / 4
                 self._busy_interval_seconds = min(
                     joined.heartbeat_interval_ms / 1000,

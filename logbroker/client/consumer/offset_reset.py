@@ -1,4 +1,4 @@
-"""Reset policies: where a consumer goes on when it has no position, or the log does not hold it."""
+"""Reset policies: where a consumer continues if it has no position or its position is not in the log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ by_duration:PT1H."""
 
 Reset = Literal["earliest", "latest"] | datetime.timedelta
 Policy = Reset | None
-"""A checked OffsetReset; None: the program decides."""
+"""A checked OffsetReset. None means that the program decides."""
 
 _BY_DURATION: Final = "by_duration:"
 _DURATION: Final = re.compile(
@@ -26,7 +26,7 @@ _DURATION: Final = re.compile(
 
 
 def reset_policy(setting: OffsetReset, name: str) -> Policy:
-    """Check a setting of this name; raises InvalidRequestError."""
+    """Check a setting. `name` is its name in the InvalidRequestError."""
     match setting:
         case "earliest" | "latest":
             return setting
@@ -45,9 +45,9 @@ def reset_policy(setting: OffsetReset, name: str) -> Policy:
 def given_resets(
     *, start: OffsetReset | None, on_out_of_range: OffsetReset | None, auto_offset_reset: OffsetReset | None
 ) -> tuple[OffsetReset, OffsetReset]:
-    """Return `start` and `on_out_of_range` as given, by the one setting that speaks of both, or as they are by default.
+    """Return `start` and `on_out_of_range`: each as given or, if it is None, from `auto_offset_reset` or by default.
 
-    Raises InvalidRequestError for that one; the others are checked where they count.
+    Raises InvalidRequestError for an invalid `auto_offset_reset`. The others are checked where they are used.
     """
     if auto_offset_reset is not None:
         reset_policy(auto_offset_reset, "auto_offset_reset")
@@ -62,7 +62,7 @@ def _first_given(*settings: OffsetReset | None) -> OffsetReset:
 
 
 def place_of(policy: Reset | datetime.datetime) -> When:
-    """Return what a policy means at this moment."""
+    """Return the position that a policy means at this moment."""
     if isinstance(policy, datetime.timedelta):
         return max(0, round(time() * 1000) - policy // datetime.timedelta(milliseconds=1))
     return policy

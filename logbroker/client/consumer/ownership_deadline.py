@@ -1,4 +1,4 @@
-"""The ownership deadline: until when a consumer may hand out records."""
+"""The ownership deadline: the time until which a consumer may hand out records."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ FOR_EVER: Final = math.inf
 
 
 class OwnershipDeadline(msgspec.Struct, eq=False):
-    """A moment that whoever hands out records compares with the clock: one comparison a record.
+    """A time that is compared with the clock before each record is handed out.
 
-    A clock, and not only a flag, because a process that was frozen goes on where it was before anything else runs.
+    A flag would not be enough: after a freeze, a process continues with the next record before any other code can run.
     """
 
     until: float = FOR_EVER
-    """Monotonic seconds. NOT_NOW: something has to be done first."""
+    """Monotonic seconds. NOT_NOW means that something else has to be done first."""
 
     def lasts(self) -> bool:
         """Whether records may be handed out now."""
         return monotonic() <= self.until
 
     def lapsed(self) -> bool:
-        """Whether it is over by the clock alone: an answer to a heartbeat moves it on.
+        """Whether the deadline is over only because time has passed. An answer to a heartbeat then moves it.
 
-        Who waits for records needs none before some are there: idle members would ask the broker all the time.
+        A waiting consumer does not need such an answer until records arrive. Otherwise idle members would send
+        heartbeats all the time.
         """
         return NOT_NOW < self.until < monotonic()

@@ -1,4 +1,4 @@
-"""The producer: batches per partition, sent and sent again.
+"""The producer: collects records into a batch per partition, sends the batches and repeats them.
 
-It knows `transport` and `runtime`. Begin with `producer`, then `accumulator`.
+It uses `transport` and `runtime`. Begin reading with `producer`, then `accumulator`.
 """

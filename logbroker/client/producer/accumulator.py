@@ -1,7 +1,7 @@
-"""The records that wait to be sent, each encoded at once into the open batch of its partition.
+"""The records that wait to be sent. Each is encoded at once into the open batch of its partition.
 
-No I/O and no event loop in here. `try_append` is the line that runs for every record; everything else runs once per
-batch. The lock guards all of it: a synchronous producer appends in its callers' threads while the event loop sends.
+This module does no I/O and knows no event loop. `try_append` runs for every record, everything else once per batch. One
+lock guards all of it, because a synchronous producer appends in its callers' threads while the event loop sends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAX_UNSEEN_FAILURES: Final = 1000
 
 
 class Accumulator(Generic[Handle]):
-    """All records of one producer that are not done. `Handle` is the type of its deliveries."""
+    """All unfinished records of one producer. `Handle` is the type of its deliveries."""
 
     def __init__(
         self,
@@ -66,7 +66,8 @@ class Accumulator(Generic[Handle]):
         self._wake = wake
         self._number = 0
         self._active: dict[tuple[TopicRoute, int], None] = {}
-        """Partitions with anything to send or to learn. Those served last stand last."""
+        """Partitions that have something to send or to learn from the broker. The ones served most recently come
+        last."""
         self._room_waiters: list[Callable[[], None]] = []
         self._unseen_failures: list[Batch] = []
 
@@ -82,7 +83,8 @@ class Accumulator(Generic[Handle]):
         timestamp_ms: int | None,
         ordering_key: bytes | None = None,
     ) -> Handle | None:
-        """Append if a batch is open and has room. Return None otherwise; then use `append`, after looking why."""
+        """Append if a batch is open and has room. Otherwise return None; the caller then finds out why and calls
+        `append`."""
         route = self.routes.get(topic)
         if route is None or self.buffered_bytes >= self._max_buffered_bytes:
             return None
@@ -90,7 +92,7 @@ class Accumulator(Generic[Handle]):
         if headers:
             kind = type(headers)
             if kind is not list and kind is not tuple:
-                # Another attempt would find nothing left of an iterator.
+                # An iterator would be empty when the append is tried again.
                 raise TypeError("headers must be a list")
             headers = list(headers)
             if route.has_bands:
@@ -142,7 +144,7 @@ class Accumulator(Generic[Handle]):
         timestamp_ms: int | None,
         ordering_key: bytes | None = None,
     ) -> Handle:
-        """Append, closing and opening batches as needed.
+        """Append, and close and open batches as needed.
 
         Raises UnknownPartitionError, RecordTooLargeError, InvalidTimestampError or TypeError.
         """
@@ -178,7 +180,7 @@ class Accumulator(Generic[Handle]):
         return self._handle(batch, place)
 
     def _append(self, batch: Batch, arguments: tuple[Any, ...], ordering_key: bytes | None) -> Handle | None:
-        """Append as `try_append` does, without its shortcuts."""
+        """Append as `try_append` does, without its fast path."""
         count = batch.count
         batch.appending = True
         try:
@@ -217,8 +219,8 @@ class Accumulator(Generic[Handle]):
         batch.count, batch.record_bytes = 1, size_bytes
         if ordering_key is not None:
             batch.ordering_keys[0] = ordering_key
-        # All or nothing of what follows, and of what `_close` moves: Python handles signals, whose handlers may raise,
-        # in calls and jumps, and there is none in between.
+        # The lines below, and those in `_close` that move a batch, run completely or not at all. A signal handler may
+        # raise an exception, but Python runs handlers only at calls and jumps, and there is none between these lines.
         self.buffered_bytes += size_bytes
         route.open[partition] = batch
         self.unfinished[batch] = None
@@ -244,16 +246,16 @@ class Accumulator(Generic[Handle]):
         return self.buffered_bytes < self._max_buffered_bytes
 
     def when_room(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called once, when there is room again or never will be."""
+        """Have `tell` called once, when there is room again or the accumulator is shut."""
         if not self._max_buffered_bytes:
             tell()
             return
         self._room_waiters.append(tell)
-        # Now that the buffer is full, also what lingers may go.
+        # The buffer is full now, so batches may be sent before their linger time is over.
         self._wake()
 
     def close_open_batches(self) -> None:
-        """Let all batches be sent without waiting for more records."""
+        """Close all open batches, so that they are sent without waiting for more records."""
         for route, partition in self._active:
             if route.open[partition] is not None:
                 self._close(route, partition)
@@ -263,7 +265,8 @@ class Accumulator(Generic[Handle]):
     def take(
         self, now: float, identity: ProducerIdentity, max_bytes: int
     ) -> list[tuple[TopicRoute, PartitionQueue, Batch]]:
-        """Return the batches of the next request, one per partition at most, those not served for longest first."""
+        """Return the batches of the next request, at most one per partition. Partitions that have waited longest come
+        first."""
         request: list[tuple[TopicRoute, PartitionQueue, Batch]] = []
         size_bytes = 0
         full = not self.has_room()
@@ -276,7 +279,7 @@ class Accumulator(Generic[Handle]):
                 continue
             due = open_batch is not None and (full or open_batch.ready_at <= now) and not route.stale
             if due and queue.idle_but_for_flight() and queue.can_take(now, identity):
-                # Else it would have to wait, and stays open for more records.
+                # Close it only if it can be sent now. Otherwise it stays open for more records.
                 self._close(route, partition)
             batch = queue.take(now, identity, new=not route.stale)
             if batch is None:
@@ -290,7 +293,8 @@ class Accumulator(Generic[Handle]):
         return request
 
     def next_due_seconds(self, now: float) -> float:
-        """The longest time until `take` may have something that it has not now, apart from answers."""
+        """The longest time until `take` may return a batch that it does not return now. Answers of the broker are not
+        considered."""
         due = now + 1.0
         for route, partition in self._active:
             queue, open_batch = route.queues[partition], route.open[partition]
@@ -301,14 +305,14 @@ class Accumulator(Generic[Handle]):
         return due - now
 
     def queues(self) -> Sequence[PartitionQueue]:
-        """The queues of the partitions with anything to send or to learn."""
+        """The queues of the partitions that have something to send or to learn from the broker."""
         return [route.queues[partition] for route, partition in self._active]
 
     def expire(self, now: float, last_failure: LogbrokerError | None) -> bool:
-        """Fail the batches that are past their deadline. Return whether any of these is in flight: only its answer ends
-        it.
+        """Fail the batches that are past their deadline. Return whether any of them is in flight; such a batch fails
+        only with an answer, or when the stream breaks.
 
-        `last_failure` is the connection's, told of what was never sent.
+        `last_failure` is the error of the connection. It is reported for batches that were never sent.
         """
         overdue = False
         for route, partition in list(self._active):
@@ -341,17 +345,17 @@ class Accumulator(Generic[Handle]):
         batch.finish(base_offset=base_offset, log_append_time_ms=log_append_time_ms, error=error)
 
     def split(self, route: TopicRoute, queue: PartitionQueue, batch: Batch, error: LogbrokerError) -> None:
-        """Split a batch that was refused because of some of its records, and that its queue is done with.
+        """Split a batch that was refused because of some of its records and that has left its queue.
 
-        Who is known to be at fault fails; the others go on in smaller batches in the place of this one, in their order.
-        Each part has fewer records than the batch, so in the end what is at fault fails alone.
+        Records that are known to be at fault fail. The others take the place of the batch, in their order, in smaller
+        batches. Each part has fewer records than the batch, so in the end a record at fault fails alone.
         """
         header = parse_header(batch.payload)
         records = list(decode_batch(batch.payload, max_expanded_bytes=2 * MAX_BATCH_BYTES + batch.record_bytes))
         limit = self._bound(route)
         latest_ms = error.max_timestamp_ms if isinstance(error, InvalidTimestampError) else 0
         late = [bool(latest_ms) and record.timestamp_ms > latest_ms for record in records]
-        # Where it is not known who is at fault, or all of it would be one batch again, halves narrow it down.
+        # If it is unknown which record is at fault, or the others would form the same batch again, split in halves.
         halves = not any(late) and (not isinstance(error, RecordTooLargeError) or header.size_bytes <= limit)
         moved: list[tuple[Batch, Any]] = []
         parts: list[Batch] = []
@@ -383,7 +387,7 @@ class Accumulator(Generic[Handle]):
             assert each.builder is not None
             each.record_bytes = each.builder.size_bytes() - HEADER_BYTES
             self.buffered_bytes += each.record_bytes
-            # They get their own numbers once all that is in flight is answered.
+            # The parts get their own sequence numbers once every batch in flight is answered.
             each.base_sequence = batch.base_sequence
             each.payload = each.builder.build(header.producer_id, header.producer_epoch, header.base_sequence)
             each.builder = None
@@ -412,7 +416,7 @@ class Accumulator(Generic[Handle]):
         return part
 
     def take_unseen_failure(self) -> LogbrokerError | None:
-        """Return the first failure that was not reported, and count all failures as reported."""
+        """Return the first unreported failure, and count all failures as reported."""
         unseen = [batch for batch in self._unseen_failures if batch.count_untold()]
         self._unseen_failures.clear()
         for batch in unseen:
@@ -420,16 +424,16 @@ class Accumulator(Generic[Handle]):
         return unseen[0].error if unseen else None
 
     def shut(self) -> None:
-        """Take no more records from the program. `try_append` finds no room, and callers that wait for room look
-        again."""
+        """Take no more records from the program. From now on `try_append` finds no room, and callers that wait for room
+        check again."""
         self._max_buffered_bytes = 0
         waiters, self._room_waiters = self._room_waiters, []
         for tell in waiters:
             tell()
 
     def take_lost(self) -> tuple[int, LogbrokerError | None]:
-        """Return the number of unreported records that failed or have no outcome, and the first error of them. Count
-        them as reported."""
+        """Return the number of unreported records that failed or have no outcome, and their first error. Count them as
+        reported."""
         with self.lock.free():
             untold = [batch for batch in (*self._unseen_failures, *self.unfinished) if batch.count_untold()]
             self._unseen_failures.clear()
@@ -439,8 +443,8 @@ class Accumulator(Generic[Handle]):
             return count, next((batch.error for batch in untold if batch.error), None)
 
     def give_up(self, error: LogbrokerError) -> None:
-        """Fail all records in the child of a fork, because the parent delivers them. No waiter is told, since the
-        waiters are threads of the parent."""
+        """Fail all records in the child process after a fork, because the parent delivers them. Nobody is woken, since
+        the waiters are threads of the parent."""
         for batch in list(self.unfinished):
             batch.waiters.clear()
             batch.finish(error=error)
@@ -462,14 +466,14 @@ class Accumulator(Generic[Handle]):
     # --- topics that change -----------------------------------------------------------------------------------------
 
     def stale_routes(self) -> list[TopicRoute]:
-        """Return the stale routes that are to be looked up and routed again: those without a batch whose outcome only
-        the broker can tell."""
+        """Return the stale routes that can be looked up and routed again now. A route has to wait while the outcome of
+        any of its batches is unknown."""
         stale = [route for route in self.routes.values() if route.stale]
         return [route for route in stale if not any(queue.has_unknown() for queue in route.queues)]
 
     def reroute(self, route: TopicRoute, info: TopicInfo) -> None:
-        """Route the records that were not appended by the topic's new generation, in order for each old partition and
-        so for each key."""
+        """Route the unsent records again by the topic's new generation. Records of an old partition, and so of a key,
+        keep their order."""
         pending: list[Batch] = []
         for partition, queue in enumerate(route.queues):
             if route.open[partition] is not None:

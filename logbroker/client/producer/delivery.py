@@ -1,4 +1,4 @@
-"""The handle that `send` returns: it stands for one record and becomes its offset."""
+"""The handle that `send` returns. It represents one record and gives the record's offset once that is known."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def _check_nothing() -> None:
 
 
 class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
-    """The place of a record in the log. `timestamp_ms` is the time by the producer's clock, or by the broker's under
-    LogAppendTime."""
+    """The position of a record in the log. `timestamp_ms` is the time by the producer's clock, or by the broker's clock
+    with LogAppendTime."""
 
     topic: str
     partition: int
@@ -40,7 +40,8 @@ class RecordMetadata(msgspec.Struct, frozen=True, gc=False):
 class Batch:
     """Records of one partition that travel together, from the first `send` to the broker's answer.
 
-    Deliveries hold their batch; the batch knows none of them, so that a record costs no more than its handle.
+    A delivery refers to its batch, but a batch does not refer to its deliveries, so a record costs no more than its
+    handle.
     """
 
     __slots__ = (
@@ -77,8 +78,8 @@ class Batch:
         self.number = number
         """Position among the producer's batches: a lower number is sent first."""
         self.part: tuple[int, ...] = ()
-        """Position of a part of a split batch, which keeps the batch's number: for each split, the index of the part's
-        first record in the batch that was split."""
+        """Path to a part of a split batch, which keeps the number of that batch: for each split, the index of the
+        part's first record within the batch that was split."""
         self.topic = topic
         self.partition = partition
         self.by_hand = by_hand
@@ -86,7 +87,8 @@ class Batch:
         self.builder: BatchBuilder | None = builder
         self.append = builder.append
         self.check_loop: Callable[[], None] = _check_nothing
-        """Raises an error if the event loop of an asynchronous producer does not run, since a wait would never end."""
+        """Raises an error if the event loop of an asynchronous producer does not run, because a wait would never
+        end."""
         self.appending = False
         """Whether a record is being appended, or such an append was cut short by an exception from a signal handler. In
         that case the record may be in the builder without being counted, and no other record may follow it."""
@@ -97,15 +99,16 @@ class Batch:
         """The bytes of the records, before compression."""
         self.ready_at = 0.0
         self.deadline = 0.0
-        """When the batch may be sent though not full, and when it has failed, in monotonic seconds."""
+        """`ready_at`: when the batch may be sent although it is not full. `deadline`: when it fails. Both in monotonic
+        seconds."""
 
         self.payload = b""
         """The encoded batch, once it has a sequence."""
         self.base_sequence = -1
         self.sent_as = 0
-        """Send sequence within the partition, from the last time that the batch was sent."""
+        """Number of batches that were sent to the partition before this one was last sent."""
         self.uncertain = False
-        """Whether the batch was sent without it being known whether it was appended."""
+        """Whether the batch was sent and the broker may have appended it."""
         self.was_uncertain = False
         self.last_error: LogbrokerError | None = None
 
@@ -116,27 +119,26 @@ class Batch:
         self.base_offset = -1
         self.log_append_time_ms = -1
         self.moved: list[tuple[Batch, Any]] | None = None
-        """The place of each record after the topic grew or the batch was split: its new batch, and the result of
-        `append`."""
+        """If the topic grew or the batch was split: the new batch of each record, and the result of `append` there."""
         self.waiters: dict[Callable[[], None], int] = {}
-        """Callbacks to run when the batch is done, each with the index of its record, or NO_RECORD."""
+        """Callbacks to run when the batch is done, each with the index of its record or NO_RECORD."""
 
     def look_what_was_appended(self) -> None:
-        """Note whether the record may be in the builder after `append` raised an error. The codec adds nothing if the
-        error is its own, but a signal handler may have raised it."""
+        """Note whether the record may be in the builder after `append` raised an error. The codec adds nothing if it
+        raises an error itself, but a signal handler may have raised this one."""
         assert self.builder is not None
         self.appending = self.builder.size_bytes() - HEADER_BYTES != self.record_bytes
 
     @property
     def rank(self) -> tuple[int, tuple[int, ...]]:
-        """The rank of the batch: lower ones are sent first. The parts of a split batch follow it, before all batches
-        behind it."""
+        """The rank of the batch: batches of lower rank are sent first. The parts of a split batch rank between it and
+        the batches behind it."""
         return self.number, self.part
 
     def finish(
         self, *, base_offset: int = -1, log_append_time_ms: int = -1, error: LogbrokerError | None = None
     ) -> None:
-        """Set the outcome, let the bytes go, and wake the waiters."""
+        """Set the outcome, release the bytes, and wake the waiters."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.error = error
@@ -151,20 +153,21 @@ class Batch:
         self.told.update(range(self.count))
 
     def when_done(self, tell: Callable[[], None], index: int) -> None:
-        """Have `tell` called when the batch is done, or goes on in other batches. May be called from any thread. Its
-        caller reports the outcome of the record with this index; NO_RECORD: of none."""
+        """Have `tell` called when the batch is done or its records moved to other batches. May be called from any
+        thread. The caller will report the outcome of the record with this index. With NO_RECORD it reports none."""
         self.waiters[tell] = index
-        # It may have been finished between the caller's look and the append.
+        # The batch may have been finished after the caller looked and before the callback was added.
         if self.done:
             tell()
 
     def wait_no_longer(self, tell: Callable[[], None], index: int) -> None:
-        """Withdraw a `tell`. If it was called already, nothing was reported. May be called from any thread."""
+        """Withdraw a `tell`. If it was called already, the record counts as unreported again. May be called from any
+        thread."""
         if self.waiters.pop(tell, None) is None:
             self.told.discard(index)
 
     def finish_moved(self, moved: list[tuple[Batch, Any]]) -> None:
-        """Record the new batches of these records."""
+        """Note the new batches of these records."""
         self.moved = moved
         self._finish()
 
@@ -177,12 +180,12 @@ class Batch:
         if self.error is not None:
             self.told.update(waiters.values())
             self.told.discard(NO_RECORD)
-        for tell in list(waiters):  # Other threads may add to it.
+        for tell in list(waiters):  # Other threads may add callbacks.
             tell()
 
 
 class _Handle(msgspec.Struct, gc=False, eq=False):
-    """One record of a batch. It has no future of its own: one is made when a caller waits."""
+    """One record of a batch. A future is made only when a caller waits."""
 
     batch: Batch
     place: Any
@@ -204,12 +207,12 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
         return self.batch
 
     def add_done_callback(self, function: Callable[[Self], object]) -> None:
-        """Call `function` with this delivery once the broker has answered or the record has failed; at once, if that
-        has happened.
+        """Call `function` with this delivery once the broker has answered or the record has failed. If that has
+        happened already, call it at once.
 
-        The function is called in the event loop of the producer (of a synchronous producer: in the background), so it
-        must not block or be async. Its errors are logged. `result()` returns at once in it, and it may call `send` if
-        the buffer has room.
+        The function is called in the event loop of the producer, or in the background thread of a synchronous producer,
+        so it must not block or be async. Its errors are logged. In it, `result()` returns at once, and `send` may be
+        called if the buffer has room.
         """
         if not callable(function):
             raise TypeError(f"add_done_callback(): function must be a function, not {quoted(function)}")
@@ -223,7 +226,7 @@ class _Handle(msgspec.Struct, gc=False, eq=False):
     def _outcome(self, batch: Batch) -> RecordMetadata:
         if batch.error is not None:
             batch.told.add(self.place.offset)
-            # A new one each time: a raised error collects the traceback of its raiser.
+            # Raise a new error each time: each raise adds its traceback to the error.
             raise type(batch.error)(batch.error.message)
         timestamp_ms = batch.log_append_time_ms if batch.log_append_time_ms >= 0 else self.place.timestamp
         return RecordMetadata(batch.topic, batch.partition, batch.base_offset + self.place.offset, timestamp_ms)
@@ -241,20 +244,20 @@ class _Once:
 
     def __call__(self) -> None:
         if self._handle.batch.moved is not None:
-            # The record goes on in another batch.
+            # The record moved to another batch.
             batch = self._handle._settle()
             batch.when_done(self, self._handle.place.offset)
         elif self._lock.acquire(blocking=False):
-            # Never released: the batch may tell twice.
+            # The lock is never released, because the batch may call twice.
             try:
                 loop = asyncio.get_running_loop()
             except RuntimeError:
                 self.call()
             else:
-                loop.call_soon(self.call)  # The teller has the producer's lock, and the function may send.
+                loop.call_soon(self.call)  # The caller holds the producer's lock, and the function may call `send`.
 
     def call(self) -> None:
-        """Call back now."""
+        """Call the function now."""
         try:
             call_plain("the callback of a delivery", self._function, self._handle)
         except Exception:
@@ -262,8 +265,8 @@ class _Once:
 
 
 class Delivery(_Handle):
-    """The handle of the asynchronous producer. `await delivery` waits until the record has the requested durability,
-    and may be repeated.
+    """The handle of the asynchronous producer. `await delivery` waits until the record has the requested durability. It
+    may be awaited again.
 
     Raises the error with which the broker refused the record, or RequestTimeoutError.
     """
@@ -274,7 +277,7 @@ class Delivery(_Handle):
     async def _wait(self) -> RecordMetadata:
         while not (batch := self._settle()).done:
             batch.check_loop()
-            # A future of its own for each who waits: cancelling one must not cancel the others.
+            # Each waiter has its own future, because cancelling one must not cancel the others.
             told, tell = waiter()
             batch.when_done(tell, self.place.offset)
             try:
@@ -300,7 +303,7 @@ class SyncDelivery(_Handle):
         """Wait until the record has the requested durability. `timeout` is another name of `timeout_seconds`, as in
         other libraries' futures.
 
-        Raises the error with which the broker refused the record; RequestTimeoutError also where the time is over.
+        Raises the error with which the broker refused the record; RequestTimeoutError also if the time is over.
         """
         timeout_seconds = timeout if timeout_seconds is None else timeout_seconds
         while not (batch := self._settle()).done:

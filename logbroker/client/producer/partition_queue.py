@@ -1,18 +1,20 @@
 """The unfinished batches of one partition: their order and their sequence numbers.
 
-A state machine without I/O. Batches go `waiting` -> `in_flight` -> done; one whose outcome is not yet final goes
-`in_flight` -> `retry`, and then the queue recovers: it sends nothing more until all that is in flight is answered, puts
-the sequence numbers in order, and goes on with `retry`, oldest first. So batches never overtake each other.
+A state machine without I/O. Batches go `waiting` -> `in_flight` -> done. A batch whose outcome is not final yet goes
+`in_flight` -> `retry`, and then the queue recovers: it sends no new batch until every batch in flight is answered,
+corrects the sequence numbers, and continues with `retry`, oldest first. So batches never overtake each other.
 
-Idempotence as in Kafka (KIP-98, KIP-360). The broker takes a batch only if its sequence follows the last one appended:
-- A batch that was refused before it was appended gives its numbers back; those behind it move up. Where only some of
-  its records were at fault, the others come back in batches that stand in its place, and take the numbers first.
-- A batch of which it is not known whether it was appended (the connection broke) keeps its numbers, and the broker
-  recognises it.
-- Where the numbers cannot be known any more, the producer's epoch is raised and they start again at 0.
-- Where the partition has forgotten the producer for want of room, a batch of which it is not known whether it was
-  appended never will be known: it fails. Those that surely were not go on under a new producer id. (Kafka's client
-  sends all of them again, and so may store some twice.)
+Idempotence works as in Kafka (KIP-98, KIP-360). The broker accepts a batch only if its sequence follows the last
+appended one:
+- A batch that was refused before it was appended gives its numbers back, and the batches behind it move up. If only
+  some of its records were at fault, the others are sent again in new batches, which take its place and the numbers
+  first.
+- If a connection broke and the broker may have appended a batch, the batch keeps its numbers, and the broker recognises
+  a repeat.
+- If the right numbers are unknown, the producer's epoch is raised and the numbers start again at 0.
+- If the broker had no room to remember the producer of a partition, nobody can find out whether a batch of unknown
+  outcome was appended, so it fails. Batches that were certainly not appended are sent under a new producer id. (Kafka's
+  client sends all of them again, and so may store some twice.)
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ from logbroker.record.header import MAX_SEQUENCE, NO_PRODUCER_ID, parse_header
 from logbroker.types import TopicId
 
 MAX_IN_FLIGHT: Final = 5
-"""Most batches in flight for each partition. The broker remembers as many batches of a producer, and recognises no
-older one."""
+"""The most batches in flight per partition. The broker remembers as many batches of a producer and does not recognise
+older ones."""
 
 _NOTHING_APPENDED: Final = frozenset(
     {
@@ -52,7 +54,7 @@ _NOTHING_APPENDED: Final = frozenset(
 
 
 class ProducerIdentity(msgspec.Struct, frozen=True):
-    """The id and epoch under which sequence numbers count."""
+    """The id and epoch to which sequence numbers belong."""
 
     id: int
     epoch: int
@@ -63,26 +65,26 @@ ANONYMOUS: Final = ProducerIdentity(NO_PRODUCER_ID, -1)
 
 
 class PartitionQueue:
-    """All batches of one partition that are not done."""
+    """All unfinished batches of one partition."""
 
     def __init__(
         self, topic: str, topic_id: TopicId, partition: int, used_before: ProducerIdentity | None = None
     ) -> None:
-        """`used_before`: another queue may have sent to this partition under this identity."""
+        """`used_before` is an identity under which another queue may have sent to this partition."""
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
         self.waiting: deque[Batch] = deque()
-        """Batches that are closed and were never sent."""
+        """Closed batches that were never sent."""
         self.in_flight: list[Batch] = []
         self.retry: list[Batch] = []
-        """Batches that were sent before and are to be sent again, by number."""
+        """Batches that were sent before and will be sent again, by rank."""
         self.resume_at = 0.0
-        """The time before which nothing is sent, in monotonic seconds."""
+        """Nothing is sent before this time (monotonic seconds)."""
         self.needs_epoch: ProducerIdentity | None = None
         """The identity that must be replaced before this queue can go on."""
         self.needs_new_id = False
-        """Whether it takes another id, since a higher epoch will not do."""
+        """Whether a new producer id is needed because a higher epoch is not enough."""
         self._used_before = used_before
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
@@ -90,9 +92,10 @@ class PartitionQueue:
         self._sent = 0
         self._failures = 0
         self._given_back: Batch | None = None
-        """The oldest batch that was refused without being appended since the numbers were last in order."""
+        """The batch of the lowest rank that was refused without being appended since the sequence numbers were last
+        corrected."""
         self._broken = False
-        """Whether the next sequence that the broker would take is unknown."""
+        """Whether the next sequence that the broker accepts is unknown."""
 
     def idle(self) -> bool:
         return not (self.waiting or self.in_flight or self.retry)
@@ -106,21 +109,21 @@ class PartitionQueue:
         return bool(self.in_flight) or any(batch.uncertain for batch in self.retry)
 
     def can_take(self, now: float, identity: ProducerIdentity) -> bool:
-        """Whether a batch that waited here could be sent now."""
+        """Whether a waiting batch could be sent now."""
         limit = 1 if self._recovering or identity is ANONYMOUS else MAX_IN_FLIGHT
-        # Counted from the oldest one unanswered, since answers may overtake each other.
+        # Counted from the oldest unanswered batch, because answers may overtake each other.
         window = self._sent - self.in_flight[0].sent_as if self.in_flight else 0
         return window < limit and now >= self.resume_at
 
     def take(self, now: float, identity: ProducerIdentity, *, new: bool = True) -> Batch | None:
-        """Return the next batch to be sent, encoded, and count it as in flight; None where nothing may be sent now.
+        """Encode and return the next batch to send, and count it as in flight. Return None if nothing may be sent now.
 
-        `identity` is the producer's newest. With `new` false only batches of unknown outcome go.
+        `identity` is the producer's newest. If `new` is false, only batches of unknown outcome are sent.
         """
         if not self.can_take(now, identity):
             return None
         if self._recovering:
-            # One by one, under the numbers that they had: the answers show what the broker has.
+            # Sent one at a time, with their old numbers: the answers show which batches the broker has.
             for batch in self.retry:
                 if batch.uncertain:
                     self.retry.remove(batch)
@@ -134,7 +137,7 @@ class PartitionQueue:
         else:
             if self._identity != identity and not self.in_flight:
                 if identity == self._used_before:
-                    # The broker may remember the sequence numbers from 0 on, and take these batches for repeats.
+                    # The broker may remember sequence numbers from 0 on, and would take these batches for repeats.
                     self.needs_epoch = identity
                     return None
                 self._identity, self._next_sequence = identity, 0
@@ -143,14 +146,15 @@ class PartitionQueue:
         return self._send(batch)
 
     def answered(self, batch: Batch, error: LogbrokerError | None, now: float) -> bool:
-        """Apply the broker's answer. Return whether the batch is done with, so that the caller finishes it."""
+        """Apply the broker's answer. Return whether the batch is done, so that the caller finishes it."""
         self.in_flight.remove(batch)
         if error is None:
             self._failures = 0
             return True
         self._recovering = True
         batch.last_error = error
-        # A refusal for want of room says nothing of an earlier attempt; any other comes after the check for duplicates.
+        # A refusal for lack of room says nothing about an earlier attempt. Any other refusal comes after the duplicate
+        # check.
         batch.uncertain = error.code not in _NOTHING_APPENDED or (batch.was_uncertain and error.retriable)
         is_lost = False
         if isinstance(error, ProducerForgottenError):
@@ -168,11 +172,12 @@ class PartitionQueue:
         return True
 
     def put_parts(self, parts: list[Batch]) -> None:
-        """Take the rest of a batch that was refused and is done with. The numbers that it gave back go to this rest."""
+        """Take the remaining records of a batch that was refused and is done. They get the numbers that the batch gave
+        back."""
         self._put_back(parts)
 
     def lost(self, error: LogbrokerError) -> None:
-        """Handle a broken connection: nothing is known of the batches in flight."""
+        """Handle a broken connection. The outcome of every batch in flight is unknown."""
         lost, self.in_flight = self.in_flight, []
         for batch in lost:
             batch.uncertain = batch.was_uncertain = True
@@ -182,7 +187,7 @@ class PartitionQueue:
             self._put_back(lost)
 
     def expired(self, now: float) -> list[Batch]:
-        """Take out and return the batches that are not in flight and past their deadline."""
+        """Remove and return the batches that are past their deadline and not in flight."""
         late = []
         while self.retry and self.retry[0].deadline <= now:
             batch = self.retry.pop(0)
@@ -194,16 +199,17 @@ class PartitionQueue:
         return late
 
     def give_back(self, batch: Batch) -> None:
-        """Note that a numbered batch is not sent again, so that the batches behind it move up."""
+        """Note that a numbered batch will not be sent again, so that the batches behind it move up."""
         if batch.was_uncertain:
-            # It may have been appended after all, and then its numbers are taken.
+            # It may have been appended after all. Then its numbers are used.
             self._broken = True
         elif self._given_back is None or batch.rank < self._given_back.rank:
             self._given_back = batch
         self._recovering = True
 
     def take_routed(self) -> list[Batch]:
-        """Take out the batches whose partition was not chosen by hand, oldest first. No outcome may be unknown."""
+        """Remove and return the batches whose partition was not chosen by hand, oldest first. No outcome may be
+        unknown."""
         taken = [batch for batch in (*self.retry, *self.waiting) if not batch.by_hand]
         for batch in taken:
             if batch.base_sequence >= 0:
@@ -213,7 +219,7 @@ class PartitionQueue:
         return taken
 
     def take_all(self) -> list[Batch]:
-        """Take out all batches that are not in flight, oldest first."""
+        """Remove and return all batches that are not in flight, oldest first."""
         taken = [*self.retry, *self.waiting]
         self.retry.clear()
         self.waiting.clear()
@@ -224,7 +230,8 @@ class PartitionQueue:
         self.retry.sort(key=lambda batch: batch.rank)
 
     def _recover(self, identity: ProducerIdentity) -> bool:
-        """Put the numbers in order, now that every outcome is known; False where that must wait for a new epoch."""
+        """Correct the sequence numbers, now that every outcome is known. Return False if this needs a new epoch
+        first."""
         if identity is not ANONYMOUS and not self._renumber(identity):
             self.needs_epoch = identity
             return False
@@ -235,7 +242,8 @@ class PartitionQueue:
     def _renumber(self, identity: ProducerIdentity) -> bool:
         gap = self._given_back
         if self.retry and isinstance(self.retry[0].last_error, OutOfOrderSequenceError):
-            # It does not follow what the broker has. Unless one before it was given back, nobody knows why.
+            # The batch does not follow the last batch that the broker has. Only a batch before it that was given back
+            # explains that.
             self._broken = self._broken or gap is None or gap.rank > self.retry[0].rank
         if self._broken:
             if identity == self._identity:

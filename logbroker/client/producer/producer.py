@@ -1,4 +1,4 @@
-"""Producer: records in, offsets out."""
+"""The producer: sends records and returns their offsets."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def new_accumulator(
     delivery_timeout_seconds: float,
     wake: Callable[[], None],
 ) -> Accumulator[Handle]:
-    """Return the accumulator of either kind of producer. Raises InvalidRequestError for settings without sense."""
+    """Return the accumulator for either kind of producer. Raises InvalidRequestError for invalid settings."""
     check_bounds(1, MAX_INT, batch_bytes=batch_bytes, max_buffered_bytes=max_buffered_bytes)
     check_bounds(0, LONGEST_SECONDS * 1000, linger_ms=linger_ms)
     check_seconds(delivery_timeout_seconds=delivery_timeout_seconds)
@@ -80,13 +80,13 @@ def sender_options(*, durability: Durability | None, idempotent: bool, max_reque
 
 
 def producer_lifetime(broker: str, last_flush_seconds: float) -> Lifetime:
-    """Return the lifetime of either kind of producer. Raises InvalidRequestError."""
+    """Return the lifetime for either kind of producer. Raises InvalidRequestError."""
     check_seconds(shortest=0, last_flush_seconds=last_flush_seconds)
     return Lifetime("Producer", broker, seconds=last_flush_seconds)
 
 
 def follow(lifetime: Lifetime, sender: Sender, accumulator: Accumulator[Any]) -> None:
-    """Have the sent records counted as lost or delivered at the end."""
+    """Let the lifetime send the remaining records at the end, and count the lost ones."""
 
     async def finish() -> None:
         sender.shut()
@@ -98,7 +98,7 @@ def follow(lifetime: Lifetime, sender: Sender, accumulator: Accumulator[Any]) ->
 
 
 async def end_producer(sender: Sender, connection: Connection, lifetime: Lifetime) -> None:
-    """Fail undelivered records and release all resources, however often this is cancelled."""
+    """Fail undelivered records and release all resources, however often the call is cancelled."""
     try:
         await sender.close()
     finally:
@@ -119,9 +119,9 @@ class Producer(Droppable):
 
     A record goes to the partition that Kafka's clients choose for its key. Records without a key fill the batch of one
     partition after another. In a topic with bands, the choice is among the partitions of the priority's band. Each
-    partition keeps the order of `send`; if a topic grows while records wait, each key keeps it. By default the producer
-    is idempotent: no acknowledged record is lost or duplicated when the broker restarts or the connection breaks. Use
-    it in one event loop.
+    partition keeps the order of `send`; if a topic grows while records wait, each key keeps its order. By default the
+    producer is idempotent: no acknowledged record is lost or duplicated when the broker restarts or the connection
+    breaks. Use it in one event loop.
     """
 
     def __init__(
@@ -147,11 +147,11 @@ class Producer(Droppable):
         `max_requests_in_flight` requests are unanswered. Batches are no larger than their topic's max.message.bytes. A
         record that its topic refuses, because it is too large or its timestamp is too far ahead, fails alone: the other
         records of its batch are delivered in order. `durability` None takes the setting of each topic. `send` waits
-        while `max_buffered_bytes` of records are not done. A record that is not done `delivery_timeout_seconds` after
-        `send` fails. `request_timeout_seconds` bounds the calls that look up a topic. `last_flush_seconds` bounds the
-        flush of a producer whose block is cancelled or interrupted, or that is dropped without `close`, while its event
-        loop runs. Records that are not delivered by then, or when the loop ends, are lost, and their number is written
-        to standard error.
+        while `max_buffered_bytes` of records are unfinished. A record that is still unfinished
+        `delivery_timeout_seconds` after `send` fails. `request_timeout_seconds` bounds the calls that look up a topic.
+        `last_flush_seconds` bounds the last flush of a producer whose block was cancelled or interrupted, or that was
+        dropped without `close`. Records that are not delivered by then, or when the loop ends, are lost, and their
+        number is written to standard error.
 
         `value_serializer` and `key_serializer` turn the arguments of `send` into bytes: str, json, msgpack, or a
         function. None stays None. Without a serializer, values and keys are bytes. If a serializer fails, `send` raises
@@ -172,7 +172,7 @@ class Producer(Droppable):
         options = sender_options(
             durability=durability, idempotent=idempotent, max_requests_in_flight=max_requests_in_flight
         )
-        # Nothing that the event loop keeps refers to the producer itself, so that one that is dropped goes.
+        # The event loop keeps no reference to the producer itself, so a dropped producer is collected.
         self._sender = sender = Sender(self._connection, self._accumulator, **options)
         follow(lifetime, sender, self._accumulator)
         self._closed = False
@@ -216,7 +216,7 @@ class Producer(Droppable):
             delivery = self._try_append(topic, value, key, headers, partition, timestamp_ms, ordering_key)
         if delivery is not None:
             return delivery
-        # Once a batch.
+        # From here on, about once per batch.
         value, key, headers, ordering_key = record_parts(
             topic, value, key, headers, partition, timestamp_ms, ordering_key
         )
@@ -234,7 +234,7 @@ class Producer(Droppable):
         closed_before = accumulator.closed_batches
         delivery = accumulator.append(route, value, key, headers, partition, timestamp_ms, ordering_key)
         if accumulator.closed_batches != closed_before:
-            # Let the sender have the full batch: a loop of sends would never suspend otherwise.
+            # Give the sender a chance to send the full batch. A loop of sends would never yield to it otherwise.
             await asyncio.sleep(0)
         return delivery
 
@@ -264,7 +264,7 @@ class Producer(Droppable):
         return await delivery
 
     async def flush(self) -> None:
-        """Wait until every record sent so far is done. Raises the first failure that was not reported yet."""
+        """Wait until every record sent so far is done. Raises the first unreported failure."""
         self._lifetime.check()
         self._lifetime.check_loop()
         await self._sender.flush()
@@ -272,8 +272,8 @@ class Producer(Droppable):
     async def close(self) -> None:
         """Flush and close the connection. Raises the error of `flush`, after closing.
 
-        If it is cancelled, it stops waiting for the broker: records that are not delivered by then fail, and the
-        producer is closed all the same.
+        If the call is cancelled, it stops waiting for the broker. Records that are not delivered by then fail, and the
+        producer is still closed.
         """
         await self._close(None)
 
@@ -283,7 +283,7 @@ class Producer(Droppable):
         self._closed = True
         self._sender.shut()
         if not self._lifetime.is_open:
-            return  # It was never used: there is nothing to be done, and maybe no event loop to do it in.
+            return  # It was never used, so there is nothing to do, and perhaps no event loop.
         try:
             async with asyncio.timeout(flush_seconds):
                 await self.flush()
@@ -298,11 +298,11 @@ class Producer(Droppable):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            # Who interrupts, or ends the program, does not wait for ever for a broker that may be away.
+            # After an interrupt, or at the end of the program, do not wait for ever for a broker that may be away.
             interrupted = error is not None and not isinstance(error, Exception)
             await self._close(self._lifetime.seconds if interrupted else None)
         except Exception:
-            # What the body raised comes first.
+            # An exception of the body takes precedence.
             if error is None:
                 raise
 

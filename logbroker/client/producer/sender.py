@@ -1,4 +1,5 @@
-"""The event loop's side of a producer: one ordered stream to the broker, and its recovery after a break."""
+"""The part of a producer that runs in the event loop: one ordered stream to the broker, and its recovery after a
+break."""
 
 from __future__ import annotations
 
@@ -47,15 +48,15 @@ _log = logging.getLogger(__name__)
 _MAX_REQUEST_BYTES: Final = 1024 * 1024
 """A request is closed at this size. A single batch may be larger."""
 _ITEM_FIELDS_BYTES: Final = 64
-"""Most bytes of an item beside its batch."""
+"""The most bytes of a request's item, not counting its batch."""
 _REQUEST_FIELDS_BYTES: Final = 64 + _ITEM_FIELDS_BYTES
-"""Most bytes of a request of one item beside its batch."""
+"""The most bytes of a request with one item, not counting its batch."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
 _QUICK_SECONDS: Final = KEEPALIVE_TIMEOUT_SECONDS / 2
-"""A request that is answered within this time leaves room for a keepalive ping in the time that it has at first."""
+"""A link counts as quick while requests are answered within this time. The first keepalive timeout is enough for it."""
 _QUICK_FOR_SECONDS: Final = 60.0
-"""A connection that has become patient loses its patience by the first quick answer after so long without a slow one:
-a link that is slow for large requests alone breaks at most once in this time."""
+"""A connection with a longer timeout gets the first timeout back if no answer was slow for this long. So a link that is
+slow only for large requests breaks at most once in this time."""
 
 _CANCELLED: Final = (
     "the tasks of this producer were cancelled, as happens when its event loop ends: close a producer before that, and"
@@ -70,7 +71,7 @@ _Sent = list[tuple[TopicRoute, PartitionQueue, Batch]]
 class Sender:
     """Sends the batches of the accumulator until it is closed.
 
-    `wake` says that there may be something to send; it must be called in the event loop.
+    `wake` tells the sender that there may be something to send. It must be called in the event loop.
     """
 
     def __init__(
@@ -88,8 +89,8 @@ class Sender:
         self._max_requests_in_flight = max_requests_in_flight
         self._identity: ProducerIdentity | None = None if idempotent else ANONYMOUS
         self._used_in_dropped: ProducerIdentity | None = None
-        """The newest identity that batches may have used for a topic that was forgotten since. The topic may come back
-        with its records if an operator puts its files back."""
+        """The newest identity under which batches may have been sent to a topic that was forgotten since. The topic may
+        return with its records if an operator restores its files."""
         self._in_flight: dict[int, tuple[float, _Sent]] = {}
         """Time at which each request was written, and its batches, by correlation id."""
         self._correlation_id = 0
@@ -97,7 +98,7 @@ class Sender:
         """The largest request that the broker accepts."""
         self._attempt = 0
         self._last_failure: LogbrokerError | None = None
-        """The error that keeps batches from the broker at the moment."""
+        """The error that currently keeps batches from the broker."""
         self._work = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._works: list[Background] = []
@@ -107,16 +108,16 @@ class Sender:
         self._slow_at = math.inf
         """The time of the last answer that took long, or of the break that made the connection patient."""
         self._is_quick_again = False
-        """Whether the connection is more patient than its link needs, and gives way once nothing is in flight."""
+        """Whether the connection is more patient than its link needs. It is then replaced once nothing is in flight."""
         self._over: LogbrokerError | None = None
-        """The error because of which no more records are taken."""
+        """The error that `send` raises because the sender takes no more records."""
         self._is_closed = False
         forking.watch(self)
         self.on_cancelled: Callable[[], None] = lambda: None
         """Called if the event loop ends before `close`, after undelivered records have failed."""
 
     def start(self) -> None:
-        """Begin to send, in this event loop. Does nothing if it has begun."""
+        """Start sending in this event loop. Does nothing if the sender has started."""
         if self._works:
             return
         self._loop = asyncio.get_running_loop()
@@ -129,7 +130,7 @@ class Sender:
             work.start()
 
     def _cut_off(self) -> None:
-        """Handle the end of the event loop: nobody would hear of records that wait."""
+        """Handle the end of the event loop. Waiting records fail, because nobody would learn of their outcome."""
         if not self._is_closed:
             self._is_closed = True
             self._over = error = BrokerUnavailableError(_CANCELLED).as_value()
@@ -137,7 +138,7 @@ class Sender:
             self.on_cancelled()
 
     def check(self) -> None:
-        """Raise the error because of which no more records are taken."""
+        """Raise the error because of which no more records are taken, if there is one."""
         if self._over is not None:
             raise self._over.anew()
 
@@ -150,7 +151,7 @@ class Sender:
             self._loop.call_soon_threadsafe(self.wake)
 
     def forked(self) -> None:
-        """See `forking.Forked`: what was appended is the parent's to deliver."""
+        """See `forking.Forked`. The parent delivers the records that were appended before the fork."""
         if self._works:
             forking.leave_alone((self._loop, self._works))
             self._accumulator.lock.leave_to_parent()
@@ -160,24 +161,24 @@ class Sender:
             self._accumulator.lock.renew()
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return the route of a topic, asking the broker where it is not known; raises UnknownTopicError."""
+        """Return the route of a topic. Asks the broker if the route is unknown; raises UnknownTopicError."""
         self.check()
         routes = self._accumulator.routes
         if topic not in routes:
             info = await self._find_topic(topic)
-            # Another task may have asked too; the first answer stays.
+            # Another task may have asked too; the first answer is kept.
             routes.setdefault(topic, TopicRoute(info, self._used_in_dropped))
         return routes[topic]
 
     async def _find_topic(self, name: str) -> TopicInfo:
-        """Look the topic up at the broker, and the largest request that it reads. Raises UnknownTopicError."""
+        """Look the topic up at the broker. Note the largest request that the broker reads. Raises UnknownTopicError."""
         info = await find_topic(self._connection, name)
         self._max_request_bytes = info.max_request_bytes
         self._accumulator.max_request_batch_bytes = max(1, self._max_request_bytes - _REQUEST_FIELDS_BYTES)
         return info
 
     async def refresh(self, route: TopicRoute) -> None:
-        """Look whether a topic has grown, for an unknown partition. Raises UnknownTopicError."""
+        """Ask the broker whether a topic has grown, because a partition is unknown. Raises UnknownTopicError."""
         accumulator = self._accumulator
         info = await self._find_topic(route.name)
         with accumulator.lock.free():
@@ -191,21 +192,21 @@ class Sender:
         await told
 
     def shut(self) -> None:
-        """Take no more records. Those appended by now are the last."""
+        """Take no more records."""
         if self._over is None:
             self._over = BrokerUnavailableError("this producer is closed; open another one").as_value()
         with self._accumulator.lock.free():
             self._accumulator.shut()
 
     async def flush(self) -> None:
-        """Wait until all appended records are done. Raises the first failure that was not reported yet."""
+        """Wait until all appended records are done. Raises the first unreported failure."""
         await self.drain()
         error = self._accumulator.take_unseen_failure()
         if error is not None:
             raise error
 
     async def drain(self) -> None:
-        """Wait until all appended records are done, however they end."""
+        """Wait until all appended records are done, whatever their outcome."""
         accumulator = self._accumulator
         with accumulator.lock.free():
             accumulator.close_open_batches()
@@ -215,7 +216,7 @@ class Sender:
             batch = unfinished.pop()
             if not batch.done:
                 told, tell = waiter()
-                # Whoever waits for all of them hears of this one below, if at all.
+                # This wait reports no record. `flush` raises the first failure afterwards.
                 batch.when_done(tell, NO_RECORD)
                 try:
                     await told
@@ -227,7 +228,7 @@ class Sender:
                 unfinished += {new: None for new, _ in batch.moved}
 
     async def close(self) -> None:
-        """Stop. Records that are not done fail, and nobody waits any more, however often this is cancelled."""
+        """Stop. Unfinished records fail and all waiters are woken, however often the call is cancelled."""
         self._is_closed = True
         self.shut()
         routes = self._forget_routes()
@@ -271,8 +272,8 @@ class Sender:
                 self._is_quick_again = False
                 self.wake()
                 continue
-            # A connection that is too slow for what is being sent ends so: gRPC's question for a sign of life is not
-            # answered in time, or the kernel gives up a peer that takes nothing (by TCP_USER_TIMEOUT, which gRPC sets).
+            # A connection that is too slow for the data being sent ends in one of two ways: the keepalive ping is not
+            # answered in time, or the kernel gives up a peer that accepts no data (TCP_USER_TIMEOUT, which gRPC sets).
             if self._in_flight and not self._is_answered and time.monotonic() - begun > KEEPALIVE_TIMEOUT_SECONDS:
                 self._connection.renew_with_patience()
                 self._slow_at = time.monotonic()
@@ -281,7 +282,7 @@ class Sender:
                 await self._learn_bound()
 
     async def _learn_bound(self) -> None:
-        """Ask for the largest request that the broker reads: it may have been restarted with a lower limit."""
+        """Ask for the largest request that the broker reads, because it may have been restarted with a lower limit."""
         for name in list(self._accumulator.routes)[:1]:
             with contextlib.suppress(LogbrokerError):
                 await self._find_topic(name)
@@ -291,12 +292,12 @@ class Sender:
         self.wake()
 
     def _lost(self, error: LogbrokerError) -> None:
-        """Handle the end of the stream: requests without an answer are sent again."""
+        """Handle the end of the stream. Unanswered requests are sent again."""
         self._last_failure = error
         with self._accumulator.lock.free():
             for queue in self._accumulator.queues():
                 queue.lost(error)
-            # What is overdue would break the next stream too.
+            # Overdue batches would break the next stream too.
             self._accumulator.expire(time.monotonic(), error)
         self._in_flight.clear()
 
@@ -328,7 +329,8 @@ class Sender:
                     self._in_flight[self._correlation_id] = (time.monotonic(), some)
                     await stream.write(self._request(self._correlation_id, some))
             elif stuck := self._queues_that_need_an_epoch():
-                # An epoch is raised where that will do: what is still on its way under the old one is refused then.
+                # Raise the epoch if that is enough: the broker then refuses batches that are still on their way under
+                # the old one.
                 needs_new_id = any(queue.needs_new_id for queue in stuck)
                 self._identity = await self._new_identity(None if needs_new_id else self._identity)
             elif routes := accumulator.stale_routes():
@@ -338,7 +340,7 @@ class Sender:
                 await self._wait_for_work()
 
     def _requests_of(self, sent: _Sent) -> Iterator[_Sent]:
-        """Split batches into requests that the broker reads. Refuse a batch that is too large for one."""
+        """Split batches into requests that the broker reads. Refuse a batch that is too large for any request."""
         bound = self._max_request_bytes - _REQUEST_FIELDS_BYTES
         size_bytes = 0
         some: _Sent = []
@@ -423,7 +425,7 @@ class Sender:
         elif isinstance(error, InvalidTimestampError):
             error.with_bound(result.max_timestamp_ms)
         elif error is None and len(batch.payload) > route.max_batch_bytes:
-            route.max_batch_bytes = len(batch.payload)  # The bound was raised.
+            route.max_batch_bytes = len(batch.payload)  # The limit was raised.
         elif isinstance(error, UnknownTopicError):
             error = _gone(route)
         was_uncertain = batch.was_uncertain
@@ -456,7 +458,7 @@ class Sender:
         except LogbrokerError as error:
             if old is None or error.retriable:
                 raise
-            # The broker takes no higher epoch of this id: begin with another one.
+            # The broker does not raise the epoch of this id any more, so get a new id.
             response = await self._connection.unary("InitProducerId", log_pb2.InitProducerIdRequest())
         return ProducerIdentity(response.producer_id, response.producer_epoch)
 
@@ -486,12 +488,12 @@ class Sender:
             with self._accumulator.lock.free():
                 overdue = self._accumulator.expire(time.monotonic(), self._last_failure)
             if overdue and self._stream is not None:
-                # The broker does not answer on this stream; what is in flight fails once it is broken.
+                # The broker does not answer on this stream. The batches in flight fail once the stream is broken.
                 self._stream.cancel()
 
 
 def _gone(route: TopicRoute) -> UnknownTopicError:
-    # The broker was asked by the id, and names that alone.
+    # The broker was asked by the topic's id, and its message has only the id.
     return UnknownTopicError(
         f"topic {quoted(route.name)} was deleted after this producer asked for it; create it, unless it is there again,"
         " and send the record again"

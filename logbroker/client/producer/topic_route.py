@@ -54,7 +54,7 @@ class TopicRoute:
     )
 
     def __init__(self, info: TopicInfo, used_before: ProducerIdentity | None = None) -> None:
-        """`used_before`: batches may have gone to this topic under this identity by another route."""
+        """`used_before` is an identity under which an earlier route may have sent batches to this topic."""
         self._used_before = used_before
         self.name = info.name
         self.topic_id = info.id
@@ -62,10 +62,10 @@ class TopicRoute:
         self.open: list[Batch | None] = []
         self.queues: list[PartitionQueue] = []
         self.stale = False
-        """Whether the topic has a newer generation. If so, nothing new is sent until it was looked up and routed
-        again."""
+        """Whether the topic has a newer generation. If so, no new batch is sent until the topic was looked up and its
+        records were routed again."""
         self.when_fresh: list[Callable[[], None]] = []
-        """Callbacks for when the route is no longer stale, or the topic is deleted."""
+        """Callbacks to run when the route is no longer stale or the topic is deleted."""
         self.grow(info)
 
     def grow(self, info: TopicInfo) -> None:
@@ -76,7 +76,7 @@ class TopicRoute:
         self.partitions = info.partitions
         self.generation = info.generation
         self.max_batch_bytes = info.max_message_bytes
-        """The largest batch that the topic is known to take. It may be altered at any time."""
+        """The largest batch that the topic is known to accept. The limit may change at any time."""
         bands = info.routing_bands or (one_band(info.partitions),)
         self.has_bands = len(bands) > 1
         self._bands = {band: BandRoute(band) for band in bands}
@@ -86,7 +86,7 @@ class TopicRoute:
         self.refreshed()
 
     def refreshed(self) -> None:
-        """Note that no newer generation is awaited."""
+        """Note that the route is not stale any more, and wake those who wait for that."""
         self.stale = False
         waiters, self.when_fresh = self.when_fresh, []
         for tell in waiters:
@@ -97,7 +97,7 @@ class TopicRoute:
         return self._ways[priority_of(headers)] if self.has_bands else self.way
 
     def batch_closed(self, partition: int) -> None:
-        """Let records without a key fill another partition than this one from now on."""
+        """Choose another partition for records without a key, if they fill this one."""
         for way in self._bands.values():
             if way.sticky == partition:
                 way.next_sticky()

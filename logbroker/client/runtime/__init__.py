@@ -1,4 +1,5 @@
-"""The base of every client: lifetime, arguments, handlers, forks, and the loop of synchronous clients.
+"""The parts that every client uses: lifetime, argument checks, calls of handlers, forks, the loop of synchronous
+clients.
 
-It knows no API. Begin with `lifetime`.
+It uses no API of the broker. Begin reading with `lifetime`.
 """

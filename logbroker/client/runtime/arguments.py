@@ -1,4 +1,4 @@
-"""Argument checks: each public method of a client checks its arguments against its annotations, and names wrong ones.
+"""Argument checks. Each public method of a client checks its arguments against its annotations and names wrong ones.
 
 Otherwise a wrong argument would fail later, as an error of protobuf or of a background task. Values that protobuf
 refuses nevertheless (numbers beyond a field's range, texts that UTF-8 cannot encode) raise InvalidRequestError here.
@@ -34,12 +34,12 @@ _BEYOND_FIELD: Final = re.compile(r"Value out of range: (-?[0-9]+)")
 """Protobuf's message for this error, which has no exception class of its own."""
 
 _MAX_LOOKED_AT: Final = 1000
-"""Elements of a list that are checked. Later ones are taken to be like these."""
+"""The number of elements of a list that are checked. Later ones are assumed to be of the same types."""
 _CONVERTIBLE: Final[dict[type, tuple[type, ...]]] = {bytes: (bytes, bytearray, memoryview)}
 
 
 def checks_arguments(*unchecked: str) -> Callable[[C], C]:
-    """Return a class decorator that makes all public methods but these raise TypeError for wrong arguments."""
+    """Return a class decorator that makes all public methods except these raise TypeError for wrong arguments."""
 
     def decorate(cls: C) -> C:
         for name, function in list(vars(cls).items()):
@@ -85,7 +85,7 @@ def _checked(function: Any, name: str) -> Any:
 def _refusal(
     function: Any, name: str, arguments: tuple[Any, ...], named: Mapping[str, Any], error: ValueError
 ) -> InvalidRequestError | None:
-    """Return the error for arguments that a message could not be made of. Return None if the error is another one, or
+    """Return the error for arguments from which no message can be built. Return None if the error is another one or
     comes from a function of the program."""
     if not _is_own(error):
         return None
@@ -102,7 +102,7 @@ def _refusal(
 
 
 def _is_own(error: Exception) -> bool:
-    """Whether the error was raised in code of ours, or of protobuf."""
+    """Whether code of logbroker or of protobuf raised the error."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
@@ -121,20 +121,19 @@ def _has(value: Any, number: int) -> bool:
 
 
 def check_seconds(*, shortest: float = SHORTEST_SECONDS, **times: float) -> None:
-    """Raise InvalidRequestError for a time that is not a number, or out of all bounds."""
+    """Raise InvalidRequestError for a time that is not a number or is out of range."""
     check_bounds(shortest, LONGEST_SECONDS, **times)
 
 
 def check_bounds(least: float, most: float, **numbers: float) -> None:
-    """Raise InvalidRequestError for a value that is not a number, or out of these bounds."""
+    """Raise InvalidRequestError for a value that is not a number or is out of this range."""
     for name, number in numbers.items():
         if not least <= number <= most:
             raise InvalidRequestError(f"{name} must be between {least:,} and {most:,}, not {number}")
 
 
 def check_wait(seconds: float | None) -> None:
-    """Raise TypeError for a time to wait that is not a number. A negative one means no wait, an infinite one no
-    limit."""
+    """Raise TypeError for a wait that is not a number. A negative number means no wait, an infinite one no limit."""
     if not fits(seconds, float | None):
         raise TypeError(f"timeout_seconds must be float or None, not {_what(seconds)}{_advice(seconds, float | None)}")
 
@@ -154,14 +153,14 @@ def _hints(function: Any) -> tuple[inspect.Signature, dict[str, Any]]:
     try:
         return signature, typing.get_type_hints(function)
     except NameError:
-        return signature, {}  # It names what is there for type checkers alone.
+        return signature, {}  # The annotations use names that are imported for type checkers only.
 
 
 def check(
     function: Any, name: str, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments, with bytes in place of what is like bytes, and lists in place of iterators, which can be
-    looked at only once. Raises TypeError for the first that is not what its annotation says."""
+    """Return the arguments, with bytes in place of bytes-like objects, and lists in place of iterators, which can be
+    read only once. Raises TypeError for the first argument that does not fit its annotation."""
     signature, hints = _hints(function)
     try:
         bound = signature.bind(*arguments, **named)
@@ -199,7 +198,7 @@ def _takes_iterables(hint: Any) -> bool:
 
 @functools.cache
 def _take_bytes(function: Any) -> frozenset[str]:
-    """Parameters that may be bytes, or contain bytes."""
+    """Return the parameters that may be or contain bytes."""
     _, hints = _hints(function)
     return frozenset(parameter for parameter, hint in hints.items() if _mentions_bytes(hint))
 
@@ -209,12 +208,12 @@ def _mentions_bytes(hint: Any) -> bool:
 
 
 def as_bytes(name: str, value: Any) -> Any:
-    """Return bytes for what is like bytes, in lists and tuples, too; anything else as it is. `name` names it in the
-    TypeError that is raised where it cannot be read."""
+    """Return bytes in place of a bytes-like object, also within lists and tuples; return anything else unchanged.
+    Raises TypeError, which names the value by `name`, if the object cannot be read."""
     if isinstance(value, bytearray | memoryview):
         try:
             return bytes(value)
-        except ValueError as error:  # A memoryview that was released.
+        except ValueError as error:  # The memoryview was released.
             raise TypeError(f"{name} cannot be read: {error}") from None
     if type(value) in (list, tuple):
         return type(value)(as_bytes(name, each) for each in value)
@@ -248,8 +247,9 @@ def record_parts(
     timestamp_ms: object,
     ordering_key: object,
 ) -> tuple[Any, Any, Any, Any]:
-    """Return value, key, headers and ordering key as the codec takes them: bytes for what is like bytes, headers as a
-    list. Raises TypeError for what no record can be made of. Called where one was refused, or begins a batch."""
+    """Return value, key, headers and ordering key as the codec takes them: bytes in place of bytes-like objects, and
+    headers as a list. Raises TypeError for values that do not fit into a record. Called for a record that was refused
+    or begins a batch."""
     check_one("send()", "topic", topic, str)
     for name, given in (("value", value), ("key", key)):
         if given is not None and not fits(given, bytes):
@@ -274,20 +274,20 @@ def record_parts(
 
 
 def check_one(method: str, name: str, value: object, hint: Any) -> None:
-    """Raise TypeError where an argument of a method does not fit its annotation."""
+    """Raise TypeError if an argument of a method does not fit its annotation."""
     if not fits(value, hint):
         raise TypeError(f"{method}: {name} must be {_shown(hint)}, not {_what(value)}{_advice(value, hint)}")
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value fits a type hint, as far as can be told without using it up."""
+    """Whether a value fits a type hint, as far as this can be found out without consuming the value."""
     if hint is Any:
         return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
         return any(fits(value, each) for each in arguments)
     if origin is Literal:
-        # Which one of them is another question, with an answer of its own.
+        # Only the type is checked here. A value that is none of the choices gets its own error.
         return isinstance(value, tuple(map(type, arguments)))
     if hint is None or hint is type(None):
         return value is None
@@ -309,8 +309,8 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def _fits_fields(value: Any, hint: type) -> bool:
-    """Whether the fields of a named tuple fit, if the hint is one; nothing else keeps, say, a partition from being a
-    text."""
+    """Whether the fields of a named tuple fit, if the hint is one. Nothing else checks them; a string could pass as a
+    partition number."""
     if not (issubclass(hint, tuple) and hasattr(hint, "_fields")):
         return True
     return all(fits(getattr(value, field), field_hint) for field, field_hint in _tuple_hints(hint).items())
@@ -330,7 +330,7 @@ def _is_utf8(text: str) -> bool:
 
 def _fits_generic(value: Any, origin: type, arguments: tuple[Any, ...]) -> bool:
     if issubclass(origin, Iterable) and (isinstance(value, str | bytes) or hasattr(value, "_fields")):
-        return False  # A list of characters, or of the fields of a named tuple, is never meant.
+        return False  # A string as a list of characters, or a named tuple as a list of its fields, is never intended.
     if not isinstance(value, origin):
         return False
     if not arguments or not isinstance(value, collections.abc.Collection):
@@ -379,7 +379,7 @@ def _advice(value: Any, hint: Any) -> str:
 
 
 def _advice_on_partition(value: Any) -> str:
-    """Name the field that keeps a partition, or one in a list or mapping, from being one."""
+    """Name the wrong field of a partition, or of a partition in a list or mapping."""
     inside = () if isinstance(value, str | bytes) or not isinstance(value, collections.abc.Collection) else value
     for each in itertools.chain([value], itertools.islice(inside, _MAX_LOOKED_AT)):
         if isinstance(each, TopicPartition):

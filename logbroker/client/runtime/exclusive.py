@@ -35,12 +35,12 @@ class Exclusive:
         """`who` returns the caller: its thread, or its task."""
         self._who = who
         self._lock = threading.RLock()
-        """Reentrant, as a signal handler may take and give back what its thread is about to take."""
+        """Reentrant, because a signal handler may take and release the lock just before its thread takes it."""
         self._hold: weakref.ref[io.BytesIO] | None = None
         self._holder: object = None
 
     def reading(self) -> AbstractContextManager[object]:
-        """Hold it for a `with` block. Raises ConcurrentUseError if it is held, even by the caller."""
+        """Hold it during a `with` block. Raises ConcurrentUseError if it is held, even by the caller."""
         forking.check()  # After a fork, a thread of the parent may seem to hold it.
         me, hold = self._who(), io.BytesIO()
         try:
@@ -54,7 +54,7 @@ class Exclusive:
             raise
 
     def changing(self) -> AbstractContextManager[object]:
-        """Hold it, or share the hold of the caller, as a callback does. Raises ConcurrentUseError."""
+        """Hold it, or share the caller's own hold if called in a callback. Raises ConcurrentUseError."""
         if self._is_held() and self._holder == self._who():
             return nullcontext()
         return self.reading()

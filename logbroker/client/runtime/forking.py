@@ -1,7 +1,7 @@
 """Clients after a fork. A fork copies the process, but only one of its threads: the one that forked.
 
-gRPC's threads do not exist in the child. Where gRPC's asyncio part was running, nothing can start it again in the
-child, and a call would wait for ever. Therefore, in the child:
+gRPC's threads do not exist in the child. If gRPC's asyncio part was running, nothing can start it again in the child,
+and a call would wait for ever. Therefore, in the child:
 - A client that was in use before the fork cannot be used: each call raises ForkedProcessError at once.
 - A new client raises it, too, if any client of the process was in use at the fork. Create clients after the fork, or
   start the child by spawn or exec.
@@ -32,20 +32,20 @@ from logbroker.errors import ForkedProcessError
 
 _SETTING: Final = "GRPC_ENABLE_FORK_SUPPORT"
 _POLLER: Final = "(_poll_wrapper)"
-"""The end of the name of the thread that gRPC's asyncio part has while it runs, whoever uses it."""
+"""The end of the name of the thread that runs gRPC's asyncio part."""
 _NATIVE: Final = ("event_engine", "grpc_")
 """The beginnings of the names of gRPC's other threads."""
 _ENDING_SECONDS: Final = 10.0
-"""How long gRPC may take to end its threads after the last close, on a busy machine."""
+"""The time that gRPC may take to end its threads after the last close, on a busy machine."""
 _FIRST_LOOK_SECONDS: Final = 0.002
 _LAST_LOOK_SECONDS: Final = 0.1
 
 
 def _load_grpc() -> Any:
-    """Load gRPC without its own handlers of forks, unless the environment asks for them.
+    """Load gRPC without its own fork handlers, unless the environment asks for them.
 
-    Those start threads again in every child, and with asyncio (of which they know nothing) these end one child in five
-    by a segmentation fault, also one that never uses gRPC. gRPC reads the setting when it is loaded, and never again.
+    Those handlers start threads again in every child, and know nothing of asyncio. With asyncio one child in five
+    crashes by a segmentation fault, even if it never uses gRPC. gRPC reads the setting only once, when it is loaded.
     """
     if _SETTING in os.environ:
         return importlib.import_module("grpc")
@@ -60,19 +60,18 @@ grpc: Final = _load_grpc()
 
 
 class Forked(Protocol):
-    """An object that does not work in the child as it is."""
+    """An object that cannot be used unchanged in the child of a fork."""
 
     def forked(self) -> None:
         """Make new locks and give up what only the parent has. Called in the child of a fork, before anything else.
 
-        It must not wait, and not touch an event loop, a channel or a file of the parent.
+        It must not wait, and must not touch an event loop, a channel or a file of the parent.
         """
         ...
 
 
 class ForkedLock:
-    """Replaces, in the child, a lock that guards something which the parent works on. Taking it raises the error that
-    says why."""
+    """Replaces, in the child, a lock on something that the parent uses. Taking it raises ForkedProcessError."""
 
     def __enter__(self) -> None:
         raise error()
@@ -85,19 +84,19 @@ _watched: weakref.WeakSet[Any] = weakref.WeakSet()
 _channels: weakref.WeakSet[Any] = weakref.WeakSet()
 """The gRPC channels that clients of this process have open."""
 _was_running = False
-"""Whether gRPC ran at the last fork."""
+"""Whether gRPC was running at the last fork."""
 _is_held = False
-"""Whether gRPC's asyncio part is kept from ending until that fork is over."""
+"""Whether the current fork keeps gRPC's asyncio part running until the fork is over."""
 _closed_at = -math.inf
-"""When a client last closed its channel."""
+"""The time at which a client last closed its channel."""
 _closed_by = 0
 """The thread that closed it."""
 _others: set[int] = set()
-"""gRPC threads that outlived the wait for their end, because other code uses gRPC."""
+"""gRPC threads that were still running after the wait for their end, because other code uses gRPC."""
 _lock = threading.RLock()
-"""The lock that is held throughout a fork: several threads may fork at once, and the notes above concern one fork."""
+"""Held throughout a fork. Several threads may fork at once, and the variables above describe one fork."""
 _is_lost = False
-"""Whether this process is the child of one in which gRPC's asyncio part ran. If so, that part can never run here."""
+"""Whether gRPC's asyncio part was running in the parent when this process was forked. If so, it can never run here."""
 _left_alone: Final[list[Any]] = []
 """Objects that the parent still uses. Keeping a reference prevents them from being closed in this child."""
 _keep_for_ever: Callable[[Any], object] = _left_alone.append
@@ -131,7 +130,7 @@ def is_lost() -> bool:
 
 
 def check() -> None:
-    """Raise ForkedProcessError where no client can work in this process."""
+    """Raise ForkedProcessError if no client can work in this process."""
     if _is_lost:
         raise error()
 
@@ -146,7 +145,7 @@ def error() -> ForkedProcessError:
 
 
 def is_running() -> bool:
-    """Whether gRPC's asyncio part runs in this process, whoever uses it."""
+    """Whether gRPC's asyncio part is running in this process."""
     return bool(_pollers())
 
 
@@ -164,21 +163,23 @@ def _before() -> None:
             import ctypes
 
             _keep_for_ever = _leaked(ctypes)
-        # In the child, nobody takes this back: gRPC would wait there for the end of a thread that it has not.
+        # Nobody undoes this in the child: gRPC would wait there for the end of a thread that does not exist.
         _hold()
         _is_held = True
 
 
 def _has_ended() -> bool:
-    """Whether no thread runs gRPC any more. Waits for the end of the threads that closed clients have left behind.
+    """Return whether no thread runs gRPC any more. Waits for the end of threads that closed clients have left behind.
 
-    Its asyncio part runs until nothing refers to the last channel: a call that was cancelled does so until the event
-    loop has heard of it, and calls lie in cycles. After that, threads end that no Python code knows of. Where somebody
-    else uses gRPC, none of this comes to its end. A fork takes the threads away with what they have locked.
+    gRPC's asyncio part runs until nothing refers to the last channel. A cancelled call refers to it until the event
+    loop has handled the cancellation, and calls are part of reference cycles. After that, gRPC's native threads, which
+    Python does not list, end as well, unless other code uses gRPC. In a child, locks of threads that were running at
+    the fork would stay locked.
     """
     if _pollers():
         gc.collect()
-    # In the event loop of the closed clients, nothing more happens while this waits.
+    # While this waits, nothing else runs in its thread. If that thread runs the event loop of the closed clients,
+    # waiting is useless.
     is_in_their_loop = asyncio._get_running_loop() is not None and threading.get_ident() == _closed_by
     look_seconds = _FIRST_LOOK_SECONDS
     while running := (pollers := _pollers()) | _native_threads():
@@ -205,18 +206,18 @@ def _native_threads() -> set[int]:
 def _comm(task: Path) -> str:
     try:
         return (task / "comm").read_text()
-    except OSError:  # It has ended.
+    except OSError:  # The thread has ended.
         return ""
 
 
 class _NoLoop:
-    """The event loop that gRPC is given to watch its sockets, in a thread that may have none."""
+    """The event loop that is shown to gRPC in a thread that may have none. gRPC uses it to watch its sockets."""
 
     def add_reader(self, *arguments: object) -> None:
-        """Watch nothing: the loops of those who use gRPC do."""
+        """Watch nothing. The event loops of gRPC's users watch the sockets."""
 
     def remove_reader(self, fd: object) -> bool:
-        """Nothing is watched."""
+        """Return True, although nothing is watched."""
         return True
 
 
@@ -224,7 +225,7 @@ _no_loop: Final[Any] = _NoLoop()
 
 
 def _hold() -> None:
-    """Count as one more user of gRPC's asyncio part, which requires an event loop that runs in this thread."""
+    """Register one more user of gRPC's asyncio part. gRPC requires a running event loop in this thread for that."""
     running = asyncio._get_running_loop()
     asyncio._set_running_loop(_no_loop)
     try:
@@ -234,7 +235,8 @@ def _hold() -> None:
 
 
 def _leaked(ctypes: Any) -> Callable[[Any], object]:
-    """Return a function that adds a reference which even the end of the interpreter does not remove."""
+    """Return a function that gives an object a permanent reference, which even the end of the interpreter does not
+    remove."""
     return lambda thing: ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 

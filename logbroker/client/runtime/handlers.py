@@ -1,12 +1,12 @@
 """Calls of the program's functions: handlers of workers, callbacks of consumers and of deliveries.
 
 A call of a coroutine function does nothing until somebody awaits the coroutine, and a call of a generator function does
-nothing until somebody iterates. If the client took such a return value for the end of the work, it would ack a record
-that nobody has processed. So both are refused where the client does not await them.
+nothing until somebody iterates. If the client took the return of such a call for the end of the work, it would ack a
+record that nobody has processed. So both are refused unless the client awaits them.
 
-A function may also raise the CancelledError of something that it awaited, although nobody cancels its caller. This is a
-failure like any other. It must not end the caller silently, as a cancellation does, and it must not look like a
-cancellation of an outer task.
+A function may also raise the CancelledError of an awaitable although nobody cancels the function's caller. This is a
+failure like any other. It must neither end the caller silently, as a cancellation does, nor look like a cancellation of
+an outer task.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _ASYNC: Final = "does nothing when it is called: give a function without yield"
 
 
 def check_plain(what: str, function: Callable[..., object]) -> None:
-    """Raise InvalidRequestError for a function that does its work only when it is awaited or iterated over."""
+    """Raise InvalidRequestError for a function that does its work only when its result is awaited or iterated over."""
     code = getattr(function, "__code__", None)
     if code is not None and not code.co_flags & _NOT_PLAIN:
-        return  # Quickly: most are of this kind, and callbacks of deliveries come by the record.
+        return  # A quick check: most functions pass it, and a program may add a callback to every delivery.
     if _is(inspect.iscoroutinefunction, function):
         raise InvalidRequestError(f"{what} is a coroutine function, {_NEEDS_PLAIN}")
     check_no_generator(what, function)
 
 
 def check_no_generator(what: str, function: Callable[..., object]) -> None:
-    """Raise InvalidRequestError for a function with `yield` in it, async or not."""
+    """Raise InvalidRequestError for a function that contains `yield`, async or not."""
     if _is(inspect.isgeneratorfunction, function) or _is(inspect.isasyncgenfunction, function):
         raise InvalidRequestError(f"{what} is a generator function, and {_ASYNC}")
 
@@ -64,7 +64,7 @@ def check_plain_outcome(what: str, outcome: object) -> None:
 
 
 def check_outcome(what: str, outcome: object) -> None:
-    """Raise InvalidRequestError if a function's result, once awaited, is work that was not begun."""
+    """Raise InvalidRequestError if the result of a function, once awaited, is work that has not started."""
     if inspect.iscoroutine(outcome):
         _drop(outcome)
         raise InvalidRequestError(f"{what} returned a coroutine that nobody awaits: await it in the function")
@@ -74,13 +74,13 @@ def check_outcome(what: str, outcome: object) -> None:
 
 def _drop(outcome: object) -> None:
     if inspect.iscoroutine(outcome):
-        # Else Python warns, somewhere and some time later.
+        # Otherwise Python would warn about it at some later time.
         outcome.close()
 
 
 def call_plain(what: str, function: Callable[[T], object], argument: T) -> None:
-    """Call a function without awaiting anything. Raises its error, InvalidRequestError if its work was not begun, and
-    an ordinary exception in place of a CancelledError: nobody cancels a thread."""
+    """Call a function without awaiting anything. Raises the function's error; InvalidRequestError if its work has not
+    started; and RuntimeError in place of a CancelledError, because nobody cancels a thread."""
     try:
         outcome = function(argument)
     except asyncio.CancelledError as error:
@@ -103,14 +103,14 @@ async def call(what: str, function: Callable[[T], Awaitable[object] | object], a
 
 
 def is_own(error: BaseException | None) -> bool:
-    """Whether this is the cancellation of something that was awaited, not of the running task."""
+    """Whether something that the task awaited was cancelled, and not the running task itself."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and not task.cancelling()
 
 
 def let_out(what: str, error: BaseException) -> RuntimeError:
-    """Return the failure of a function that raised a CancelledError. Raised as it is, that would look as if the caller
-    was cancelled, which a task group, for one, ignores."""
+    """Return the failure of a function that raised a CancelledError. If that error were raised unchanged, the caller
+    would look cancelled, and a task group, for example, would ignore it."""
     failure = RuntimeError(
         f"{what} let a CancelledError out: something that it awaited was cancelled, and not its task"
     )
@@ -119,10 +119,10 @@ def let_out(what: str, error: BaseException) -> RuntimeError:
 
 
 class Slots:
-    """The tasks of one call, which call a handler side by side until all return, one raises, or the call is cancelled.
+    """The tasks of one call. They call a handler concurrently until all return, one raises, or the call is cancelled.
 
-    Whatever a handler does to the task that it runs in, such as to cancel it for a deadline of its own and to hear of
-    that later or never, the task goes on: only the end of the call ends it.
+    A handler may affect the task that runs it. For example, it may cancel the task when a deadline of its own is over,
+    and the cancellation may arrive late or never. The task goes on nevertheless: it ends only with the call.
     """
 
     def __init__(self) -> None:
@@ -132,10 +132,10 @@ class Slots:
         self._owner = owner
         self._cancelled_before = owner.cancelling()
         self.are_over = False
-        """Whether the call is ending, so that nothing new is begun."""
+        """Whether the call is ending, so that no new work is started."""
 
     async def run(self, count: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run this many tasks. Raises the first error of one, when the others have ended."""
+        """Run this many tasks. If one fails, raise the first error once the others have ended."""
         tasks = [asyncio.ensure_future(self._run_one(work)) for _ in range(count)]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -152,13 +152,14 @@ class Slots:
                 await work()
                 return
             except asyncio.CancelledError:
-                # That of a handler which is over by now, between two records.
+                # The handler that caused this cancellation has returned; the task is between two records.
                 if self._is_cancelled():
                     raise
                 _pass_over_cancellation()
 
     async def outlive_handler(self) -> None:
-        """Take the cancellation that a returned handler caused, so that the next handler does not fail by it."""
+        """Absorb the cancellation that a handler caused before it returned, so that the next handler does not fail by
+        it."""
         task = asyncio.current_task()
         if task is None or not task.cancelling() or self._is_cancelled():
             return
@@ -179,8 +180,8 @@ class Slots:
         return None
 
     def _is_cancelled(self) -> bool:
-        """Whether a task was cancelled because the call was. Code that cancels all tasks of a loop may reach those of
-        the handlers first."""
+        """Whether the tasks were cancelled because the call was cancelled. If other code cancels all tasks of a loop,
+        it may cancel these tasks before the task of the call."""
         return self.are_over or self._owner.cancelling() > self._cancelled_before
 
 

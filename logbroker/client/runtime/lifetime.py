@@ -8,10 +8,11 @@ finished records and leaves its group. Its errors are lost, and it calls no call
 
 All clients that are still open when the program ends are ended in the same way, at the same time, each within a time
 limit. The program ends when its main thread ends, by `sys.exit`, by an exception or by Ctrl-C; processes of
-multiprocessing are included. This needs an event loop that still runs in a thread, as that of the synchronous clients
-does. A message on standard error then counts the records that were sent but not confirmed; they may have arrived.
+multiprocessing are included. This needs an event loop that still runs in another thread, like the loop of the
+synchronous clients. Afterwards a message on standard error gives the number of records that were sent but not
+confirmed; they may have arrived.
 
-Nothing of this happens when `os._exit` or a signal kills the program, such as SIGTERM without a handler.
+None of this happens if the program ends by `os._exit`, or is killed by a signal such as SIGTERM without a handler.
 """
 
 from __future__ import annotations
@@ -33,34 +34,33 @@ from logbroker.errors import BrokerUnavailableError, InvalidRequestError, Logbro
 from logbroker.texts import shown
 
 LAST_SECONDS: Final = 10.0
-"""How long the end of an unclosed client may take, unless the client says otherwise."""
+"""The time that ending an unclosed client may take, unless the client sets another."""
 _SPARE_SECONDS: Final = 3.0
-"""Time for goodbyes and closing, after that bound."""
+"""Additional time for leaving groups and closing connections."""
 _CHECK_SECONDS: Final = 0.2
 _HOW: Final = "close() it, or use it in a with block"
 OTHER_LOOP: Final = "this client belongs to another event loop; open one in each"
 
 _open: dict[Lifetime, None] = {}
-"""All lifetimes of this process that hold something. The references are strong, since their parts live on in event
-loops anyway."""
+"""All lifetimes of this process that hold resources. The references are strong, because the parts of these clients stay
+in event loops anyway."""
 _watched_process = 0
-"""The id of the multiprocessing process whose end is watched."""
+"""The id of the multiprocessing process for whose end `_at_exit` is registered."""
 
 
 class Lifetime:
-    """The lifetime of one client, from the moment when it holds anything that must be given back until it has given it
-    back."""
+    """The lifetime of one client, from its first use of resources until they are released."""
 
     def __init__(self, what: str, broker: str, *, seconds: float = LAST_SECONDS) -> None:
-        """`what` and `broker` name it in messages."""
+        """`what` and `broker` name the client in messages."""
         self.what = what
         self.broker = broker
         self.seconds = seconds
         self.finish: Callable[[], Coroutine[Any, Any, None]] | None = None
-        """Work to finish, within `seconds`, before the parts are closed. They are closed after that in any case."""
+        """Work to finish within `seconds` before the parts are closed. The parts are closed afterwards in any case."""
         self.take_lost: Callable[[], tuple[int, LogbrokerError | None]] | None = None
-        """Returns the number of unreported records that were sent and not confirmed, and the first error of them, and
-        counts them as reported."""
+        """Returns the number of unreported records that were sent and not confirmed, and their first error. Counts them
+        as reported."""
         self._has_warned = False
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -72,44 +72,43 @@ class Lifetime:
         _watch_multiprocessing()
 
     def opened(self, *closers: Callable[[], Awaitable[None]]) -> None:
-        """Note, in the event loop, the parts to be closed at the end, the last one first. Raises InvalidRequestError in
-        another event loop than before."""
+        """Register parts that are closed at the end, in reverse order. Must be called in the event loop. Raises
+        InvalidRequestError in another loop than before."""
         self.check_loop()
         self._closers += [closer for closer in closers if closer not in self._closers]
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         for other in list(_open):
-            # Dropped when its loop had nothing left to do but to end.
+            # The other client was dropped so late that its event loop ended before the client did.
             if other._has_warned and other._loop is not None and other._loop.is_closed():
                 other._loop_is_over()
         _open[self] = None
         _watch_multiprocessing()
 
     def ended(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Note that this part needs to be closed no more."""
+        """Note that this part needs no closing any more."""
         with contextlib.suppress(ValueError):
             self._closers.remove(closer)
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something to give back."""
+        """Whether there are resources to release."""
         return self in _open
 
     @property
     def is_ending(self) -> bool:
-        """Whether it is ended without the client, which was dropped or was open at the end of the program."""
+        """Whether the client is being ended because it was dropped or was open at the end of the program."""
         return self._task is not None
 
     def closed(self) -> None:
-        """Note that everything was given back."""
+        """Note that all resources are released."""
         self._is_closed = True
         _open.pop(self, None)
         self._closers.clear()
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is the copy, in the child of a fork, of a lifetime that was or may have been in use in the
-        parent."""
+        """Whether this process is the child of a fork and the parent used, or may have used, this client."""
         return self._is_forked or forking.is_lost()
 
     def check(self) -> None:
@@ -118,22 +117,23 @@ class Lifetime:
             raise forking.error()
 
     def check_loop(self) -> None:
-        """Raise InvalidRequestError outside the event loop to which the client belongs since its first use: its answers
-        come in that loop only. Raises ForkedProcessError in the child of a fork."""
+        """Raise InvalidRequestError outside the client's event loop, which is the loop of its first use, because
+        answers arrive only there. Raises ForkedProcessError in the child of a fork."""
         if self._loop is not None and self._loop is not _running_loop():
             self.check()
             raise InvalidRequestError(OTHER_LOOP)
 
     def check_loop_runs(self) -> None:
-        """Raise InvalidRequestError if the client's event loop does not run, since no answer would ever come. Raises
-        ForkedProcessError in the child of a fork."""
+        """Raise InvalidRequestError if the client's event loop does not run, because no answer would ever arrive.
+        Raises ForkedProcessError in the child of a fork."""
         if self._loop is not None and not self._loop.is_running():
             self.check()
             raise InvalidRequestError(OTHER_LOOP)
 
     def may_close(self) -> bool:
-        """Whether the client is to be closed now, and is neither closed nor the parent's. Raises InvalidRequestError
-        outside its event loop. If that loop has ended, this call closes the client: nothing more can be done for it."""
+        """Return whether the client has to be closed now. It is False if the client is closed already or belongs to the
+        parent of a fork. Raises InvalidRequestError outside the client's event loop. If that loop has ended, this call
+        itself marks the client as closed, because nothing else can be done."""
         if self._is_closed or self.is_forked:
             return False
         if self._loop is None or self._loop is _running_loop():
@@ -149,15 +149,15 @@ class Lifetime:
         return False
 
     def forked(self) -> None:
-        """See `forking.Forked`. The parent ends what is open."""
+        """See `forking.Forked`. The parent ends its open clients itself."""
         if self in _open:
             del _open[self]
             self._is_forked = True
             forking.leave_alone((self._loop, self._closers, self._task))
 
     def dropped(self, client: object) -> None:
-        """Handle that the program has dropped its last reference to `client`. Called by `__del__`, in any thread, at
-        any point of any code."""
+        """Begin to end the client, because the program has dropped its last reference. Called by `__del__`, so possibly
+        in any thread and between any two steps of other code."""
         if self not in _open:
             return
         if sys.is_finalizing():
@@ -189,7 +189,7 @@ class Lifetime:
             self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Handle the end of the task. If it was cancelled, its event loop ends, and nothing more can be done in it."""
+        """Handle the end of the task. If the task was cancelled, its event loop ends, and nothing else can be done."""
         if task.cancelled():
             self._loop_is_over()
 
@@ -198,9 +198,9 @@ class Lifetime:
         self.closed()
 
     async def end(self) -> None:
-        """Give everything back, without the client."""
+        """Release all resources, without the client object."""
         async with contextlib.AsyncExitStack() as stack:
-            # All of them, also where this task is cancelled.
+            # Close every part, even if this task is cancelled.
             for close in self._closers.copy():
                 stack.push_async_callback(_quietly, close)
             if self.finish is not None:
@@ -220,8 +220,8 @@ class Lifetime:
 
     @property
     def _has_loop_beside(self) -> bool:
-        # A program may end in the middle of its event loop, as by a SystemExit that C code does not hand on: nothing is
-        # done there then.
+        # A program may end inside its running event loop, for example by a SystemExit that C code swallows. Nothing
+        # runs in that loop any more.
         is_running = self._loop is not None and self._loop.is_running()
         return is_running and self._loop_thread != threading.get_ident()
 
@@ -231,7 +231,7 @@ class Lifetime:
             await asyncio.wait([self._task])
 
     def warn_last(self) -> None:
-        """Warn that the program ends without having closed the client."""
+        """Warn that the program ends although the client is not closed."""
         if not self._has_warned:
             message = f"unclosed {self.what} of {self.broker} at the end of the program: {_HOW}"
             warnings.warn(message, ResourceWarning, stacklevel=1)
@@ -245,7 +245,7 @@ class Lifetime:
 
 
 async def _quietly(work: Callable[[], Awaitable[None]], seconds: float | None = None) -> None:
-    """Do this work within `seconds`. Errors are swallowed, since nobody is there to hear of them."""
+    """Do this work within `seconds`. Errors are ignored, because nobody can handle them."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(seconds):
             await work()
@@ -255,7 +255,7 @@ class Uncopied:
     """A client that cannot be copied."""
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse copies, pickled ones included: the end of either would be that of both."""
+        """Refuse to be copied or pickled. Ending one copy would end both."""
         raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: open another one")
 
 
@@ -265,7 +265,7 @@ class Droppable(Uncopied):
     _lifetime: Lifetime
 
     def __del__(self) -> None:
-        # An exception in `__init__` may have come before it.
+        # `__init__` may have raised an exception before it set this.
         lifetime = getattr(self, "_lifetime", None)
         if lifetime is not None:
             lifetime.dropped(self)
@@ -297,8 +297,8 @@ def _at_exit() -> None:
 
 
 def _quiet(hook: Callable[[threading.ExceptHookArgs], Any]) -> Callable[[threading.ExceptHookArgs], Any]:
-    """Return a hook that is silent about a daemon thread from which this end has taken its client: the thread was to
-    end anyway."""
+    """Return a hook that reports no error of a daemon thread whose client was ended here. The thread would end
+    anyway."""
 
     def say(failed: threading.ExceptHookArgs) -> None:
         is_ours = issubclass(failed.exc_type, BrokerUnavailableError)
@@ -312,7 +312,8 @@ atexit.register(_at_exit)
 
 
 def _watch_multiprocessing() -> None:
-    """Have `_at_exit` called in a multiprocessing process, which may end without calling what atexit has registered."""
+    """Have `_at_exit` called in a multiprocessing process, which may end without calling the functions that atexit has
+    registered."""
     global _watched_process
     process = sys.modules.get("multiprocessing.process")
     if process is None or process.parent_process() is None or _watched_process == os.getpid():
@@ -321,14 +322,15 @@ def _watch_multiprocessing() -> None:
     from multiprocessing import util
 
     if util.is_exiting():
-        # In a thread after the end of the main function.
+        # Called in a thread, after the main function has returned.
         _begin_last_thread()
     else:
         util.Finalize(None, _begin_last_thread, exitpriority=100)
 
 
 def _begin_last_thread() -> None:
-    """Call `_at_exit` after the last non-daemon thread. The end of the process waits for this thread."""
+    """Start a thread that calls `_at_exit` after the last other non-daemon thread. The end of the process waits for
+    it."""
     threading.Thread(target=_end_after_threads, name="logbroker-at-exit", daemon=False).start()
 
 

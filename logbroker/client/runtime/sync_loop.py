@@ -1,14 +1,13 @@
-"""The event loop behind the synchronous classes: one thread per process, for all clients and all threads.
+"""The event loop of the synchronous classes: one thread per process, for all clients and all threads.
 
-Whoever comes first starts it, under a lock; a start that fails leaves nothing behind, and the next call tries again.
-The thread outlives whatever is raised in it. Where it cannot run any more, at the end of the interpreter, calls raise
-BrokerUnavailableError instead of waiting for ever.
+The first caller starts it, under a lock. If the start fails, the next call tries again. No exception ends the thread.
+If it cannot run any more, because the interpreter ends, calls raise BrokerUnavailableError instead of waiting for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401 - event loops load it late, and at the end of a program none can.
+import concurrent.futures.thread  # noqa: F401 - event loops import it late, which fails while the program ends.
 import contextlib
 import logging
 import sys
@@ -27,11 +26,11 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _CHECK_SECONDS: Final = 0.2
-"""The longest wait in one piece. A signal that comes just before the wait, or to another thread, does not end it;
-Python handles the signal after the wait. Nor does the end of the loop's thread end it."""
+"""The longest single wait. A signal that arrives just before the wait, or in another thread, does not end the wait;
+Python handles it afterwards. The end of the loop's thread does not end the wait either."""
 _GIVING_UP_SECONDS: Final = 3.0
-"""How long cancelled work may take to end: longer than the goodbyes of members and workers take. It is not enough only
-if a callback of the program blocks the loop."""
+"""The time that cancelled work may take to end. It is longer than members and workers need to leave. It is exceeded
+only if a callback of the program blocks the loop."""
 _OVER: Final = "the program is ending, and the background thread of its clients has ended: close clients before"
 
 
@@ -39,10 +38,10 @@ class SharedLoop:
     """An event loop in a thread of its own, started by `__init__`."""
 
     def __init__(self) -> None:
-        """Raises BrokerUnavailableError where no thread can be started."""
+        """Raises BrokerUnavailableError if no thread can be started."""
         self.loop = _new_loop()
         self._has_ended = False
-        # A daemon, so that a client that nobody closed does not keep the process.
+        # A daemon thread, so that an unclosed client does not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="logbroker-client", daemon=True)
         try:
             self._thread.start()
@@ -50,18 +49,19 @@ class SharedLoop:
             self.loop.close()
             raise BrokerUnavailableError(f"the background thread of the clients cannot be started: {error}") from None
         except BaseException:
-            # A signal, while the thread begins.
+            # A signal handler raised it while the thread was starting.
             self.discard()
             raise
 
     @property
     def is_alive(self) -> bool:
-        """Whether the loop will run work that it is given."""
-        # The thread is not asked: an exception of a signal handler in `Thread.is_alive` marks one that runs as ended.
+        """Whether the loop still runs work."""
+        # `Thread.is_alive` is not used: if a signal handler raises an exception in it, it may mark a running thread as
+        # ended.
         return not (self._has_ended or sys.is_finalizing())
 
     def check(self) -> None:
-        """Raise BrokerUnavailableError if the loop will run nothing any more."""
+        """Raise BrokerUnavailableError if the loop runs no work any more."""
         if not self.is_alive:
             raise BrokerUnavailableError(_OVER)
 
@@ -71,8 +71,9 @@ class SharedLoop:
         return threading.current_thread() is self._thread
 
     def check_waits(self) -> None:
-        """Raise InvalidRequestError where the caller would wait for its own thread, as in a callback of a delivery, and
-        ConcurrentUseError in a signal handler that keeps its thread from giving back what the loop may wait for."""
+        """Raise an error if the caller must not wait. Raises InvalidRequestError in the loop's own thread, as in a
+        callback of a delivery. Raises ConcurrentUseError in a signal handler if the interrupted code holds a lock for
+        which the loop may wait."""
         thread_locks.check_has_none()
         if self.is_current:
             raise InvalidRequestError(
@@ -86,7 +87,8 @@ class SharedLoop:
                 try:
                     self.loop.run_forever()
                 except BaseException:
-                    # What ends a loop, such as SystemExit from a handler of the log, ends no client: go on.
+                    # Exceptions that end an event loop, such as SystemExit from a logging handler, must not end the
+                    # clients: go on.
                     _log.exception("an exception in the background thread of the clients")
                 else:
                     self.loop.close()
@@ -95,11 +97,11 @@ class SharedLoop:
             self._has_ended = True
 
     def discard(self) -> None:
-        """End a loop that nobody has used."""
+        """End a loop that nobody uses."""
         self.loop.call_soon_threadsafe(self.loop.stop)
 
 
-# Reentrant, as a signal handler may use a client for the first time while its thread does.
+# Reentrant, because a signal handler may start the loop while its thread is starting it.
 _lock = threading.RLock()
 _shared: SharedLoop | None = None
 
@@ -108,7 +110,8 @@ class _Fork:
     """Replaces the shared loop in the child of a fork."""
 
     def forked(self) -> None:
-        """Forget the loop, since its thread and descriptors are the parent's. The first call here starts another."""
+        """Forget the loop, because its thread and descriptors are the parent's. The first call in the child starts a
+        new one."""
         global _lock, _shared
         _lock = threading.RLock()
         if _shared is not None:
@@ -121,10 +124,10 @@ forking.watch(_fork)
 
 
 class Latch:
-    """An event that happens once, and that one thread waits for: a `threading.Event` that signals may interrupt.
+    """An event that happens once and for which one thread waits, like a `threading.Event`, but safe against signals.
 
-    What a signal handler raises ends the wait at any point of it. A plain lock is not left half taken by that, as the
-    conditions of events and futures may be: whoever tells of what happened, the loop for one, would then stand still.
+    A signal handler may raise an exception at any point of the wait. It could leave the condition of an event or a
+    future half taken, and the thread that sets the event would hang. It cannot leave a plain lock half taken.
     """
 
     def __init__(self) -> None:
@@ -133,25 +136,25 @@ class Latch:
         self._lock.acquire()
 
     def set(self) -> None:
-        """Note that it has happened. May be called from any thread, and more than once."""
+        """Note that the event has happened. May be called from any thread, and more than once."""
         self._is_set = True
         with contextlib.suppress(RuntimeError):
             self._lock.release()
 
     def is_set(self) -> bool:
-        """Whether it has happened."""
+        """Whether the event has happened."""
         return self._is_set
 
     def wait(self, seconds: float) -> bool:
-        """Wait for at most this time, and return whether it has happened. For the thread that waits for it."""
+        """Wait at most this time, and return whether the event has happened. Only one thread may wait."""
         return self._is_set or self._lock.acquire(timeout=max(0.0, seconds)) or self._is_set
 
 
 class _Call(Generic[T]):
-    """A coroutine that a thread has the loop run, and waits for.
+    """A coroutine that runs in the loop while a thread waits for it.
 
-    A signal may end the wait at any point of it. What the thread had just done is not known then, so whatever befalls
-    the coroutine does so in the loop.
+    A signal may end the wait at any point, so it is unknown which step of the thread was the last. Therefore the
+    coroutine is started and ended only in the loop.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
@@ -167,7 +170,7 @@ class _Call(Generic[T]):
             self._task.add_done_callback(self._end)
 
     def give_up(self) -> None:
-        """Cancel the coroutine or, if it has not begun, never let it begin. Must be called in the loop, if that still
+        """Cancel the coroutine; if it has not started, prevent its start. Must be called in the loop as long as that
         runs."""
         if self._task is not None:
             self._task.cancel()
@@ -178,7 +181,7 @@ class _Call(Generic[T]):
 
     def _end(self, task: asyncio.Task[T] | None) -> None:
         if task is not None and not task.cancelled():
-            # Nobody may ask for it any more, and asyncio is not to log that.
+            # Fetch the error, because nobody else may ask for it, and asyncio would log that.
             task.exception()
         self.ended.set()
 
@@ -192,10 +195,11 @@ class _Call(Generic[T]):
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the shared loop and wait for it.
 
-    What a signal raises here, Ctrl-C for one, cancels it, and goes on when it has ended: what its `finally` clauses do
-    is done by then. The next one cancels it once more, and does not wait any longer.
+    If a signal handler raises an exception here, as Ctrl-C does, the coroutine is cancelled. The exception is raised
+    once the coroutine has ended, with its `finally` clauses done. A second one cancels it again and is raised at once.
 
-    Raises BrokerUnavailableError where the interpreter is ending, ForkedProcessError in children where nothing works.
+    Raises BrokerUnavailableError if the interpreter is ending, and ForkedProcessError in a child in which no client can
+    work.
     """
     try:
         call = _Call(coroutine)
@@ -215,14 +219,14 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
             _give_up(call, shared)
         raise
     finally:
-        # The traceback of what is raised refers to this frame.
+        # The traceback of a raised error refers to this frame.
         del call
 
 
 def _give_up(call: _Call[Any], shared: SharedLoop | None) -> None:
-    """Cancel work that nobody waits for any more, and give it a moment to end."""
+    """Cancel work for which nobody waits any more, and give it a moment to end."""
     if shared is None or shared.is_current or not shared.is_alive:
-        # It has not begun, or nothing will end it any more.
+        # It has not started, or cannot end any more.
         call.give_up()
         return
     try:
@@ -236,8 +240,8 @@ def _give_up(call: _Call[Any], shared: SharedLoop | None) -> None:
 def wait_for(told: Latch, timeout_seconds: float | None) -> bool:
     """Wait for an event of the loop. Return False when the time is over.
 
-    Raises BrokerUnavailableError where the interpreter is ending, and nobody will tell any more; InvalidRequestError in
-    the loop's own thread; ForkedProcessError as `run` does; TypeError for a time that is no number.
+    Raises BrokerUnavailableError if the interpreter is ending and the event will never happen; InvalidRequestError in
+    the loop's own thread; ForkedProcessError as `run` does; TypeError for a time that is not a number.
     """
     check_wait(timeout_seconds)
     if not told.is_set():
@@ -253,7 +257,7 @@ def wait_for(told: Latch, timeout_seconds: float | None) -> bool:
 
 
 def check_waits() -> None:
-    """Raise the errors of `SharedLoop.check_waits` where `run` would, before anything is changed."""
+    """Raise the errors of `SharedLoop.check_waits` as `run` would, but before anything has changed."""
     if _shared is not None:
         _shared.check_waits()
 
@@ -261,7 +265,8 @@ def check_waits() -> None:
 def shared_loop() -> asyncio.AbstractEventLoop:
     """Return the loop, starting its thread at first use. The thread ends with the process.
 
-    Raises BrokerUnavailableError where it cannot be started, ForkedProcessError in children where nothing works.
+    Raises BrokerUnavailableError if it cannot be started, and ForkedProcessError in a child in which no client can
+    work.
     """
     return _started().loop
 
@@ -272,7 +277,7 @@ def _started() -> SharedLoop:
     shared = _shared
     if shared is None or not shared.is_alive:
         with _lock:
-            # Another thread may have been first.
+            # Another thread may have started it first.
             if _shared is None or not _shared.is_alive:
                 _shared = _start()
             shared = _shared
@@ -286,7 +291,7 @@ def _start() -> SharedLoop:
     before = _shared
     shared = SharedLoop()
     if _shared is not before and _shared is not None:
-        # A signal handler started one meanwhile, in this very thread.
+        # Meanwhile a signal handler in this thread has started a loop.
         shared.discard()
         return _shared
     return shared
@@ -294,8 +299,8 @@ def _start() -> SharedLoop:
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
-        # Late, because the asynchronous classes do without it.
+        # Imported late, because the asynchronous classes do not need it.
         import uvloop
-    except ImportError:  # There is none for Windows.
+    except ImportError:  # uvloop does not exist for Windows.
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()

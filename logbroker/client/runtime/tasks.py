@@ -1,4 +1,4 @@
-"""Waiting for tasks and futures, and ending them, whatever cancels the waiter."""
+"""Waiting for tasks and futures, and ending them, even if the waiter is cancelled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
-    """Return an awaitable for this event loop, and a function that ends the wait from any thread."""
+    """Return a future of this event loop, and a function that completes it from any thread."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[None] = loop.create_future()
 
@@ -21,7 +21,7 @@ def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
         if asyncio._get_running_loop() is loop:
             end()
         else:
-            # A loop that has ended waits for nothing.
+            # If the loop has ended, nothing waits in it any more.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(end)
 
@@ -29,7 +29,7 @@ def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
 
 
 def let_go_of_error(task: asyncio.Task[Any]) -> None:
-    """Fetch a task's outcome. Until somebody does, the task keeps its error with everything that this refers to."""
+    """Fetch a task's outcome. Until then the task keeps its error and all objects to which the error refers."""
     with contextlib.suppress(BaseException):
         task.result()
 
@@ -37,12 +37,13 @@ def let_go_of_error(task: asyncio.Task[Any]) -> None:
 async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
     """Cancel tasks and wait for them. Return their results or errors.
 
-    A caller that is cancelled, however often, hands that on to them and goes on when all of them have ended, too. What
-    must be done after that belongs into a `finally`. It goes on with the last CancelledError that came to it, which
-    `gather` would replace by one of a task: those who know their own ones by the message, as anyio does, need it.
+    If the caller is cancelled, even repeatedly, the tasks are cancelled again, and the call still goes on only when all
+    of them have ended. It then raises the last CancelledError that it received. `gather` would raise the error of a
+    task instead, but libraries such as anyio recognise their own cancellations by the message. Put steps that must
+    follow into a `finally`.
 
-    A cancelled task keeps its error until somebody asks, and that keeps the frames it went through, with their streams
-    and so gRPC itself, which then goes on running in a program that has closed all its clients.
+    A cancelled task keeps its error until its outcome is fetched. The error refers to the frames that it passed and to
+    their streams. So gRPC would keep running in a program that has closed all its clients.
     """
     cancelled: asyncio.CancelledError | None = None
     for task in tasks:
@@ -58,15 +59,16 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
         if cancelled is not None:
             raise cancelled
     finally:
-        # Whatever it is: what ends the event loop, such as a signal handler's SystemExit, has done so by itself.
+        # Any error is returned here: an exception that ends the event loop, such as a signal handler's SystemExit, has
+        # ended it already.
         outcomes = [_outcome(task) for task in tasks]
         del cancelled
     return outcomes
 
 
 def _outcome(task: asyncio.Task[Any]) -> Any:
-    """Return the result or the error of an ended task. The error gets no frames of the caller: they would hold it, and
-    it them."""
+    """Return the result or the error of an ended task. The error is not raised here: its traceback would then refer to
+    this frame, and the frame to it."""
     if task.cancelled():
         let_go_of_error(task)
         return asyncio.CancelledError()

@@ -1,8 +1,8 @@
 """The locks that the program's threads share with the event loop of the clients.
 
-A signal handler runs on top of whatever its thread does, and keeps that from going on. Where the thread has such a
-lock, a handler that waits for the lock, or for the event loop, which may be waiting for it, would wait for ever. So
-both are refused there.
+A signal handler interrupts its thread, which continues only when the handler returns. If the thread holds such a lock,
+a handler that waits for the lock would wait for ever. A handler that waits for the event loop might, too, because the
+loop may wait for the lock. So both raise an error.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ _WITHIN: Final = (
 
 
 class ThreadLock:
-    """A lock, to be taken by `with lock.free():`.
+    """A lock. Take it by `with lock.free():`.
 
-    It is reentrant, so that a thread can be asked whether it has it; nothing takes it twice.
+    It is reentrant only because such a lock can tell whether the current thread has it. No thread takes it twice.
     """
 
     __slots__ = ("__weakref__", "is_mine", "lock")
 
     def __init__(self) -> None:
         self.renew()
-        # No function of Python: what a signal handler raises in one that is called at the end of an object is lost.
+        # Use a built-in function as the callback: an exception that a signal handler raises in a Python function would
+        # be lost, because the callback runs while an object is finalized.
         _locks.add(weakref.ref(self, _locks.discard))
 
     def free(self) -> AbstractContextManager[object]:
@@ -42,21 +43,22 @@ class ThreadLock:
         return self.lock
 
     def renew(self) -> None:
-        """Make the lock anew. In the child of a fork, a thread of the parent may hold it."""
-        # It has no `__enter__` of its own: what a signal handler raises at the end of that would leave the lock taken.
+        """Replace the lock by a new one. In the child of a fork, a thread of the parent may hold the old one."""
+        # The lock is used directly, without an `__enter__` in Python. If a signal handler raised an exception at the
+        # end of such a method, the lock would stay taken.
         lock: Any = threading.RLock()
         self.lock: AbstractContextManager[object] = lock
         self.is_mine: Callable[[], bool] = lock._is_owned
-        """Whether this thread has the lock, as `threading.Condition` asks."""
+        """Returns whether this thread has the lock. `threading.Condition` uses the same method."""
 
     def leave_to_parent(self) -> None:
-        """In the child of a fork, make the lock raise the error that says why it cannot be taken."""
+        """Make the lock raise ForkedProcessError when it is taken in the child of a fork."""
         self.lock = forking.ForkedLock()
         self.is_mine = bool
 
 
 def taken_here() -> ConcurrentUseError:
-    """Return the error for a thread that asks for a lock which it has."""
+    """Return the error for a thread that takes a lock which it has already."""
     return ConcurrentUseError(_WITHIN)
 
 
@@ -64,7 +66,7 @@ _locks: set[weakref.ref[ThreadLock]] = set()
 
 
 def check_has_none() -> None:
-    """Raise ConcurrentUseError if this thread has any of these locks: it must not wait for the event loop."""
+    """Raise ConcurrentUseError if this thread has any of these locks. It must not wait for the event loop then."""
     for reference in list(_locks):
         lock = reference()
         if lock is not None and lock.is_mine():

@@ -1,4 +1,4 @@
-"""The way to the broker: connections, errors, metadata, offsets.
+"""The connection to the broker: channels, errors, metadata, offsets.
 
-It knows `runtime`. Begin with `connection`.
+It uses `runtime`. Begin reading with `connection`.
 """

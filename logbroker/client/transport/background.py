@@ -1,15 +1,15 @@
-"""Work that a client does by itself in its event loop, beside what the program asks for, until the client ends it.
+"""Work that a client does by itself in its event loop until the client ends it.
 
-Others may cancel the tasks of a client. `asyncio.run` cancels every task of its loop when it ends, and some programs do
-the same to shut down. An exception that a signal handler raises, such as the SystemExit of `sys.exit` at SIGTERM, ends
-the task that is just running, and then `asyncio.run` cancels the rest. But the program still needs the client at that
-moment: the cancellation makes it leave its `finally` and `async with` blocks, which flush, commit and leave groups, and
-so wait for answers of the broker. The background work therefore goes on in a new task, which nobody has cancelled. The
-streams were cancelled together with the tasks that read them, so the new task connects again, as after a broken
-connection.
+Other code may cancel the tasks of a client. `asyncio.run` cancels every task of its loop when it ends, and some
+programs do the same to shut down. An exception that a signal handler raises, such as the SystemExit of `sys.exit` at
+SIGTERM, ends the running task, and then `asyncio.run` cancels the rest. But the program still needs the client at that
+moment: the cancellation makes the program leave its `finally` and `async with` blocks, which flush, commit and leave
+groups, and so wait for answers of the broker. The background work therefore goes on in a new task, which is not
+cancelled. The streams were cancelled together with the tasks that read them, so the new task connects again, as after a
+broken connection.
 
-If the program leaves its client open, the new task would outlive `asyncio.run`. The last thing that `asyncio.run` does
-is to close the asynchronous generators of the loop, so such a generator ends the work then.
+If the program leaves its client open, the new task would outlive `asyncio.run`. As its last step `asyncio.run` closes
+the asynchronous generators of the loop, so the client keeps such a generator open, and its closing ends the work.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _log = logging.getLogger(__name__)
 
 CANCELLED: Final = "the tasks of this client were cancelled, as happens when its event loop ends"
 _AGAIN_SECONDS: Final = 0.005
-"""The pause before the work begins anew. A loop that is about to end does so in it."""
+"""The pause before the work begins again. A loop that is about to end does so during this pause."""
 _MAX_IN_A_ROW: Final = 8
-"""How many times other code may end the work at once. Code that cancels tasks until there are none has to come to an
-end."""
+"""The number of times in a row that other code may end the work soon after it began. Code that cancels tasks until none
+are left has to come to an end."""
 _IN_A_ROW_SECONDS: Final = 1.0
 
 
 class Background:
-    """One piece of work, in whichever task does it at the moment. Belongs to one event loop."""
+    """One piece of work, done by one task after another. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -48,11 +48,12 @@ class Background:
         on_break: Callable[[LogbrokerError, bool], None] = lambda error, cancelled: None,
         on_over: Callable[[], None] = lambda: None,
     ) -> None:
-        """`what` names it in the log, `connection` is the client's.
+        """`what` names the work in the log, `connection` is the client's.
 
-        `on_break` puts things in order before the work begins anew, where it failed by a fault of this client or (True)
-        others have ended its task; both may come at any point of it. `on_over` is called where it does not begin anew
-        though the client has not ended it: else who depends on it would wait for ever.
+        `on_break` restores a consistent state before the work begins again. Its second argument is False if the work
+        failed by a fault of this client, and True if other code ended its task. Either can happen at any point of the
+        work. `on_over` is called if the work does not begin again although the client has not ended it, so that nobody
+        waits for it for ever.
         """
         self._what = what
         self._connection = connection
@@ -73,7 +74,7 @@ class Background:
 
     @property
     def is_running(self) -> bool:
-        """Whether the work is under way, or about to begin anew."""
+        """Whether the work is under way, or about to begin again."""
         return self._task is not None and not self._finished.is_set()
 
     def start(self) -> None:
@@ -82,7 +83,7 @@ class Background:
         self._begin(0.0)
 
     async def wait(self, timeout_seconds: float) -> None:
-        """Wait until the work has returned, or does not go on."""
+        """Wait until the work has returned or was given up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
                 await self._finished.wait()
@@ -109,20 +110,22 @@ class Background:
         for attempt in itertools.count():
             try:
                 await self._work()
-                # In this very step: whoever is woken by what the work did last may ask, or start it again.
+                # No await may come before this. The last step of the work may have woken a caller that checks it or
+                # starts it again.
                 self._finished.set()
                 return
             except Exception as error:
-                _log.exception("%s failed, and begins anew", self._what)
+                _log.exception("%s failed and is started again", self._what)
                 self._on_break(BrokerUnavailableError(f"{self._what} failed: {error!r}"), False)
             await asyncio.sleep(backoff_seconds(attempt))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        # To be asked for in any case: what is raised in a task goes out of the event loop, too, if it ends that.
+        # Fetch the exception in any case, so that asyncio does not log it. One that ends the event loop is raised
+        # there, too.
         has_returned = not task.cancelled() and task.exception() is None
         if self._is_over or has_returned:
             return
-        _log.debug("others have ended the task of %s", self._what)
+        _log.debug("other code has ended the task of %s", self._what)
         self._on_break(BrokerUnavailableError(CANCELLED), True)
         lived_seconds = asyncio.get_running_loop().time() - self._begun_at
         self._in_a_row = self._in_a_row + 1 if lived_seconds < _IN_A_ROW_SECONDS else 1
@@ -132,7 +135,7 @@ class Background:
         self._begin(_AGAIN_SECONDS)
         if self._loop_end is None:
             self._loop_end = self._until_the_loop_ends()
-            # The first step makes it known to the loop.
+            # The first step registers the generator with the loop.
             with suppress(StopIteration):
                 self._loop_end.__anext__().send(None)
 
@@ -152,7 +155,7 @@ class Background:
 
 
 async def end_works(*works: Background) -> None:
-    """End all of these, and wait for their end. They end even if this is cancelled."""
+    """End all of these and wait for their end. They end even if this call is cancelled."""
     for work in works:
         work.cancel()
     try:
@@ -160,6 +163,7 @@ async def end_works(*works: Background) -> None:
     finally:
         for work in works:
             if work._loop_end is not None:
-                # It waits for nothing, as the work is over; unless its loop closes it at this moment.
+                # The generator waits for nothing, because the work is over. RuntimeError: the loop is closing it at
+                # this moment.
                 with suppress(RuntimeError):
                     await work._loop_end.aclose()

@@ -34,19 +34,19 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 """Room for the largest batch that a topic may take, several times over."""
 KEEPALIVE_SECONDS: Final = 6.5
 KEEPALIVE_TIMEOUT_SECONDS: Final = 3.0
-"""A connection on which nothing came for the first of these times is asked for a sign of life, and taken for dead after
-the second. So a caller notices when a device in between has forgotten the connection or stopped to serve it, and a call
-is repeated before its time (10 s by default) is over."""
+"""If nothing arrives on a connection for the first of these times, it is sent a keepalive ping. If the ping is not
+answered within the second, the connection counts as dead. So a caller notices when a device in between has forgotten
+the connection or stopped serving it, and a call is repeated before its timeout (10 s by default) is over."""
 MEMBER_KEEPALIVE_SECONDS: Final = 11.5
-"""The first of these times for the connections of a group member. Each question costs the broker as much as a
-heartbeat, and most members are idle. Heartbeats watch one of a member's two connections more closely; records come
-again on the other within 15 s."""
+"""The first of these times, for the connections of a group member. Each ping costs the broker as much as a heartbeat,
+and most members are idle. A member has two connections. Heartbeats watch one of them more closely; on the other,
+records arrive again within 15 s."""
 _PATIENCE_FACTOR: Final = 4
 _MAX_KEEPALIVE_TIMEOUT_SECONDS: Final = 48.0
-"""On a slow link, keepalive pings wait behind the data that is being sent. A client that is cut off by this multiplies
-its timeout by the factor, up to this maximum, and takes it back once its link is quick."""
+"""On a slow link, keepalive pings wait behind the data that is being sent. If that ends the connection of a client, the
+client multiplies its timeout by the factor, up to this maximum. It restores the timeout once its link is quick."""
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
-"""Flow-control window of one stream: 40 MB/s over a round trip of 100 ms."""
+"""Flow-control window of one stream. It allows 40 MB/s over a round trip of 100 ms."""
 _FIRST_BACKOFF_SECONDS: Final = 0.05
 _LAST_BACKOFF_SECONDS: Final = 1.0
 
@@ -54,18 +54,19 @@ _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_RESPONSE_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    # Despite its name, what one attempt to connect may take at least; it delays no other.
+    # Despite its name, the shortest timeout of one attempt to connect. It delays no other attempt.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # The timeout of a keepalive bounds the answer to each ping, and on a slow link that to one sent beside data comes
-    # behind the data. Without probes of its speed there are only those of a connection on which nothing came.
+    # gRPC applies the keepalive timeout to every ping. On a slow link, the answer to a ping that measures bandwidth
+    # waits behind the data. Without these pings, only idle connections are pinged.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", READ_AHEAD_BYTES),
-    # Else gRPC stops to ask where nothing is sent: streams that only wait would never hear that they are dead.
+    # Otherwise gRPC stops pinging while nothing is sent, and streams that only wait would never notice that they are
+    # dead.
     ("grpc.http2.max_pings_without_data", 0),
     # A connection of its own for each client: a stalled reader must not hold up a producer in the same process.
     ("grpc.use_local_subchannel_pool", 1),
-    # A broker is named by its address; a proxy for web traffic has no part in it.
+    # A broker is named by its address. Proxies for web traffic do not apply.
     ("grpc.enable_http_proxy", 0),
 )
 
@@ -100,8 +101,8 @@ _CHANGING: Final = frozenset(
         "Settle",
     }
 )
-"""The calls that change something for anybody. InitProducerId is none of them: an id that is handed out to nobody
-changes nothing."""
+"""The calls that change something visible. InitProducerId is not one of them: an id that nobody received changes
+nothing."""
 
 
 def backoff_seconds(attempt: int) -> float:
@@ -113,7 +114,7 @@ def backoff_seconds(attempt: int) -> float:
 class Connection:
     """One broker, by its address "HOST:PORT".
 
-    Belongs to the event loop in which it is first used. gRPC connects by itself, and again after a restart.
+    Belongs to the event loop in which it is first used. gRPC connects by itself, and connects again after a restart.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class Connection:
         lifetime: Lifetime | None = None,
         is_of_member: bool = False,
     ) -> None:
-        """`lifetime` is the client's. It is open from the first channel on."""
+        """`lifetime` is the client's. It is opened together with the first channel."""
         try:
             self.broker = str(parse_address(broker))
         except ValueError as error:
@@ -149,11 +150,12 @@ class Connection:
             self._is_forked = True
 
     async def unary(self, method_name: str, request: Message, *, retry: bool = True, more_seconds: float = 0.0) -> Any:
-        """Make a call. If the broker is away and the call may be repeated, repeat it until the time for a request is
-        over, to which `more_seconds` are added.
+        """Make a call. If the broker is away and the call may be repeated, repeat it until the request timeout plus
+        `more_seconds` is over.
 
-        Raises the error that the broker meant; BrokerUnavailableError where it cannot be reached, or the connection
-        breaks; RequestTimeoutError where it does not answer. The message says where a change may have been made.
+        Raises the error that the broker reported; BrokerUnavailableError if the broker cannot be reached or the
+        connection breaks; RequestTimeoutError if it does not answer. The message says so if a change may have been
+        made.
         """
         method = METHODS[method_name]
         deadline = time.monotonic() + self.request_timeout_seconds + more_seconds
@@ -178,7 +180,8 @@ class Connection:
             else:
                 if answer is not None:
                     return answer
-                # Its channel was closed, by `renew` or `close`, or others have cancelled it with all of their loop.
+                # `renew` or `close` closed the channel, or other code has cancelled the call with all tasks of the
+                # loop.
                 error = BrokerUnavailableError(f"the connection to the broker at {self.broker} was dead")
                 is_unknown = True
             if changes and is_unknown:
@@ -194,7 +197,7 @@ class Connection:
             await asyncio.sleep(wait_seconds)
 
     def stream(self, method_name: str) -> Stream:
-        """Begin a stream. Errors show when it is read."""
+        """Begin a stream. Its errors are raised when it is read."""
         method = METHODS[method_name]
         return self._open_channel().stream_stream(
             _path(method),
@@ -204,19 +207,20 @@ class Connection:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether the program has dropped the client, which is about to be ended."""
+        """Whether the program has dropped the client, which then ends soon."""
         return self._lifetime is not None and self._lifetime.is_ending
 
     def renew(self) -> None:
-        """Give up a silent connection. Its calls end, and are repeated on a new one where they may be.
+        """Give up a silent connection. Its calls end; those that may be repeated are repeated on a new connection.
 
-        A channel keeps its connection until that breaks, and one that somebody between only stopped to serve does not.
+        gRPC keeps a connection until it breaks, and a connection that a device in between stopped serving does not
+        break.
         """
         self._replace_channel("is silent")
 
     def renew_with_patience(self) -> None:
-        """Give up a connection that ended while much was being sent, and let the next one wait longer for a sign of
-        life, which on a slow link comes behind the data."""
+        """Give up a connection that ended while much was being sent. Let the next one wait longer for the answer to a
+        keepalive ping, which on a slow link arrives behind the data."""
         longer_seconds = self._keepalive_timeout_seconds * _PATIENCE_FACTOR
         if longer_seconds <= _MAX_KEEPALIVE_TIMEOUT_SECONDS:
             self._keepalive_timeout_seconds = longer_seconds
@@ -224,12 +228,12 @@ class Connection:
 
     @property
     def is_patient(self) -> bool:
-        """Whether the connection waits longer for a sign of life than connections do at first."""
+        """Whether the connection waits longer for the answer to a keepalive ping than at first."""
         return self._keepalive_timeout_seconds > KEEPALIVE_TIMEOUT_SECONDS
 
     def renew_without_patience(self) -> None:
         """Replace a connection whose link is no longer slow by one that notices sooner that it is dead. gRPC cannot
-        change the timeout of one that is open, so call this while nothing is in flight."""
+        change the timeout of an open connection, so call this while nothing is in flight."""
         self._keepalive_timeout_seconds = KEEPALIVE_TIMEOUT_SECONDS
         self._replace_channel("has become quick")
 
@@ -268,7 +272,7 @@ class Connection:
                 *_OPTIONS,
                 ("grpc.keepalive_time_ms", round(keepalive_seconds * 1000)),
                 ("grpc.keepalive_timeout_ms", timeout_ms),
-                # gRPC never begins to wait for the time above (1.85): this one ends a connection, after a minute else.
+                # gRPC (1.85) ignores the timeout above. This one ends a connection, otherwise only after a minute.
                 ("grpc.http2.ping_timeout_ms", timeout_ms),
             )
             self._channel = grpc.aio.insecure_channel(_target(self.broker), options=options)
@@ -288,16 +292,16 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 async def _close(channel: grpc.aio.Channel) -> None:
     await channel.close()
-    # Only where nothing refers to it does gRPC end its threads, and a process may fork.
+    # gRPC ends its threads only when nothing refers to the channel. Until then the process may not fork.
     forking.closed(channel)
 
 
 async def _answer(call: Any) -> Any:
-    """Await a call; None: somebody else has cancelled it.
+    """Await a call. Return None if other code has cancelled it.
 
-    Who is cancelled while awaiting a call of gRPC gets another CancelledError than the one that was meant for the task,
-    and those who tell their own cancellations by the message, as anyio does, do not know it again. So the task awaits
-    something of asyncio.
+    A task that is cancelled while it awaits a gRPC call gets another CancelledError than the one that was meant for it.
+    Libraries such as anyio recognise their own cancellations by the message, and would not recognise this one. So the
+    task awaits an asyncio task instead.
     """
     task = asyncio.ensure_future(_of_grpc(call))
     task.add_done_callback(let_go_of_error)
@@ -306,7 +310,7 @@ async def _answer(call: Any) -> Any:
         return None if task.cancelled() else task.result()
     finally:
         task.cancel()
-        # It has the error, whose traceback has this frame.
+        # The task holds the error, whose traceback refers to this frame.
         del task
 
 
@@ -317,7 +321,7 @@ async def _of_grpc(call: Any) -> Any:
 async def run_stream(
     connection: Connection, stream: Stream, *sides: Callable[[Stream], Coroutine[Any, Any, None]]
 ) -> LogbrokerError:
-    """Run the two sides of a stream, which never return by themselves, until it breaks. Return the error."""
+    """Run the two sides of a stream until it breaks, and return the error. The sides never return by themselves."""
     tasks = [asyncio.create_task(side(stream)) for side in sides]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -332,9 +336,9 @@ async def run_stream(
         if isinstance(outcome, LogbrokerError):
             return outcome.as_value()
         if isinstance(outcome, Exception) and not isinstance(outcome, asyncio.InvalidStateError):
-            # A fault of this client: say so, and go on as after any break.
+            # A fault of this client: log it, and go on as after any break.
             _log.error("the stream to %s failed", connection.broker, exc_info=outcome)
-    # gRPC raises InvalidStateError where one writes to a stream that has ended.
+    # gRPC raises InvalidStateError for a write to a stream that has ended.
     return BrokerUnavailableError(f"the broker at {connection.broker} ended the stream")
 
 

@@ -1,5 +1,5 @@
-"""Work that goes on when a caller stops waiting for it. If the deadline of a caller ends the wait, the next caller that
-asks for the same work waits for the same task."""
+"""Work that goes on when its caller stops waiting. If the deadline of a caller ends the wait, the next caller that asks
+for the same work waits for the same task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Errand(Generic[T]):
-    """One piece of work at a time, whose outcome is never None."""
+    """One piece of work at a time. Its outcome is never None."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[T] | None = None
@@ -28,7 +28,8 @@ class Errand(Generic[T]):
         """Return the outcome of the work, or None if the deadline (monotonic seconds) is over first.
 
         An outcome is returned once. If work for the same purpose is under way, wait for it; otherwise give up any other
-        work and begin this one. Raises the errors of the work, and BrokerUnavailableError if it is dropped meanwhile.
+        work and begin this one. Raises the errors of the work, and BrokerUnavailableError if the work is dropped
+        meanwhile.
         """
         while True:
             if self._closed:
@@ -47,7 +48,7 @@ class Errand(Generic[T]):
                 return task.result()
             if is_dropped:
                 raise BrokerUnavailableError(CLOSED)
-            # Somebody else has cancelled the work, but not this caller: begin it again.
+            # Other code has cancelled the work, but not this caller: begin it again.
 
     def close(self) -> None:
         """Give up the work under way, and begin no new work."""
@@ -58,6 +59,6 @@ class Errand(Generic[T]):
         """Give up the work under way."""
         task, self._task, self._purpose = self._task, None, None
         if task is not None:
-            # The outcome is never asked for.
+            # Nobody asks for the outcome.
             task.add_done_callback(lambda task: task.cancelled() or task.exception())
             task.cancel()

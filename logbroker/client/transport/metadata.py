@@ -28,20 +28,21 @@ class TopicInfo(msgspec.Struct, frozen=True):
     bands: tuple[Band, ...] = ()
     """The bands of the topic, the most urgent first."""
     routes_by_key: bool = False
-    """Whether a key lies in one partition, whatever the priorities of its records, because the bands have no partitions
+    """Whether all records of a key are in one partition whatever their priorities, because the bands have no partitions
     of their own."""
     max_message_bytes: int = TopicConfig().max_message_bytes
     """The largest batch that the topic takes."""
     max_request_bytes: int = DEFAULT_MAX_REQUEST_BYTES
-    """The largest request that its broker reads."""
+    """The largest request that the topic's broker reads."""
 
     @property
     def routing_bands(self) -> tuple[Band, ...]:
-        """The bands whose partitions hold only their own records; (): records are routed by their keys alone."""
+        """The bands whose partitions hold only their own records. If empty, records are routed by their keys alone."""
         return () if self.routes_by_key else self.bands
 
     def partitions_of(self, bands: Collection[str]) -> Iterator[int]:
-        """Yield the partitions of these bands. Yield all if no band is named, or the topic has none to route by."""
+        """Yield the partitions of these bands. Yield all partitions if no band is named or the topic has no routing
+        bands."""
         if not bands or not self.routing_bands:
             yield from range(self.partitions)
             return
@@ -61,7 +62,8 @@ def check_bands(topics: Collection[TopicInfo], bands: Iterable[str]) -> None:
 
 
 def topic_info(topic: admin_pb2.Topic, max_request_bytes: int = 0) -> TopicInfo:
-    """Return the facts of a topic from the broker's answer; `max_request_bytes` as the broker gave it, if it did."""
+    """Return the facts of a topic from the broker's answer. `max_request_bytes` is the broker's limit, 0 if it gave
+    none."""
     bands = tuple(
         Band(band.name, band.lowest_priority, band.highest_priority, band.first_partition, band.partitions)
         for band in topic.bands
@@ -88,7 +90,7 @@ async def find_topics(connection: Connection, names: Sequence[str]) -> list[Topi
 
 
 async def look_for_topics(connection: Connection, names: Iterable[str]) -> dict[str, TopicInfo | LogbrokerError]:
-    """Look topics up at the broker. Return for each name the facts of the topic, or the error that only it met."""
+    """Look topics up at the broker. Return for each name the facts of the topic or the error of that name."""
     max_request_bytes = 0
 
     async def ask(some: list[str]) -> Sequence[admin_pb2.DescribeTopicsResult]:

@@ -15,10 +15,10 @@ from logbroker.types import TopicPartition
 from logbroker.v1 import log_pb2
 
 When = Literal["earliest", "latest"] | int | datetime.datetime
-"""The log start offset, the high watermark, or a time: milliseconds since 1970, or a datetime (local where naive)."""
+"""The log start offset, the high watermark, or a time: milliseconds since 1970, or a datetime (local time if naive)."""
 
 Start = Literal["earliest", "latest"] | int | datetime.datetime
-"""Where to begin: the log start offset, the high watermark, an offset, or the first record at or after a time."""
+"""Where to start: the log start offset, the high watermark, an offset, or the first record at or after a time."""
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _SPECS: Final = {"earliest": log_pb2.OFFSET_SPEC_EARLIEST, "latest": log_pb2.OFFSET_SPEC_LATEST}
@@ -28,15 +28,15 @@ class ListedOffset(msgspec.Struct, frozen=True):
     """The offset that was found in one partition."""
 
     offset: int
-    """-1 where no record is at or after the time asked for."""
+    """-1 if there is no record at or after the requested time."""
     timestamp_ms: int
-    """Timestamp of that record; -1 for earliest, latest and none."""
+    """Timestamp of that record; -1 for earliest, latest and if there is none."""
     leader_epoch: int
 
 
 def milliseconds(moment: int | datetime.datetime) -> int:
-    """Return a time as milliseconds since 1970. Raises InvalidRequestError for a time at the ends of the calendar that
-    is none in UTC."""
+    """Return a time as milliseconds since 1970. Raises InvalidRequestError for a time near the ends of the calendar
+    that UTC cannot express."""
     if isinstance(moment, int):
         return moment
     try:
@@ -50,7 +50,7 @@ def milliseconds(moment: int | datetime.datetime) -> int:
 async def list_offsets(
     connection: Connection, wishes: Sequence[tuple[TopicPartition, When]]
 ) -> list[ListedOffset | LogbrokerError]:
-    """Find one offset for each request. Return the offset or the error that only it met."""
+    """Find one offset for each request. Return the offset, or the error of that request."""
     if not wishes:
         return []
     response = await connection.unary(
@@ -65,8 +65,8 @@ async def list_offsets(
 async def find_offsets(
     connection: Connection, partitions: Sequence[TopicPartition], when: When, *, passes_offline: bool = False
 ) -> dict[TopicPartition, int]:
-    """Find the same place in several partitions; the latest if no record is at or after the time. Raises the first
-    error; with `passes_offline`, leaves out partitions that are offline instead."""
+    """Find the same position in several partitions. If a partition has no record at or after the time, take its latest
+    offset. Raises the first error. With `passes_offline`, offline partitions are left out instead."""
     found = dict(zip(partitions, await list_offsets(connection, [(p, when) for p in partitions]), strict=True))
     offsets = {}
     too_young = []
@@ -86,7 +86,7 @@ async def find_offsets(
 async def find_starts(
     connection: Connection, partitions: Sequence[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
-    """Find the start positions in several partitions, except those that are offline. Raises the first other error, or
+    """Find the start positions in several partitions, except offline ones. Raises the first other error, or
     InvalidRequestError."""
     if not isinstance(start, int):
         return await find_offsets(connection, partitions, start, passes_offline=True)

@@ -15,12 +15,11 @@ _DOMAIN = "logbroker"
 
 
 UNKNOWN_EFFECT: Final = "; whether the request took effect is not known"
-"""Added to the message of a failed call that changes something, if the broker may have received it without
-answering."""
+"""Added to the message if a failed call changes something and the broker may have received it without answering."""
 
 _NEVER_SENT: Final = ("failed to connect to all addresses", "errors resolving ", "DNS resolution failed")
-"""The beginnings of gRPC's messages for a call that found no connection. The effect of a call that failed with another
-message counts as unknown, which is never wrong."""
+"""The beginnings of gRPC's messages for a call that found no connection. If a call fails with another message, its
+effect counts as unknown."""
 
 
 def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
@@ -28,7 +27,8 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
     code = error.code()
     message = error.details() or code.name
     reason = _reason(error)
-    # A call of ours that we cancel raises CancelledError; this status comes from a connection that ended under it.
+    # If this client cancels a call, it raises CancelledError. This status comes from a connection that ended during the
+    # call.
     if not reason and code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         if _was_never_sent(error):
             return BrokerUnavailableError(f"the broker at {broker} cannot be reached: {message}; is it running?")
@@ -37,7 +37,7 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
         return RequestTimeoutError(f"the broker at {broker} has not answered in time")
     if not reason and code is grpc.StatusCode.UNIMPLEMENTED:
         message = (
-            f"what listens at {broker} does not know this call: it is no logbroker broker, or one of another version"
+            f"the server at {broker} does not know this call: it is no logbroker broker, or one of another version"
         )
     return from_status(code.value[0], reason, message)
 

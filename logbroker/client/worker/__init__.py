@@ -1,4 +1,4 @@
 """The worker of a queue group: deliveries, leases, settlements, sessions.
 
-It knows `transport` and `runtime`. Begin with `worker`, then `in_flight`.
+It uses `transport` and `runtime`. Begin reading with `worker`, then `in_flight`.
 """

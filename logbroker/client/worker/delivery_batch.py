@@ -1,4 +1,4 @@
-"""Deliveries as a worker received them: the deliveries of one message form a batch, with consecutive receipts and one
+"""Deliveries as a worker received them. The deliveries of one message form a batch, with consecutive receipts and one
 lease."""
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ L = TypeVar("L")
 R = TypeVar("R", bound=_HasOffset)
 
 HELD: Final = 0
-"""The delivery is the worker's, and not settled."""
+"""The worker holds the delivery, and the program has not settled it."""
 SAID: Final = 1
-"""The delivery is settled by the program; the broker has not answered."""
+"""The program has settled the delivery, and the broker has not answered yet."""
 OVER: Final = 2
-"""The delivery is settled, and the broker has answered."""
+"""The program has settled the delivery, and the broker has answered."""
 LOST: Final = 3
-"""The delivery is lost or was refused."""
+"""The delivery is lost, or its settlement was refused."""
 
 
 class DeliveryBatch(Generic[L]):
-    """The deliveries of one message. Each is named by its index, and `states` holds its state. `L` is the type of the
-    settlements, which the batch only keeps."""
+    """The deliveries of one message. Each is identified by its index, and `states` holds its state. `L` is the type of
+    `settlements`, which the batch only stores."""
 
     __slots__ = (
         "_count",
@@ -63,14 +63,14 @@ class DeliveryBatch(Generic[L]):
         self._first_receipt = message.first_receipt
         self._count = count
         self._moved: dict[int, int] = {}
-        """Receipts that replaced the first ones, by index."""
+        """Receipts that replaced the original ones, by index."""
         self.topic = topic
         self.settlements = settlements
-        """The settlements of its session, or of the worker."""
+        """The settlements of the batch's session or, outside of sessions, of the worker."""
         self.batches = message.batches
         self.size_bytes = len(message.batches)
         self._in_log_from = offsets[0] if len(offsets) < count else -1
-        """The first offset of records in the log's own batches, whose other offsets only the batches tell."""
+        """The first offset, if the message gives only that and the others are in the batches; otherwise -1."""
         self.partitions = partitions
         self.offsets = offsets
         self.attempts = list(message.attempts)
@@ -79,46 +79,46 @@ class DeliveryBatch(Generic[L]):
         self.left = count
         """Number of deliveries that are neither over nor lost."""
         self.lost: LogbrokerError | None = None
-        """The error of the deliveries that were lost last."""
+        """The error of the deliveries that were lost most recently."""
         self.until = 0.0
-        """When the lease ends unless it is extended, in monotonic seconds."""
+        """The end of the lease unless it is extended, in monotonic seconds."""
         self.extend_until = 0.0
-        """When extensions stop, in monotonic seconds."""
+        """The time after which the worker does not extend the lease any more, in monotonic seconds."""
         self.until_by_hand: dict[int, float] = {}
-        """When the lease of each delivery ends for which the program asked for another lease, by index. Replaces
+        """If the program requested another lease for a delivery: the end of that lease, by index. It replaces
         `until`."""
 
     def __len__(self) -> int:
         return self._count
 
     def ends_at(self, index: int) -> float:
-        """When the lease of a delivery ends unless it is extended."""
+        """Return the end of a delivery's lease unless it is extended."""
         return self.until_by_hand.get(index, self.until)
 
     def receipt(self, index: int) -> int:
         return self._moved.get(index, self._first_receipt + index) if self._moved else self._first_receipt + index
 
     def record_id(self, index: int) -> tuple[int, int]:
-        """The partition and the offset of a record."""
+        """Return the partition and the offset of a record."""
         if len(self.offsets) == self._count:
             return self.partitions[index], self.offsets[index]
-        # Only consecutive offsets come this way.
+        # If only the first offset is given, the offsets are consecutive.
         return self.partitions[0], self.offsets[0] + index
 
     def attempt(self, index: int) -> int:
-        """Failures so far + 1, as the broker counted them."""
+        """Return the number of failures so far plus 1, as the broker counts them."""
         return self.attempts[index] if self.attempts else 1
 
     def held(self) -> Iterator[int]:
-        """The deliveries that the program has not settled."""
+        """Return the deliveries that the program has not settled."""
         return (index for index, state in enumerate(self.states) if state == HELD)
 
     def kept(self) -> Iterator[int]:
-        """The deliveries that are neither over nor lost."""
+        """Return the deliveries that are neither over nor lost."""
         return (index for index, state in enumerate(self.states) if state < OVER)
 
     def reclaim(self, index: int, receipt: int) -> None:
-        """Give a delivery another receipt."""
+        """Give a delivery its new receipt."""
         self._moved[index] = receipt
 
     def lose(self, index: int, error: LogbrokerError) -> None:
@@ -129,20 +129,20 @@ class DeliveryBatch(Generic[L]):
         self.lost = error
 
     def check_held(self, index: int) -> None:
-        """Raise the error for a delivery that cannot be settled."""
+        """Raise an error if a delivery cannot be settled."""
         state = self.states[index]
         if state == LOST:
             lost = self.lost or LeaseLostError("the delivery is not this worker's any more")
-            # A new one each time: a raised error collects the traceback of its raiser.
+            # Raise a new error each time: each raise adds its traceback to the error.
             raise type(lost)(lost.message)
         if state != HELD:
             raise AlreadySettledError("the delivery was settled before: settle each once")
 
     def records(self, make: Callable[..., R]) -> Iterator[R]:
         """Yield `make(batch, offset, timestamp_ms, key, value, headers)` for each record, in the order of the receipts,
-        with its index and its offset in the log. Once.
+        and set the record's index and its offset in the log. May be called once.
 
-        Raises what `decode_records` raises, and CorruptBatchError where there are fewer records than deliveries.
+        Raises the errors of `decode_records`, and CorruptBatchError if there are fewer records than deliveries.
         """
         batches, self.batches = self.batches, b""
         bound = functools.partial(make, self)
@@ -154,7 +154,7 @@ class DeliveryBatch(Generic[L]):
                 continue
             check_crc(header, batch)
             if count == 1 and header.base_offset <= self.offsets[0] < header.next_offset:
-                # One delivery may come either way: in a batch of the log, or in one of its own, which begins at 0.
+                # A single delivery may arrive in a batch of the log, or in a batch of its own, which begins at 0.
                 first = self.offsets[0]
             for record in decode_records(batch, bound):
                 if record.offset >= first:
@@ -169,7 +169,7 @@ class DeliveryBatch(Generic[L]):
 
 
 def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield distinct numbers as ranges, each with its first and last number."""
+    """Yield distinct numbers as ranges, each as a pair of its first and its last number."""
     ordered = sorted(numbers)
     if not ordered:
         return

@@ -31,13 +31,12 @@ D = TypeVar("D", bound=LeasedRecord)
 
 MAX_STATE_BYTES: Final = 256 * 1024
 _FIRST_SECONDS: Final = 5.0
-"""How long to wait for the first record that the broker announced. Retention may remove that record at this very
-moment."""
+"""The time to wait for the first record that the broker announced. Retention may remove that record in the meantime."""
 
 
 class HeldSession(Settlements, Generic[D]):
-    """One session, from its opening to its end, and the settlements of its deliveries, with which its state is
-    stored."""
+    """One session, from its opening to its end. It includes the settlements of its deliveries, because the state is
+    stored together with them."""
 
     is_session: ClassVar[bool] = True
 
@@ -61,41 +60,42 @@ class HeldSession(Settlements, Generic[D]):
         self.batches: dict[DeliveryBatch[Settlements], None] = {}
         self.lock_seconds = 0.0
         self.until = 0.0
-        """When the session's lock ends unless it is renewed, in monotonic seconds."""
+        """The end of the session's lock unless it is renewed, in monotonic seconds."""
         self._first_until = 0.0
-        """Until when to wait for the session's first record, whatever the program's timeout, in monotonic seconds. 0:
-        no first record is on the way, or it was handed out."""
+        """Callers wait for the announced first record until this time (monotonic seconds), even if the program's
+        timeout is shorter. 0 if no first record is awaited."""
         self.renewal_id = 0
-        """Id of the renewal that awaits its answer; 0: none does."""
+        """Id of the renewal that waits for its answer; 0 if none does."""
         self.renewal_at = 0.0
         self.lost: LogbrokerError | None = None
         self._failed: LogbrokerError | None = None
-        """The error because of which the program's state may differ from the broker's."""
+        """The error because of which the state of the program may differ from the state of the broker."""
         self.unsaved = False
-        """Whether the state was set and not put into a settlement yet."""
+        """Whether the program set the state and no settlement contains it yet."""
         self._returned: set[tuple[int, int]] = set()
-        """The records that are delivered again, as long as others may come before them."""
+        """Records that will be delivered again. Kept while other records may arrive before them."""
         self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
-        """Receipt and record id of the first of these."""
+        """Receipt and record id of the first of these records."""
         self._returned_by: SettlementBatch | None = None
         self._given_back: tuple[Settled, SettlementBatch] | None = None
-        """The delivery that was nacked or released, with its settlement, until its successors have been taken back."""
+        """The delivery that was nacked or released, with its settlement. Kept until the deliveries behind it are taken
+        back."""
 
     def expect_records(self, now: float) -> None:
         """Note that the broker announced records."""
         self._first_until = now + _FIRST_SECONDS
 
     def patience_seconds(self, idle_seconds: float | None, now: float) -> float | None:
-        """Return how long a caller that gives up after `idle_seconds` without a record has to wait for the next one. A
-        session with records hands out at least one: given up before, it would be opened again and again."""
+        """Return how long a caller with this `idle_seconds` has to wait for the next record. It always waits for an
+        announced first record. Otherwise the session might be opened again and again without handing out a record."""
         return None if idle_seconds is None else max(idle_seconds, self._first_until - now)
 
     def handed_out(self) -> None:
-        """Note that the program was given a record of the session."""
+        """Note that the program received a record of the session."""
         self._first_until = 0.0
 
     def set_state(self, state: bytes) -> None:
-        """Set the state, to be stored with the next ack. Raises StateTooLargeError, or the error of a lost session."""
+        """Set the state. The next ack stores it. Raises StateTooLargeError, or the error of a lost session."""
         self.check()
         if not fits(state, bytes):
             raise TypeError(f"state must be bytes, not {type(state).__name__} {quoted(state)}: encode it")
@@ -126,7 +126,7 @@ class HeldSession(Settlements, Generic[D]):
             self._mend()
 
     def save_state(self) -> None:
-        """Put a changed state into the last settlement."""
+        """Put a changed state into the settlement that is sent next."""
         if self.unsaved:
             self._open.state, self.unsaved = self.state, False
 
@@ -144,9 +144,9 @@ class HeldSession(Settlements, Generic[D]):
         batch.lose(index, error)
 
     def received(self, batch: DeliveryBatch[Settlements]) -> None:
-        """Keep received records, except those that come ahead of a record that is to be delivered again."""
+        """Keep received records, except those that arrive before a record that has to be delivered again."""
         if self._failed is not None:
-            return  # They come again when the session is closed.
+            return  # The records are delivered again when the session is closed.
         self._mend()
         self.batches[batch] = None
         for index in range(len(batch)):
@@ -160,8 +160,8 @@ class HeldSession(Settlements, Generic[D]):
         self.buffer.put(batch)
 
     def _mend(self) -> None:
-        """Take back the deliveries behind one that the program nacked or released. A signal handler may have
-        interrupted or prevented this; doing it twice is harmless."""
+        """Take back the deliveries behind one that the program nacked or released. Repeats a step that a signal handler
+        may have interrupted; a repeat is harmless."""
         if self._given_back is not None:
             self._take_back_behind(*self._given_back)
             self._given_back = None
@@ -181,9 +181,9 @@ class HeldSession(Settlements, Generic[D]):
                     later.lose(index, error)
 
     def broken(self) -> None:
-        """Handle the end of the stream. On the next one, the broker sends the records that are not listed as held
-        before it is told again of those that were given back: only the first redelivery proves that the broker
-        processed the release."""
+        """Handle the end of the stream. The next Hello does not list the deliveries that were taken back, so the broker
+        sends their records again before it reads the repeated release. Only the redelivery of the first released record
+        proves that the broker processed the release."""
         super().broken()
         self.buffer.set_open(False)
         self.renewal_id = 0
@@ -191,8 +191,8 @@ class HeldSession(Settlements, Generic[D]):
             self._returned = {self._returned_first[1]}
 
     def state_failed(self, error: LogbrokerError) -> None:
-        """Handle a state that was not, or may not have been, written with its acks: a program that went on would count
-        those records twice. It has to open the session again, which returns the stored state."""
+        """Handle a state that was not written with its acks, or may not have been. If the program went on, it would
+        count those records twice. It has to open the session again, and then gets the stored state."""
         self._failed = error
         self.unsaved = False
         for batch in self.batches:
@@ -201,7 +201,7 @@ class HeldSession(Settlements, Generic[D]):
         self.buffer.tell_all()
 
     def lose(self, error: LogbrokerError) -> None:
-        """Handle the loss or the end of the session: its deliveries are lost, and their settlements fail."""
+        """End the session. Its deliveries are lost, and their settlements fail."""
         self.lost = error
         for batch in self.batches:
             for index in list(batch.kept()):
@@ -220,6 +220,6 @@ class HeldSession(Settlements, Generic[D]):
             self.buffer.set_open(True)
 
     def sweep(self) -> None:
-        """Forget the batches that are over."""
+        """Forget the batches whose deliveries are all over or lost."""
         for batch in [batch for batch in self.batches if not batch.left]:
             del self.batches[batch]

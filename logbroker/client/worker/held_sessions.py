@@ -1,4 +1,4 @@
-"""The sessions that one worker holds. No I/O, and no clock but the one it is given."""
+"""The sessions that one worker holds. No I/O; callers pass in the time."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the session is 
 class HeldSessions(Generic[D]):
     """The sessions of a worker, by token and key.
 
-    `opened`, `answered` and `lost` take the lock of the outbox. The other methods are called under that lock, or from
-    the event loop, the only place where sessions are added and dropped.
+    `opened`, `answered` and `lost` take the lock of the outbox. The other methods are called under that lock, or in the
+    event loop, because sessions are added and dropped only there.
     """
 
     def __init__(self, outbox: SettlementOutbox, make: Callable[..., D], window: ReceiveWindow) -> None:
@@ -53,7 +53,7 @@ class HeldSessions(Generic[D]):
     def opened(
         self, answer: queues_pb2.SessionAnswer, prefetch: int, credit_bytes: int, asked_at: float, now: float
     ) -> HeldSession[D]:
-        """Add a session that was asked for at `asked_at`, with this prefetch and this credit."""
+        """Add a session. It was requested at `asked_at` with this prefetch and this credit."""
         with self._outbox.lock.free():
             buffer = PrefetchBuffer(self._make, self.window, credit_bytes)
             buffer.open = True
@@ -68,7 +68,7 @@ class HeldSessions(Generic[D]):
             return session
 
     def answered(self, answer: queues_pb2.SessionAnswer, error: LogbrokerError | None) -> bool:
-        """Handle the answer to a renewal. Return False if no renewal waits for this answer."""
+        """Handle the answer to a renewal. Return False if the answer belongs to no renewal."""
         with self._outbox.lock.free():
             for session in self:
                 if session.renewal_id == answer.correlation_id:
@@ -81,7 +81,7 @@ class HeldSessions(Generic[D]):
             return False
 
     def lost(self, token: int, key: bytes, error: LogbrokerError) -> None:
-        """End a session that is over, or another worker's."""
+        """End a session that is over or belongs to another worker."""
         with self._outbox.lock.free():
             self._drop(token, key, error)
 
@@ -101,7 +101,7 @@ class HeldSessions(Generic[D]):
             session.broken()
 
     def fail(self, error: LogbrokerError) -> None:
-        """Handle the end of the worker with an error."""
+        """Drop all sessions, because the worker ends with an error."""
         for token, key in list(self.held):
             self._drop(token, key, error)
 

@@ -1,12 +1,16 @@
-"""All that one worker holds: its deliveries, their leases, its sessions. No I/O, and no clock but the one it is given.
+"""Everything that one worker holds: its deliveries, their leases, its sessions. No I/O; callers pass in the time.
 
-Why nothing is worked on that is surely another's: a delivery is handed to the program only while the stream stands and
-its lease has not ended by this machine's clock. A lease counts from the sending of the newest request that was answered
-before the delivery came, not from its arrival: a delivery may have lain in buffers for long, while the process was
-frozen, its event loop blocked or the network stalled. What the broker does not confirm after a break is lost at once;
-what it refuses is lost. A program that works on can ask (`lost`), and its settlement fails.
+Why the program gets no delivery that is known to belong to another worker:
+- A delivery is handed out only while the stream is open and the lease has not ended by this machine's clock.
+- A lease counts from the moment when the newest answered request was sent, not from the arrival of the delivery. The
+  delivery may have been in buffers for a long time while the process was frozen, its event loop blocked or the network
+  stalled.
+- After a break, deliveries that the broker does not confirm are lost at once. Deliveries whose settlement or extension
+  it refuses are lost, too. A program that is still working on a lost delivery can check `lost`, and its settlement
+  fails.
 
-The lock of the outbox guards all of it: a synchronous worker's threads settle while the event loop receives.
+The lock of the outbox guards all of it, because the threads of a synchronous worker settle while the event loop
+receives.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ D = TypeVar("D", bound=LeasedRecord)
 DEFAULT_PREFETCH_BYTES: Final = 16 * 1024 * 1024
 _UNASKED_SHARE: Final = 0.4
 _UNHEARD_SHARE: Final = 1 / 3
-"""The share of a lease, or of a session's lock, after which a silent broker is asked for an answer."""
+"""The share of a lease or session lock after which a silent broker is asked for an answer."""
 _LONGEST_HOLD_SECONDS: Final = 10.0
 _PATIENCE_SHARE: Final = 1 / 4
 _SHORTEST_PATIENCE_SECONDS: Final = 0.2
@@ -43,7 +47,7 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the record come
 
 
 class InFlight(Generic[D]):
-    """The deliveries and sessions of one incarnation of a worker, over all its streams."""
+    """The deliveries and sessions of one incarnation of a worker, across all its streams."""
 
     def __init__(
         self,
@@ -53,9 +57,9 @@ class InFlight(Generic[D]):
         max_extension_seconds: float,
         prefetch_bytes: int = DEFAULT_PREFETCH_BYTES,
     ) -> None:
-        """`make` makes a delivery of (batch, offset, timestamp_ms, key, value, headers); `wake` is called, from any
-        thread, when there is something to send. `prefetch_bytes` bounds what waits for the program outside of sessions,
-        and in each session; a slow link bounds it further."""
+        """`make` makes a delivery from (batch, offset, timestamp_ms, key, value, headers). `wake` is called, in any
+        thread, when there is something to send. `prefetch_bytes` limits the bytes that wait for the program outside of
+        sessions, and in each session; on a slow link fewer bytes are buffered."""
         self._leases = Leases(max_extension_seconds)
         self.outbox = SettlementOutbox(self._leases, wake)
         self.lock = self.outbox.lock
@@ -64,19 +68,19 @@ class InFlight(Generic[D]):
         """Deliveries received outside of sessions, which wait for the program."""
         self.sessions = HeldSessions(self.outbox, make, self.window)
         self.group_epoch = 0
-        """The queue group's epoch, as of the last stream."""
+        """The queue group's epoch, as the latest stream reported it."""
         self.wanted = True
-        """Whether the program works on deliveries outside of sessions. If not, none is asked for."""
+        """Whether the program takes deliveries outside of sessions. If not, none is requested."""
         self.question_due = False
-        """Whether the broker is to be asked for an answer: the window changes once in each round trip, and the program
-        may have nothing to settle meanwhile."""
+        """Whether the broker has to be asked for an answer. The window changes once per round trip, and the program may
+        have nothing to settle meanwhile."""
         self._asked_at = 0.0
         self._batches: dict[DeliveryBatch[Settlements], None] = {}
-        """Batches outside of sessions that are not over."""
+        """Unfinished batches outside of sessions."""
         self._settlements = Settlements(self.outbox)
         self._correlation_id = 0
         self._sent_at: dict[int, float] = {}
-        """When each settlement without an answer was sent, by correlation id."""
+        """The time when each unanswered settlement was sent, by correlation id."""
 
     @property
     def in_hand(self) -> int:
@@ -86,7 +90,7 @@ class InFlight(Generic[D]):
     # --- what the program does --------------------------------------------------------------------------------------
 
     def take(self, buffer: PrefetchBuffer[D], now: float, *, keeps: bool = False) -> D | None:
-        """Return the next delivery of a buffer, or None if there is none at the moment. See `PrefetchBuffer.take`."""
+        """Return the next delivery of a buffer, or None if there is none now. See `PrefetchBuffer.take`."""
         lock = self.lock
         if lock.is_mine():
             raise taken_here()
@@ -102,8 +106,8 @@ class InFlight(Generic[D]):
         return delivery
 
     def take_more(self, taken: list[D], max_records: int, room_bytes: int, now: float, *, keeps: bool) -> int:
-        """Add up to `max_records` that wait outside of sessions, none beyond the one with which they take `room_bytes`,
-        decoded. Returns what is left of that, and 0 where none is at hand any more."""
+        """Add up to `max_records` deliveries that wait outside of sessions. Stop after the one with which their decoded
+        size reaches `room_bytes`. Return the rest of `room_bytes`, or 0 if no delivery is left."""
         buffer = self.buffer
         with self.lock.free():
             for _ in range(max_records):
@@ -125,7 +129,7 @@ class InFlight(Generic[D]):
             buffer.take_back()
 
     def want(self, now: float) -> None:
-        """Note that the program is about to ask for deliveries outside of sessions."""
+        """Note that the program begins to take deliveries outside of sessions."""
         self._asked_at = now
         self.wanted = True
 
@@ -136,8 +140,9 @@ class InFlight(Generic[D]):
         self.outbox.wake()
 
     def give_back_unwanted(self, now: float, *, at_once: bool = False) -> None:
-        """Give back what has waited in the buffer while the program did not ask for a good part of a lease (`at_once`:
-        does not ask any more), and take no more until it asks again: others may be free to work on it."""
+        """Give back the waiting deliveries if the program has not asked for one for a good part of a lease, because
+        other workers may be free. With `at_once`, give them back in any case. Request no more until the program asks
+        again."""
         with self.lock.free():
             asks = self.buffer.waiters or now < self._asked_at + self._leases.lease_seconds * _UNASKED_SHARE
             if at_once or not asks:
@@ -146,21 +151,21 @@ class InFlight(Generic[D]):
                     self.outbox.put_down(self.buffer.bare_record(batch, index), RELEASE)
 
     def tell_all(self) -> None:
-        """Let all waiters for a delivery look whether there is still something to wait for."""
+        """Wake all waiters for a delivery, so that they check whether they still have to wait."""
         with self.lock.free():
             self.buffer.tell_all()
             for session in self.sessions:
                 session.buffer.tell_all()
 
     def unfinished(self) -> list[SettlementBatch]:
-        """All settlements without an answer."""
+        """Return all unanswered settlements."""
         with self.lock.free():
             return [settlement for settlements in self._all_settlements() for settlement in settlements.unfinished()]
 
     # --- what goes out ----------------------------------------------------------------------------------------------
 
     def next_settle(self, now: float) -> queues_pb2.Settle | None:
-        """Return the next settlement to be sent, extensions included; None: nothing is to be sent now."""
+        """Return the next settlement to send, requested extensions included, or None if there is nothing to send."""
         lock = self.lock
         if lock.is_mine():
             raise taken_here()
@@ -182,7 +187,7 @@ class InFlight(Generic[D]):
             return None
 
     def next_question(self, now: float) -> queues_pb2.Settle | None:
-        """Return a settlement of nothing if the broker is to be asked for an answer, and nothing else has asked it."""
+        """Return an empty settlement if the broker has to be asked for an answer and no other message is unanswered."""
         with self.lock.free():
             if not self.question_due or self._sent_at:
                 return None
@@ -192,7 +197,7 @@ class InFlight(Generic[D]):
             return queues_pb2.Settle(correlation_id=self._correlation_id)
 
     def next_grant(self) -> queues_pb2.Credit | None:
-        """Return the next credit to be given, in bytes, or None if none is due."""
+        """Return the next credit in bytes for the broker, or None if none is due."""
         with self.lock.free():
             if self.buffer.grant_due:
                 return queues_pb2.Credit(bytes=self.buffer.grant())
@@ -202,8 +207,8 @@ class InFlight(Generic[D]):
             return None
 
     def extensions(self, now: float) -> queues_pb2.Settle | None:
-        """Return the extensions that are due. If none is, and the broker was silent for so long that the age of a new
-        delivery would not be known, return an empty settlement to get an answer."""
+        """Return the extensions that are due. If none is due, but the broker was silent for so long that the age of a
+        new delivery would be unknown, return an empty settlement to get an answer."""
         with self.lock.free():
             self._correlation_id += 1
             message = self._leases.due(self._batches, self._correlation_id, now)
@@ -217,7 +222,7 @@ class InFlight(Generic[D]):
             return message
 
     def shortest_hold_seconds(self) -> float:
-        """The shortest time after which something is lost unless it is extended."""
+        """Return the shortest time after which a lease or lock ends unless it is extended."""
         locks = (session.lock_seconds for session in self.sessions)
         return min(_LONGEST_HOLD_SECONDS, self._leases.lease_seconds, *locks)
 
@@ -227,11 +232,11 @@ class InFlight(Generic[D]):
         return max(_SHORTEST_PATIENCE_SECONDS, self.shortest_hold_seconds() * _PATIENCE_SHARE)
 
     def silent_since(self, now: float) -> float:
-        """Return for how many seconds the oldest extension has had no answer."""
+        """Return how long the oldest unanswered extension has waited, in seconds."""
         return self._leases.silent_since(now)
 
     def held_records(self) -> queues_pb2.Places:
-        """All that the worker holds."""
+        """Return all records that the worker holds."""
         held = [
             (*batch.record_id(index), batch.attempt(index)) for batch in self._all_batches() for index in batch.kept()
         ]
@@ -244,7 +249,7 @@ class InFlight(Generic[D]):
     # --- what comes in ----------------------------------------------------------------------------------------------
 
     def received(self, message: queues_pb2.Deliveries, now: float) -> int:
-        """Take received deliveries. Return how many of them used up credit."""
+        """Store received deliveries. Return how many of them used up credit."""
         with self.lock.free():
             session = self.sessions.find(message.session_token, message.session_key) if message.session_token else None
             batch = DeliveryBatch(message, self.outbox.topic, self._settlements if session is None else session)
@@ -256,11 +261,11 @@ class InFlight(Generic[D]):
                 return 0
             self._batches[batch] = None
             self.outbox.in_hand += len(batch)
-            # It may have been altered since the welcome.
+            # The group's lease may have been altered since the stream began.
             self._leases.lease_seconds = message.lease_ms / 1000
             self._leases.begin(batch, self._leases.lease_seconds, self.outbox.heard_at, now)
             if message.session_token:
-                # It was closed meanwhile: the broker has taken them back already.
+                # The session was closed in the meantime, and the broker has taken its deliveries back.
                 self._lose(batch, StaleSessionError("the session was closed"))
                 return 0
             if batch.until < now:
@@ -288,8 +293,8 @@ class InFlight(Generic[D]):
             buffer.look_at_room()
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> Settlements | None:
-        """Take the answer to one message. If the broker had no room for its settlements, return them: call `again` a
-        little later."""
+        """Apply the answer to one message. If the broker had no room for the settlements, return them; the caller calls
+        `again` a little later."""
         lock = self.lock
         if lock.is_mine():
             raise taken_here()
@@ -314,7 +319,7 @@ class InFlight(Generic[D]):
             return None
 
     def again(self, settlements: Settlements) -> None:
-        """Send a settlement again, together with later ones."""
+        """Send settlements again, together with later ones."""
         with self.lock.free():
             settlements.go_on()
         self.outbox.wake()
@@ -324,7 +329,7 @@ class InFlight(Generic[D]):
             batch.settlements.lose_delivery(batch, index, error)
 
     def broken(self) -> None:
-        """Handle the end of the stream: nothing is handed out until the next one has begun."""
+        """Handle the end of the stream. Nothing is handed out until the next stream has begun."""
         with self.lock.free():
             self._leases.broken()
             self._sent_at.clear()
@@ -333,8 +338,8 @@ class InFlight(Generic[D]):
             self._settlements.broken()
 
     def welcomed(self, welcome: queues_pb2.Welcome, hello_at: float, now: float) -> int:
-        """Handle the beginning of a stream whose Hello was sent at `hello_at`. Return the numbers of deliveries and of
-        sessions that were lost meanwhile."""
+        """Handle the start of a stream whose Hello was sent at `hello_at`. Return the number of deliveries and sessions
+        that were lost in the break."""
         with self.lock.free():
             self.outbox.heard_at = hello_at
             self.outbox.topic, self.group_epoch = welcome.topic, welcome.life

@@ -1,4 +1,4 @@
-"""The records that a worker holds, singly or several together, and the ways to settle them."""
+"""The records that a worker holds, single or in lists, and the methods that settle them."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     LeaseLostError (in a session, StaleSessionError) if it is known to be lost: its record is delivered again, to this
     worker or another.
 
-    `text()`, `json()`, `msgpack()` and `decode(function)` turn the value into an object, `header(name)` finds a header.
-    A value that does not decode raises DeserializationError; if nothing catches that, the delivery is nacked with it.
+    `text()`, `json()`, `msgpack()` and `decode(function)` turn the value into an object; `header(name)` finds a header.
+    A value that cannot be decoded raises DeserializationError. If the program does not catch it, the delivery is nacked
+    with this error as the reason.
     """
 
     batch: DeliveryBatch[Settlements]
@@ -55,7 +56,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     index: int = 0
     settlement: SettlementBatch | None = None
     word: Word = ACK
-    """The program's word on this record, valid once it has a settlement."""
+    """How the program settled this record. Valid once it has a settlement."""
 
     @property
     def topic(self) -> str:
@@ -70,7 +71,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
 
     @property
     def attempt(self) -> int:
-        """Failures so far + 1, as the broker counts them."""
+        """The number of failures so far plus 1, as the broker counts them."""
         return self.batch.attempt(self.index)
 
     @property
@@ -114,22 +115,21 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         return self
 
     def release(self) -> Self:
-        """Give the delivery back unworked. It is delivered again at once, and no attempt is counted."""
+        """Give the delivery back unprocessed. It is delivered again at once, and no attempt is counted."""
         self.batch.settlements.outbox.say(self, RELEASE)
         return self
 
     def extend(self, lease_seconds: float | None = None) -> None:
-        """Let the lease end this many seconds from now; None: the group's lease. The worker extends leases by itself
-        for up to `max_extension_seconds`. Call this in time if the work takes longer.
-        """
+        """Let the lease end this many seconds from now; None takes the length of the group's lease. The worker extends
+        leases by itself for up to `max_extension_seconds`. Call this in time if the work takes longer."""
         _check_seconds("extend()", "lease_seconds", lease_seconds)
         if lease_seconds is not None and not MIN_LEASE_SECONDS <= lease_seconds <= MAX_LEASE_SECONDS:
             raise InvalidRequestError(f"a lease of {lease_seconds} s cannot be had: ask for 0.1 s to 12 hours")
         self.batch.settlements.outbox.extend(self, lease_seconds)
 
     def _end(self, error: BaseException | None, *, is_failure: bool) -> None:
-        """Settle the delivery after the program has left its block. Without `is_failure`, the block was cancelled or
-        interrupted, by no fault of the record."""
+        """Settle the delivery when the program leaves its block. If `is_failure` is false, the block was cancelled or
+        interrupted, and the record is not at fault."""
         if error is None:
             if self.settlement is None:
                 self.ack()
@@ -150,10 +150,10 @@ class WorkerDelivery(LeasedRecord, eq=False):
     async with delivery:            # acks at the end of the block; an exception nacks, with its text as the reason
         ...
 
-    The exception is raised again, so a loop over deliveries has to catch it, or ends.
+    The exception is raised again, so a loop over deliveries ends unless it catches the exception.
 
-    `await delivery.ack()` (or `nack`, `release`) also waits until the broker has synced the settlement, and raises its
-    refusal.
+    `await delivery.ack()` (or `nack`, `release`) also waits until the broker has synced the settlement, and raises the
+    broker's refusal.
     """
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -168,19 +168,21 @@ class WorkerDelivery(LeasedRecord, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # A task that is not cancelled, but lets out the cancellation of something else, would do so again and again.
+        # If the task itself was not cancelled, a CancelledError comes from something that it awaited. It would probably
+        # come again at each attempt.
         self._end(error, is_failure=isinstance(error, Exception) or is_own(error))
 
 
 class SyncWorkerDelivery(LeasedRecord, eq=False):
-    """A record handed to a synchronous `Worker`: `with delivery:` acks; an exception nacks, and is raised again."""
+    """A record handed to a synchronous `Worker`. Leaving `with delivery:` acks it. An exception nacks it and is raised
+    again."""
 
     is_entered: bool = False
-    """Whether the program is, or was, in the delivery's block."""
+    """Whether the program is or was in the delivery's block."""
 
     def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> None:
-        """Wait until the broker has synced the settlement. Raises its refusal, or RequestTimeoutError. `timeout` is
-        another name of `timeout_seconds`."""
+        """Wait until the broker has synced the settlement. Raises the broker's refusal, or RequestTimeoutError.
+        `timeout` is another name of `timeout_seconds`."""
         _wait_until_answered([self], timeout if timeout_seconds is None else timeout_seconds)
 
     def __enter__(self) -> Self:
@@ -191,23 +193,23 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            # No thread is cancelled: that was of something that the program ran in it.
+            # Nobody cancels a thread, so a CancelledError comes from something that the program ran in it.
             self._end(error, is_failure=isinstance(error, Exception | CancelledError))
         except BaseException:
-            # Of a signal handler, perhaps, in the midst of that: nobody else settles it.
+            # Perhaps a signal handler raised this while the delivery was being settled. Nobody else would settle it.
             if self.settlement is None and not self.lost:
                 self.release()
             raise
 
     def __del__(self) -> None:
-        # A signal handler raised before `__exit__` had begun, and the program has let go of the delivery.
+        # A signal handler raised an exception before `__exit__` began, and the program has dropped the delivery.
         if self.is_entered and self.settlement is None:
             self.batch.settlements.outbox.dropped.append((self.batch, self.index))
 
 
 class DeliveryList(list[D]):
-    """Deliveries that a worker took together. Each may be settled by itself; `ack`, `nack` and `release` settle the
-    rest.
+    """Deliveries that a worker took together. Each may be settled by itself. `ack`, `nack` and `release` of the list
+    settle the rest.
 
     These methods return at once. If some deliveries are known to be lost, they settle the others and then raise
     LeaseLostError: the lost records are delivered again, to this worker or another.
@@ -224,7 +226,8 @@ class DeliveryList(list[D]):
         return self._say(_nack_word(delay_seconds, reason))
 
     def release(self) -> Self:
-        """Give the unsettled deliveries back unworked. They are delivered again at once, and no attempt is counted."""
+        """Give the unsettled deliveries back unprocessed. They are delivered again at once, and no attempt is
+        counted."""
         return self._say(RELEASE)
 
     def _say(self, word: Word) -> Self:
@@ -280,7 +283,7 @@ def _wait_until_answered(deliveries: Sequence[LeasedRecord], timeout_seconds: fl
         told = Latch()
         settlement.waiters.append(told.set)
         left = None if deadline is None else max(0.0, deadline - monotonic())
-        # The answer may have come between the look and the append.
+        # The answer may have arrived after the check and before the append.
         if not settlement.answered and not wait_for(told, left):
             raise RequestTimeoutError(f"no answer within {timeout_seconds} s; it may still come")
     _check_outcomes(deliveries)
@@ -295,7 +298,7 @@ def _settlements(deliveries: Iterable[LeasedRecord]) -> list[SettlementBatch]:
 
 
 def _check_outcomes(deliveries: Iterable[LeasedRecord]) -> None:
-    """Raise the first refusal of these settlements, once they are answered."""
+    """Raise the first refusal of these answered settlements."""
     for delivery in deliveries:
         settlement = delivery.settlement
         error = None if settlement is None else settlement.failures.get(delivery)
@@ -305,7 +308,7 @@ def _check_outcomes(deliveries: Iterable[LeasedRecord]) -> None:
 
 
 def _nack_word(delay_seconds: float | None, reason: str) -> NackWord:
-    """Return a nack with its reason and delay. Raises TypeError or InvalidRequestError for invalid ones."""
+    """Return a nack with its reason and delay. Raises TypeError or InvalidRequestError for invalid arguments."""
     _check_reason(reason)
     _check_seconds("nack()", "delay_seconds", delay_seconds)
     delay_ms = None
@@ -317,23 +320,23 @@ def _nack_word(delay_seconds: float | None, reason: str) -> NackWord:
 
 
 def _check_seconds(method: str, name: str, seconds: object) -> None:
-    """Raise TypeError for a value of another class. NaN counts as out of bounds."""
+    """Raise TypeError for a value of another type. NaN counts as out of range."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float | None):
         check_one(method, name, seconds, float | None)
 
 
 def _check_reason(reason: object) -> None:
-    """Raise TypeError for a value of another class. A text that is not valid Unicode is accepted."""
+    """Raise TypeError for a value of another type. A string that is not valid Unicode is accepted."""
     if not isinstance(reason, str):
         check_one("nack()", "reason", reason, str)
 
 
 def _sayable(text: str) -> str:
-    """Return a text that UTF-8 can encode: exceptions name files, whose names may be any bytes."""
+    """Return a text that UTF-8 can encode. Exceptions may name files, whose names may be any bytes."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()[:REASON_CHARACTERS]
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an exception as one line."""
+    """Return an exception as one line of text."""
     text = " ".join(words_of(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -17,36 +17,36 @@ from logbroker.v1 import queues_pb2
 RENEW_SHARE: Final = 0.6
 """A lease or session lock is extended when less than this share of it is left."""
 _MAX_RECEIPTS: Final = 50_000
-"""Most receipts in one message. The rest goes with the next message."""
+"""The most receipts in one message. The next message carries the others."""
 
 
 _Asked = dict[tuple[DeliveryBatch[Any], int], float | None]
-"""Leases that the program asked for, in seconds, by batch and index; None: the group's lease."""
+"""Leases that the program requested, in seconds, by batch and index. None means the group's lease."""
 
 
 class _Sent(msgspec.Struct):
     at: float
     lease_seconds: float
-    """The lease in seconds; 0: each delivery has the one that the program asked for."""
+    """The lease in seconds. 0 if each delivery has the one that the program requested."""
     by_receipt: dict[int, tuple[DeliveryBatch[Any], int]]
     asked: _Asked
 
 
 class Leases:
-    """The extensions of one worker. Sessions are not among them: each is renewed as a whole."""
+    """The extensions of one worker, except for sessions, which are renewed as a whole."""
 
     def __init__(self, max_extension_seconds: float) -> None:
         self.lease_seconds = math.inf
         """The lease of the group, in seconds."""
         self._max_extension_seconds = max_extension_seconds
         self.asked: _Asked = {}
-        """Extensions that the program asked for and that are not sent yet. Read-only for other classes."""
+        """Extensions that the program requested and that are not sent yet. Read-only for other classes."""
         self.sent: dict[int, _Sent] = {}
-        """Extensions that await their answer, by correlation id. Read-only for other classes."""
+        """Unanswered extensions, by correlation id. Read-only for other classes."""
 
     def begin(self, batch: DeliveryBatch[Any], lease_seconds: float, since: float, now: float) -> None:
-        """Begin the lease of a batch that was received, or confirmed under new receipts. The broker began it after
-        `since`."""
+        """Start the lease of a batch that was received, or confirmed under new receipts. The broker started the lease
+        no earlier than `since`."""
         batch.until = since + lease_seconds
         batch.extend_until = batch.extend_until or now + self._max_extension_seconds
         for index, until in batch.until_by_hand.items():
@@ -55,11 +55,11 @@ class Leases:
         batch.until_by_hand.clear()
 
     def ask(self, batch: DeliveryBatch[Any], index: int, lease_seconds: float | None) -> None:
-        """Ask for this lease from now on; None: the group's lease."""
+        """Request this lease, counted from now; None: the group's lease."""
         self.asked[batch, index] = lease_seconds
 
     def asked_for(self, correlation_id: int, now: float) -> queues_pb2.Settle | None:
-        """Return the extensions that the program asked for."""
+        """Return a message with the extensions that the program requested, or None."""
         if not self.asked:
             return None
         message = queues_pb2.Settle(correlation_id=correlation_id)
@@ -77,7 +77,7 @@ class Leases:
         return self._remember(message, now, 0.0, by_receipt, asked)
 
     def due(self, batches: Iterable[DeliveryBatch[Any]], correlation_id: int, now: float) -> queues_pb2.Settle | None:
-        """Return extensions of the leases that end soon, except of deliveries that the worker has had for too long."""
+        """Return the extensions of leases that end soon, except for deliveries that the worker has had for too long."""
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
         soon = now + self.lease_seconds * RENEW_SHARE
         for batch in batches:
@@ -90,7 +90,7 @@ class Leases:
                     by_receipt[batch.receipt(index)] = (batch, index)
                     batch.until_by_hand.pop(index, None)
         message = queues_pb2.Settle(correlation_id=correlation_id)
-        # By name: the group's lease may have been altered since the worker heard of it.
+        # State the lease explicitly: the group's lease may have been altered since the worker learned it.
         lease_seconds = max(self.lease_seconds, MIN_LEASE_SECONDS)
         for first, last in ranges(by_receipt):
             message.extensions.add(first_receipt=first, last_receipt=last, lease_ms=round(lease_seconds * 1000))
@@ -112,7 +112,8 @@ class Leases:
     def answered(
         self, answer: queues_pb2.SettleAnswer
     ) -> Sequence[tuple[DeliveryBatch[Any], int, LogbrokerError]] | None:
-        """Return the deliveries lost by an answer to an extension, or None if it answers another settlement."""
+        """Return the deliveries lost by an answer to an extension, or None if the answer belongs to another
+        settlement."""
         sent = self.sent.pop(answer.correlation_id, None)
         if sent is None:
             return None
@@ -120,7 +121,7 @@ class Leases:
         for failure in answer.failures:
             error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
             if error.retriable:
-                # What was asked for is prolonged in time, as the others are.
+                # A requested lease is now extended in time like all others.
                 for batch, index in sent.asked:
                     batch.until_by_hand.pop(index, None)
                 return []
@@ -132,11 +133,11 @@ class Leases:
         return lost
 
     def silent_since(self, now: float) -> float:
-        """Return for how many seconds the oldest extension has had no answer."""
+        """Return how long the oldest unanswered extension has waited, in seconds."""
         return max((now - sent.at for sent in self.sent.values()), default=0.0)
 
     def broken(self) -> None:
-        """Give up the extensions without an answer, and ask again for those that the program asked for."""
+        """Forget the unanswered extensions, and request again those that the program requested."""
         later, self.asked = self.asked, {}
         for sent in self.sent.values():
             self.asked |= sent.asked

@@ -1,4 +1,4 @@
-"""Deliveries that wait for the program to take them."""
+"""Deliveries that wait until the program takes them."""
 
 from __future__ import annotations
 
@@ -16,47 +16,48 @@ from logbroker.errors import LogbrokerError
 _log = logging.getLogger(__name__)
 
 _GRANT_SHARE: Final = 4
-"""The broker is granted more when this fraction (1/4) of the buffer is free: a message costs more than the delay."""
+"""The broker is granted more credit when this fraction (1/4) of the buffer is free. More frequent messages would cost
+more than the delay."""
 
 D = TypeVar("D", bound=LeasedRecord)
 
 
 class PrefetchBuffer(Generic[D]):
-    """Deliveries of one session, or those outside of sessions, in the order of arrival. Guarded by the lock of the
-    outbox."""
+    """Deliveries of one session, or those outside of sessions, in the order of their arrival. The lock of the outbox
+    guards them."""
 
     def __init__(self, make: Callable[..., D], window: ReceiveWindow, granted_bytes: int) -> None:
-        """`window` bounds the buffered bytes, as received. The bound is exceeded by less than one message.
-        `granted_bytes` is what the broker may send at first."""
+        """`window` limits the buffered bytes, as received; the last message may exceed it. `granted_bytes` is the
+        number of bytes that the broker may send at first."""
         self.open = False
-        """Whether deliveries may be handed out: the stream is up, and the session's lock has not expired."""
+        """Whether deliveries may be handed out: the stream is open, and the session's lock has not expired."""
         self.waiters: deque[Callable[[], None]] = deque()
-        """Callbacks, each called once when there may be something to take."""
+        """Callbacks. Each is called once, when there may be a delivery to take."""
         self._make = make
         self._batches: deque[DeliveryBatch[Settlements]] = deque()
         self._batch: DeliveryBatch[Settlements] | None = None
-        """The open batch: its records are decoded as they are taken."""
+        """The open batch. Its records are decoded as they are taken."""
         self._records: Iterator[D] = iter(())
         self._index = 0
         """Index of the next record of the open batch."""
         self._count = 0
         """Number of records of the open batch."""
         self._kept: deque[D] = deque()
-        """Deliveries that are decoded and not handed out."""
+        """Deliveries that are decoded and not handed out yet."""
         self.on_the_way: list[D] = []
-        """Deliveries that were taken in the program's main thread and have not reached it yet: an exception from a
-        signal handler may come between. The caller empties the list in the step that hands them on."""
+        """Deliveries that were taken in the program's main thread and have not reached the program yet. An exception
+        from a signal handler may come between. The caller empties the list in the same step that hands them on."""
         self.spoilt: DeliveryBatch[Settlements] | None = None
-        """The batch that an exception from a signal handler (such as Ctrl-C) left unusable: it ended the decoder in the
-        middle, or took a record that was decoded already. The rest of the batch is given back where no signal can
+        """The batch that an exception from a signal handler (such as Ctrl-C) made unusable, because it interrupted
+        the decoder or lost a decoded record. The rest of the batch is given back in a thread that no signal can
         interrupt."""
         self._window = window
         self._unread_bytes = 0
-        """Bytes of the batches with records still to be taken."""
+        """Bytes of the batches that still have records to take."""
         self._granted_bytes = granted_bytes
-        """Bytes that the broker may still send. Below 0 by the excess of its last message."""
+        """Bytes that the broker may still send. Negative if its last message exceeded the credit."""
         self.grant_due = False
-        """Whether enough was taken that the broker is to be granted more."""
+        """Whether enough room is free to grant the broker more credit."""
 
     def put(self, batch: DeliveryBatch[Settlements]) -> None:
         self._batches.append(batch)
@@ -71,7 +72,7 @@ class PrefetchBuffer(Generic[D]):
         return self._granted_bytes
 
     def grant(self) -> int:
-        """Return how many bytes more the broker may send."""
+        """Grant the broker more credit, and return how many bytes more it may send."""
         self.grant_due = False
         missing = max(0, self._window.part_bytes - self._unread_bytes - self._granted_bytes)
         self._granted_bytes += missing
@@ -103,7 +104,7 @@ class PrefetchBuffer(Generic[D]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether `take` may return something."""
+        """Whether `take` may return a delivery."""
         return self.open and self.spoilt is None and not self.is_empty
 
     @property
@@ -111,9 +112,9 @@ class PrefetchBuffer(Generic[D]):
         return not (self._batches or self._batch is not None or self._kept)
 
     def take(self, now: float, *, keeps: bool = False) -> D | None:
-        """Return the next delivery that is still the worker's, or None if there is none at the moment.
+        """Return the next delivery that the worker still holds, or None if there is none now.
 
-        `keeps`: it is `on_the_way` then.
+        With `keeps`, the delivery is put into `on_the_way`.
         """
         while self.open and self.spoilt is None and (delivery := self._next(keeps)) is not None:
             batch, index = delivery.batch, delivery.index
@@ -122,17 +123,18 @@ class PrefetchBuffer(Generic[D]):
             if now <= (batch.ends_at(index) if batch.until_by_hand else batch.until):
                 return delivery
             if batch.settlements.is_session:
-                # Nothing is left out of a session, and only the broker knows whether it is over: it is asked.
+                # A session skips no record, and only the broker knows whether the session is over. So the worker asks
+                # the broker.
                 self._kept.appendleft(delivery)
                 self.open = False
                 return None
-            # The broker may not have noticed yet: it would count a failed attempt when it does.
+            # The broker may not have noticed the end of the lease yet. It would count a failed attempt when it does.
             batch.settlements.outbox.put_down(delivery, RELEASE)
         self.look_at_room()
         return None
 
     def take_back(self) -> None:
-        """Let deliveries on their way be taken once more, first of all: the caller was interrupted before it had
+        """Put deliveries from `on_the_way` back to the front, because the caller was interrupted before it received
         them."""
         if not self.on_the_way:
             return
@@ -143,18 +145,18 @@ class PrefetchBuffer(Generic[D]):
                 self._index = max(self._index, each.index + 1)
         if self._batch is not None and self._index == self._count:
             self._close_batch(self._batch)
-        # Nothing comes between these two: Python handles signals at calls and jumps only.
+        # No signal handler runs between these two assignments: Python runs handlers only at calls and jumps.
         self._kept, self.on_the_way = again, []
 
     def _next(self, keeps: bool) -> D | None:
-        """Return the next record, whatever the state of its delivery, or None if there is none."""
+        """Return the next record, whatever the state of its delivery, or None if there is no record."""
         if self._kept:
             delivery = self._kept[0]
             if keeps:
                 self.on_the_way.append(delivery)
             self._kept.popleft()
             return delivery
-        # For each record: no length is asked for that is known.
+        # Runs for each record, so it uses stored lengths.
         while (batch := self._open_batch() if self._batch is None else self._batch) is not None:
             try:
                 record = next(self._records)
@@ -177,7 +179,7 @@ class PrefetchBuffer(Generic[D]):
         return None
 
     def _open_batch(self) -> DeliveryBatch[Settlements] | None:
-        # What moves is moved without a call in between: there a signal handler may raise, see `take_back`.
+        # Batches move without a call in between. A signal handler can raise only at a call, see `take_back`.
         while self._batches:
             batch = self._batches[0]
             if HELD in batch.states:
@@ -216,11 +218,11 @@ class PrefetchBuffer(Generic[D]):
                 batch.settlements.outbox.put_down(self.bare_record(batch, unread), word)
 
     def bare_record(self, batch: DeliveryBatch[Settlements], index: int) -> D:
-        """Return a delivery without its record."""
+        """Return a delivery without its record's contents."""
         return self._make(batch, batch.record_id(index)[1], -1, None, None, (), index)
 
     def take_unread(self) -> Iterator[tuple[DeliveryBatch[Settlements], int]]:
-        """Yield the waiting deliveries without their records, and leave none. Yield nothing if nothing may be handed
+        """Remove all waiting deliveries and yield them without their records. Yield nothing while nothing may be handed
         out."""
         if not self.open:
             return

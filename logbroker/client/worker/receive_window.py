@@ -1,4 +1,4 @@
-"""The number of bytes that the broker may send ahead of the program. No I/O, no clock."""
+"""The number of bytes that the broker may send before the program takes them. No I/O, no clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requests of a worker about its sessions, over its stream (open, renew, close), and the broker's answers."""
+"""The requests of a worker about its sessions (open, renew, close), sent over its stream, and the broker's answers."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class SessionCalls(Generic[D]):
         connected: asyncio.Event,
         timeout_seconds: float,
     ) -> None:
-        """`send` takes a field of WorkerRequest by its name. An answer may take `timeout_seconds` in addition to the
-        wait that was requested."""
+        """`send` takes a field of WorkerRequest by its name. An answer may take `timeout_seconds` longer than the
+        requested wait."""
         self._sessions = sessions
         self._send = send
         self._connected = connected
         self._timeout_seconds = timeout_seconds
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._opening: dict[int, tuple[int, int, float]] = {}
-        """Prefetch and credit in bytes of each session that is being opened, and when it was asked for."""
+        """Prefetch, credit in bytes and time of each request that opens a session."""
         self._last_id = 0
 
     async def open(self, key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[D]:
-        """Open the session of a key, or the next free one that has records. Raises the error of the refusal."""
+        """Open the session of a key, or the next free one that has records. Raises the broker's refusal."""
         call_id = self._next_id()
         self._sessions.ask_for(1)
         credit_bytes = self._sessions.window.part_bytes
@@ -72,13 +72,14 @@ class SessionCalls(Generic[D]):
         self._send(renew_session=queues_pb2.RenewSession(correlation_id=session.renewal_id, session=ref))
 
     async def close(self, session: HeldSession[D]) -> None:
-        """Give a session back, with its unsettled deliveries. Raises nothing, as it may be lost by then."""
+        """Give a session back, with its unsettled deliveries. Raises nothing, because the session may be lost
+        already."""
         call_id = self._next_id()
         with suppress(LogbrokerError):
             await self._call(call_id, 0.0, close_session=_closing(call_id, session.token, session.key))
 
     def fail(self, error: LogbrokerError) -> None:
-        """Handle the end of the stream: no request is answered any more."""
+        """Handle the end of the stream. Pending requests get no answer any more."""
         for answered in self._waiting.values():
             if not answered.done():
                 answered.set_exception(BrokerUnavailableError(f"no answer about the session: {error}"))
@@ -99,7 +100,7 @@ class SessionCalls(Generic[D]):
         elif error is not None:
             answered.set_exception(error)
         elif opening is not None:
-            # At once, as its records may follow.
+            # Added at once, because its records may follow immediately.
             answered.set_result(self._sessions.opened(answer, *opening, monotonic()))
         else:
             answered.set_result(None)

@@ -1,10 +1,10 @@
-"""The settlements of a worker, from the program's word on a delivery to the broker's answer. No I/O, no clock.
+"""The settlements of a worker, from the program's call to the broker's answer. No I/O, no clock.
 
-Words that come while a settlement has no answer are gathered into the next one, so the more words there are, the fewer
-messages each of them takes. A delivery refers to the settlement that names it, and finds its outcome there.
+Settlements that the program makes while a message is unanswered are collected in the next message. So messages become
+fewer as the load grows. A delivery refers to its settlement, and finds its outcome there.
 
-The lock of the outbox guards all that a worker holds: a synchronous worker's threads settle while the event loop
-receives.
+The lock of the outbox guards everything that a worker holds, because the threads of a synchronous worker settle while
+the event loop receives.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from logbroker.v1 import queues_pb2
 _log = logging.getLogger(__name__)
 
 _SEND_AT_ONCE: Final = 1000
-"""This many deliveries are sent even if an earlier settlement has no answer yet."""
+"""This many deliveries are sent even while an earlier settlement is unanswered."""
 _MAX_DELIVERIES: Final = 5000
-"""Most deliveries in one settlement. Each may need a range of its own."""
+"""The most deliveries in one settlement. Each may need a receipt range of its own."""
 _MAX_UNANSWERED: Final = 8
 _MAX_UNTOLD: Final = 10
-"""Most refused settlements that are kept until the program hears of them. They keep their records."""
+"""The most refused settlements that are kept until the program is told of them. They keep their records in memory."""
 REASON_CHARACTERS: Final = 256
 _IN_DOUBT: Final = "the connection broke before the answer: whether it was settled is not known; if not, it comes again"
 
 
 class NackWord(msgspec.Struct, gc=False):
-    """A nack's reason and delay; None: the group's backoff."""
+    """The reason and delay of a nack. A delay of None means the group's backoff."""
 
     reason: str
     delay_ms: int | None
@@ -47,11 +47,11 @@ ACK: Final = None
 RELEASE: Final = "release"
 
 Word = NackWord | str | None
-"""The program's word on a delivery: ACK, RELEASE or a Nack."""
+"""How the program settles a delivery: ACK, RELEASE or a NackWord."""
 
 
 class Settled(Protocol):
-    """A delivery that is settled, with a record or without."""
+    """A settled delivery, with or without its record."""
 
     batch: DeliveryBatch[Settlements]
     index: int
@@ -66,22 +66,22 @@ class SettlementBatch:
 
     def __init__(self) -> None:
         self.deliveries: list[Settled] = []
-        """The settled deliveries. Each holds its own word."""
+        """The settled deliveries. Each holds its own `word`."""
         self.state: bytes | None = None
-        """The new state of the session. It is stored with the acks."""
+        """The new state of the session. The broker stores it together with the acks."""
         self.uncertain = False
-        """Whether it was sent without an answer, so that the broker may have carried it out."""
+        """Whether the settlement was sent and not answered, so that the broker may have carried it out."""
         self.answered = False
         self.failures: dict[Settled, LogbrokerError] = {}
         self.error: LogbrokerError | None = None
-        """The error by which the state, or all of the settlement, was refused."""
+        """The error with which the broker refused the state or the whole settlement."""
         self.waiters: list[Callable[[], None]] = []
 
     def __len__(self) -> int:
         return len(self.deliveries) + (self.state is not None)
 
     def message(self, correlation_id: int) -> queues_pb2.Settle:
-        """Return the settlement as an API message under the present receipts, without the state."""
+        """Return the settlement as an API message with the present receipts, without the state."""
         acks: list[int] = []
         releases: list[int] = []
         nacks: dict[tuple[str, int | None], list[int]] = {}
@@ -105,14 +105,14 @@ class SettlementBatch:
         return message
 
     def take_failures(self, failures: Sequence[queues_pb2.SettleFailure]) -> bool:
-        """Take the broker's answer: everything but the failures is synced. Return False if the broker had no room and
-        did nothing."""
+        """Apply the broker's answer: everything except the failures is synced. Return False if the broker had no room
+        and did nothing."""
         if failures:
             by_receipt = {delivery.batch.receipt(delivery.index): delivery for delivery in self.deliveries}
             for failure in failures:
                 error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
                 if self.uncertain and isinstance(error, AlreadySettledError):
-                    # By this very settlement, whose first answer was lost.
+                    # Settled by this same settlement, whose first answer was lost.
                     continue
                 if not failure.first_receipt and not failure.last_receipt:
                     if error.retriable:
@@ -126,7 +126,7 @@ class SettlementBatch:
         return True
 
     def drop_lost(self) -> None:
-        """Forget the deliveries that are lost, whose failure this is."""
+        """Remove the lost deliveries from the settlement and note their failures."""
         kept: list[Settled] = []
         for delivery in self.deliveries:
             batch = delivery.batch
@@ -139,8 +139,8 @@ class SettlementBatch:
             self.finish()
 
     def drop_state(self) -> LogbrokerError | None:
-        """A state is not written without all the acks that it moves with: where one of them is lost, lose all, and
-        return why."""
+        """Drop the state if one of its acks is lost, because a state is written only together with all its acks. The
+        other acks are lost, too. Return the error, or None."""
         acked = [delivery for delivery in self.deliveries if delivery.word is ACK]
         lost = next((delivery.batch.lost for delivery in acked if delivery.batch.states[delivery.index] == LOST), None)
         if lost is not None:
@@ -151,13 +151,13 @@ class SettlementBatch:
         return None
 
     def fail(self, error: LogbrokerError) -> None:
-        """Fail the settlement, because there will be no answer."""
+        """Fail the settlement, because no answer will come."""
         self.error = error
         self.failures.update(dict.fromkeys(self.deliveries, error))
         self.finish()
 
     def finish(self) -> None:
-        """Note the outcome, and wake the waiters."""
+        """Record the outcome, and wake the waiters."""
         for delivery, error in self.failures.items():
             delivery.batch.lose(delivery.index, error)
         for delivery in self.deliveries:
@@ -172,13 +172,13 @@ class SettlementBatch:
             tell()
 
     def first_failure(self) -> LogbrokerError | None:
-        """Return one of the refusals, except of deliveries that the program never saw."""
+        """Return one of the refusals, except for deliveries that the program never saw."""
         seen = (error for delivery, error in self.failures.items() if delivery.settlement is not None)
         return self.error or next(seen, None)
 
 
 class Settlements:
-    """Settlements that the broker carries out in order: all those outside of sessions or, in a subclass, those of one
+    """Settlements that the broker carries out in order: all those outside of sessions or, in the subclass, those of one
     session."""
 
     is_session: ClassVar[bool] = False
@@ -187,16 +187,16 @@ class Settlements:
         self.outbox = outbox
         self._open = SettlementBatch()
         self._waiting: deque[SettlementBatch] = deque()
-        """Settlements that are full or to be sent again."""
+        """Settlements that are full or will be sent again."""
         self._unanswered: dict[int, SettlementBatch] = {}
         self._paused = False
         """Whether the broker had no room. If so, nothing is sent for a moment."""
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """Put the program's word on a held delivery into a settlement.
+        """Put a held delivery, with the way it is settled, into a settlement.
 
-        A signal handler may raise wherever something is called. Nothing is called from the first change to the append,
-        the last one: so all of it is said, or nothing.
+        A signal handler may raise an exception at any call. There is no call between the first assignment and the
+        append at the end, so either all of it happens or nothing.
         """
         settlement = self._settlement()
         delivery.word = word
@@ -206,7 +206,7 @@ class Settlements:
         settlement.deliveries.append(delivery)
 
     def _settlement(self) -> SettlementBatch:
-        """Return the settlement that takes the next word."""
+        """Return the settlement that takes the next delivery."""
         if len(self._open.deliveries) >= _MAX_DELIVERIES:
             settlement = SettlementBatch()
             self._waiting += (self._open,)
@@ -220,13 +220,13 @@ class Settlements:
         batch.lose(index, error)
 
     def add_state(self, message: queues_pb2.Settle, state: bytes) -> None:
-        """Add the state of its session to a message. Outside of sessions there is none."""
+        """Add the session's state to a message. Outside of sessions there is none."""
 
     def state_failed(self, error: LogbrokerError) -> None:
         """Note that the state of the session was not written."""
 
     def next_message(self, correlation_id: int) -> queues_pb2.Settle | None:
-        """Return the message to be sent now under this id, if there is any."""
+        """Return the next message, under this correlation id, or None if nothing is to be sent now."""
         if self._paused:
             return None
         if self._waiting and len(self._unanswered) < _MAX_UNANSWERED:
@@ -245,8 +245,8 @@ class Settlements:
         return len(self._unanswered) < _MAX_UNANSWERED
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> bool | None:
-        """Take the answer to a settlement. Return None if it answers none of these, and False if the broker had no room
-        for it: then it goes again, first of all, but not before `go_on`."""
+        """Apply the answer to a settlement. Return None if the answer belongs to none of these. Return False if the
+        broker had no room; the settlement is then the first to be sent again, after `go_on`."""
         settlement = self._unanswered.pop(answer.correlation_id, None)
         if settlement is None:
             return None
@@ -261,11 +261,11 @@ class Settlements:
         return True
 
     def go_on(self) -> None:
-        """Send again."""
+        """Send settlements again after a pause."""
         self._paused = False
 
     def broken(self) -> None:
-        """Handle a broken stream: settlements without an answer are sent again on the next one."""
+        """Handle a broken stream. Unanswered settlements are sent again on the next one."""
         for settlement in self._unanswered.values():
             settlement.uncertain = True
         self._waiting.extendleft(reversed(self._unanswered.values()))
@@ -273,7 +273,7 @@ class Settlements:
         self._paused = False
 
     def drop_lost(self) -> None:
-        """Forget the deliveries that are lost, and settlements of which nothing else is left."""
+        """Remove the lost deliveries from the settlements, and forget settlements that become empty."""
         for settlement in self.unfinished():
             if settlement.state is not None and (error := settlement.drop_state()) is not None:
                 self.state_failed(error)
@@ -285,11 +285,11 @@ class Settlements:
             self._open = SettlementBatch()
 
     def unfinished(self) -> list[SettlementBatch]:
-        """All settlements without an answer, including the one being gathered."""
+        """Return all unanswered settlements, including the one that is still open."""
         return [*self._unanswered.values(), *self._waiting, *([self._open] if len(self._open) else [])]
 
     def fail(self, error: LogbrokerError) -> None:
-        """Fail all settlements, because nothing more will be answered."""
+        """Fail all settlements, because no answer will come any more."""
         for settlement in self._unanswered.values():
             settlement.uncertain = True
         failed = self.unfinished()
@@ -302,31 +302,32 @@ class Settlements:
 
 
 class SettlementOutbox:
-    """The outbox into which a worker's threads put their settlements, for the event loop to send."""
+    """The outbox into which a worker's threads put their settlements for the event loop to send."""
 
     def __init__(self, leases: Leases, wake: Callable[[], None]) -> None:
-        """`wake` is called, from any thread, when there is something to send."""
+        """`wake` is called, in any thread, when there is something to send."""
         self.lock = ThreadLock()
         self.check_loop: Callable[[], None] = lambda: None
-        """Raises an error if an asynchronous program is in another event loop than the worker's."""
+        """Raises an error if an asynchronous program calls from another event loop than the worker's."""
         self.topic = ""
         self.in_hand = 0
         """Number of deliveries outside of sessions that the program has not settled."""
         self.dropped: deque[tuple[DeliveryBatch[Settlements], int]] = deque()
-        """Deliveries that the program dropped inside their blocks. They are added without the lock, since nobody knows
-        what the thread is doing at that moment."""
+        """Deliveries that the program dropped inside their blocks. They are added without the lock, because it is
+        unknown what the thread is doing at that moment."""
         self.heard_at = 0.0
-        """When the newest answered request was sent, in monotonic seconds. The broker sent everything that arrives now
-        after that."""
+        """The time when the newest answered request was sent, in monotonic seconds. Everything that arrives now was
+        sent by the broker after that time."""
         self._leases = leases
         self._wake = wake
         self.awake = False
-        """Whether the sender was woken and has not begun to look since. The sender resets this before it looks."""
+        """Whether the sender was woken and has not started to look for work since. The sender resets this before it
+        looks."""
         self._untold: list[SettlementBatch] = []
-        """Settlements that were refused in part or whole, until the program hears of one refusal."""
+        """Refused settlements of which the program was not told yet."""
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """Settle a delivery for the program. Raises the error for one that cannot be settled."""
+        """Settle a delivery for the program. Raises an error if the delivery cannot be settled."""
         batch, lock = delivery.batch, self.lock
         if lock.is_mine():
             raise taken_here()
@@ -335,20 +336,20 @@ class SettlementOutbox:
                 if batch.states[delivery.index] != HELD:
                     batch.check_held(delivery.index)
                 batch.settlements.say(delivery, word)
-        finally:  # A signal handler may have raised when all was said.
+        finally:  # Wake the sender even if a signal handler raised an exception after the settlement.
             if not self.awake:
                 self.wake()
 
     def say_all(self, deliveries: Iterable[Settled], word: Word) -> None:
-        """The program settles several deliveries, but for those that it has settled; raises, after that, what stands
-        against settling the first of the others."""
+        """Settle several deliveries for the program, except those that are settled already. Afterwards raise the error
+        of the first one that could not be settled."""
         try:
             with self.lock.free():
                 for delivery in deliveries:
                     batch = delivery.batch
                     if batch.states[delivery.index] == HELD:
                         batch.settlements.say(delivery, word)
-        finally:  # A signal handler may have raised when some was said.
+        finally:  # Wake the sender even if a signal handler raised an exception after some were settled.
             self.wake()
         for delivery in deliveries:
             if delivery.settlement is None:
@@ -358,7 +359,7 @@ class SettlementOutbox:
         """Settle a delivery that the program never saw."""
         if delivery.batch.states[delivery.index] == HELD:
             delivery.batch.settlements.say(delivery, word)
-            delivery.settlement = None  # Nobody wants to hear of its outcome.
+            delivery.settlement = None  # Nobody asks for its outcome.
             self.wake()
 
     def extend(self, delivery: Settled, lease_seconds: float | None) -> None:
@@ -389,10 +390,10 @@ class SettlementOutbox:
                 self._untold.remove(settlement)
 
     def wake(self) -> None:
-        """Wake the sender: there is something to send."""
+        """Wake the sender, because there is something to send."""
         self.awake = True
         try:
             self._wake()
-        except BaseException:  # Of a signal handler: nobody may have been woken.
+        except BaseException:  # A signal handler raised it: perhaps nobody was woken.
             self.awake = False
             raise

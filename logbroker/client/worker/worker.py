@@ -1,4 +1,4 @@
-"""Worker: takes the records of a queue group one by one, each under a lease."""
+"""The worker takes records of a queue group, each under a lease."""
 
 from __future__ import annotations
 
@@ -35,18 +35,20 @@ _log = logging.getLogger(__name__)
 _BREATHE: Final = 32
 """After this many deliveries without a wait, the event loop gets a turn, in which it sends settlements."""
 _HELD_UP_SECONDS: Final = 0.01
-"""How long a program may hold up the event loop, over one delivery or several, until the loop gets a pause."""
+"""If a program has held up the event loop for this long, over one delivery or several, the loop gets a pause."""
 _PAUSE_SECONDS: Final = 0.001
-"""Time for enough turns of the event loop to send settlements and extensions of leases, and to read answers."""
+"""A pause with enough turns of the event loop to send settlements and extensions and to read answers."""
 DEFAULT_SESSION_PREFETCH: Final = 10
 DEFAULT_IDLE_SECONDS: Final = 1.0
 HANDLER: Final = "the handler"
 
 
 class _LoopTurns:
-    """Decides when a loop over deliveries, whose body may never wait, lets the event loop turn.
+    """Decides when a loop over deliveries gives the event loop a turn. The body of such a loop might never await
+    anything.
 
-    Without these turns, no settlement is sent, no lease is extended, and no answer is read."""
+    Without these turns, no settlement is sent, no lease is extended, and no answer is read.
+    """
 
     __slots__ = ("_has_turned", "_loop", "_since", "_taken")
 
@@ -56,7 +58,7 @@ class _LoopTurns:
         self.begin()
 
     def begin(self) -> None:
-        """Note that the event loop has turned just now."""
+        """Note that the event loop has just had a turn."""
         self._since = monotonic()
         self._has_turned = False
         self._loop.call_soon(self._turned)
@@ -81,7 +83,7 @@ class Worker(Droppable):
     async with Worker("127.0.0.1:9192", "billing") as worker:
         await worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
 
-    or in a loop, which has to catch the exceptions of the block, because they are raised again:
+    or in a loop, which has to catch the exceptions of the block, because the block raises them again:
 
         async for delivery in worker:
             try:
@@ -90,8 +92,8 @@ class Worker(Droppable):
             except Exception:
                 logging.exception("offset %d failed", delivery.offset)
 
-    Settlements are gathered into few messages; `flush`, `close` and `await delivery.ack()` wait until they are synced.
-    The worker extends the leases of deliveries in hand, up to `max_extension_seconds`. After the connection breaks,
+    Several settlements are sent in one message; `flush`, `close` and `await delivery.ack()` wait until they are synced.
+    The worker extends the leases of unsettled deliveries, up to `max_extension_seconds`. After the connection breaks,
     nothing is delivered until the broker has confirmed which deliveries are still this worker's. The others are lost,
     and settling them raises LeaseLostError. Leaving the block says goodbye: unsettled deliveries go to other workers at
     once, and no attempt is counted. Use the worker in one event loop.
@@ -110,15 +112,15 @@ class Worker(Droppable):
         band: str | None = None,
         request_timeout_seconds: float = 10.0,
     ) -> None:
-        """`broker` is "HOST:PORT"; the queue group must be there.
+        """`broker` is "HOST:PORT". The queue group must exist.
 
-        `prefetch` is the number of unsettled deliveries that the worker may have; by default 100 in loops, and in `run`
-        as many as run at once. `prefetch_bytes` bounds the bytes that wait for the program, as received (compressed or
+        `prefetch` is the number of unsettled deliveries that the worker may have. The default is 100 in loops, and the
+        concurrency in `run`. `prefetch_bytes` bounds the bytes that wait for the program, as received (compressed or
         not), outside of sessions and in each session; a single larger record is still delivered. `worker_id` must be
-        unique in the group; None draws one at random. `client_name` is for people. With `band`, the worker takes only
-        records of this band, in a queue group with priorities; None takes all. Sessions are not bound to a band.
-        `request_timeout_seconds` bounds the first connection, `flush` and `close`. Raises InvalidRequestError for
-        settings without sense.
+        unique in the group; None draws one at random. `client_name` is shown to operators. With `band`, the worker
+        takes only records of this band, in a queue group with priorities; None takes all. Sessions are not bound to a
+        band. `request_timeout_seconds` bounds the first connection, `flush` and `close`. Raises InvalidRequestError for
+        invalid settings.
         """
         self._core = WorkerCore(
             broker,
@@ -143,7 +145,7 @@ class Worker(Droppable):
         buffer = core.in_flight.buffer
         turns = _LoopTurns()
         while not core.stopping:
-            # At hand mostly; a coroutine for each would cost more than all the rest.
+            # A delivery is usually available at once. A coroutine for each would cost more than everything else.
             delivery = core.take(buffer) or await next_delivery(core, buffer)
             if delivery is None:
                 return
@@ -157,9 +159,10 @@ class Worker(Droppable):
     ) -> AsyncIterator[WorkerDeliveries]:
         """Iterate over lists of at least one ready delivery, for work that is cheaper in bulk.
 
-        A list has up to `max_records`, and ends with the delivery that brings it to `max_bytes`, decoded. Its `ack`,
-        `nack` and `release` settle all its deliveries that were not settled singly. In a group with an order, no key is
-        in a list twice: its next record is delivered once this one is settled.
+        A list has up to `max_records` deliveries, and ends with the one that brings its decoded size to `max_bytes`.
+        The list's `ack`, `nack` and `release` settle all its deliveries that were not settled singly. In a group with
+        ordering, no key is in a list twice, because a record is delivered only after the previous one of its key is
+        settled.
         """
         core = self._core
         await core.start_lists(max_records, max_bytes)
@@ -179,9 +182,9 @@ class Worker(Droppable):
         """Call `handler` with each delivery, `concurrency` at once, until `stop` or cancellation.
 
         A delivery is acked when its handler returns, and nacked if it raises (the exception is logged), unless the
-        handler settled it. If the call is cancelled, deliveries in hand are released. A handler that raises the
-        CancelledError of something else that it awaited has failed as by any exception. Raises InvalidRequestError for
-        a handler that contains `yield`, since calling it does nothing.
+        handler settled it. If the call is cancelled, unsettled deliveries are released. A CancelledError that a handler
+        raises although its task was not cancelled counts as a failure like any other. Raises InvalidRequestError for a
+        handler that contains `yield`, since calling it does nothing.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         check_no_generator(HANDLER, handler)
@@ -196,7 +199,7 @@ class Worker(Droppable):
         core = self._core
         buffer = core.in_flight.buffer
         turns = _LoopTurns()
-        # A handler may have passed over the cancellation of the call.
+        # A handler may have suppressed the cancellation of the call.
         while not (core.stopping or slots.are_over):
             delivery = core.take(buffer) or await next_delivery(core, buffer)
             if delivery is None:
@@ -227,14 +230,13 @@ class Worker(Droppable):
         wait_seconds: float | None = None,
         idle_seconds: float | None = None,
     ) -> Session:
-        """Return the session of one ordering key, or of the next free one that has records, to be used with `async
-        with`: it waits for `wait_seconds` (None: for ever), also while the broker is away. Then it raises
-        SessionHeldError, NoFreeSessionError if the next free session was asked for, or the error that kept it from
-        asking the broker.
+        """Return the session of one ordering key, or of the next free one that has records. Use it with `async with`,
+        which waits for the session up to `wait_seconds` (None: for ever), even while the broker is away. Then it raises
+        SessionHeldError, NoFreeSessionError (if no key was given), or the error that kept it from asking the broker.
 
-        The broker sends up to `prefetch` records of the session ahead. Its loop ends when no record has come for
-        `idle_seconds` (None: never). If records are there when the session is opened, the loop waits for the first of
-        them.
+        The broker sends up to `prefetch` records of the session ahead. The loop over the session ends when no record
+        has arrived for `idle_seconds` (None: never). If the session has records when it is opened, the loop waits for
+        the first of them.
         """
         check_bounds(1, MAX_PREFETCH, prefetch=prefetch)
         check_idle(idle_seconds)
@@ -250,10 +252,10 @@ class Worker(Droppable):
     ) -> None:
         """Call `handler` with one free session after the other, `concurrency` at once, until `stop` or cancellation.
 
-        Keeps waiting while the broker is away or overloaded. The loop over a session ends when none of its records has
-        come for `idle_seconds` after the first (0: when none is at hand); then it is another key's turn. Raises the
-        error of a handler, except for the loss of its session, and RuntimeError in place of a CancelledError that does
-        not concern this call.
+        Keeps waiting while the broker is away or overloaded. After its first record, the loop over a session ends when
+        no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
+        error of a handler, except for the loss of its session. A CancelledError that a handler raises although nobody
+        cancelled this call becomes a RuntimeError.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         check_idle(idle_seconds)
@@ -287,12 +289,12 @@ class Worker(Droppable):
                 self._core.session_failed(session.key, error, is_handled=is_handled)
 
     async def flush(self) -> None:
-        """Wait until the broker has synced all settlements. Raises the first refusal that was not reported yet, and
-        RequestTimeoutError if the broker does not answer in time."""
+        """Wait until the broker has synced all settlements. Raises the first unreported refusal, or RequestTimeoutError
+        if the broker does not answer in time."""
         await self._core.flush()
 
     def stop(self) -> None:
-        """End the loops over deliveries and sessions once they have finished the deliveries in hand."""
+        """End the loops over deliveries and sessions once the deliveries that the program has are finished."""
         self._core.stop()
 
     async def close(self) -> None:
@@ -308,7 +310,7 @@ class Worker(Droppable):
         try:
             await self.close()
         except Exception:
-            # What the body raised comes first.
+            # An exception of the body takes precedence.
             if error is None:
                 raise
 
@@ -322,9 +324,9 @@ class Session:
                 session.state = fold(session.state, delivery.value)
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
-    the next holder reads it. A delivery that is nacked or released is delivered again, with all that follow it. If the
-    session is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or may not have
-    been (the broker crashed), they raise LeaseLostError: open the session again to read the stored state.
+    the next holder reads it. A nacked or released delivery is delivered again, and so are all behind it. If the session
+    is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or may not have been
+    because the broker crashed, they raise LeaseLostError: open the session again to read the stored state.
     """
 
     def __init__(
@@ -338,7 +340,7 @@ class Session:
     ) -> None:
         """Made by `Worker.session`. `held` is the session if it is open already."""
         self._worker = worker
-        """The worker, which must not be dropped before the session."""
+        """The worker. This reference keeps it alive as long as the session."""
         self._core = worker._core
         self._wanted = (key, prefetch, wait_seconds)
         self._idle_seconds = idle_seconds
@@ -367,7 +369,7 @@ class Session:
 
     @property
     def state(self) -> bytes:
-        """The state as it was set last; b"" if it never was."""
+        """The state that was set last; b"" if none was set."""
         return self._session().state
 
     @state.setter
@@ -405,8 +407,8 @@ class Session:
                 turns.begin()
 
     async def open(self) -> None:
-        """Wait for the session, as `async with` does by itself. Raises SessionHeldError, NoFreeSessionError, or the
-        error that kept it from asking the broker."""
+        """Wait for the session; `async with` calls this. Raises SessionHeldError, NoFreeSessionError, or the error that
+        kept it from asking the broker."""
         await self._core.start()
         self._held = await self._core.open_session(*self._wanted)
 
@@ -421,7 +423,7 @@ class Session:
         try:
             await self._core.close_session(self._session(), save=error is None)
         except Exception:
-            # What the body raised comes first.
+            # An exception of the body takes precedence.
             if error is None:
                 raise
 
@@ -437,7 +439,7 @@ async def next_delivery(
     buffer: PrefetchBuffer[WorkerDelivery],
     session: HeldSession[WorkerDelivery] | None = None,
 ) -> WorkerDelivery | None:
-    """Return the next delivery, waiting for it, or None if the worker is to stop. Raises the error that ended the
+    """Wait for the next delivery and return it, or None if the worker is to stop. Raises the error that ended the
     worker or the session."""
     core.check_loop()
     while not core.stopping:
@@ -454,7 +456,7 @@ async def next_delivery(
             if tell in buffer.waiters:
                 buffer.waiters.remove(tell)
             else:
-                # Told at this very moment: let somebody else look.
+                # This waiter was woken at the same moment: wake another one in its place.
                 buffer.tell(1)
             raise
     return None

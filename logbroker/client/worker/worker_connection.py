@@ -1,4 +1,4 @@
-"""The event loop's side of a worker: its stream, its credit, and its return after a break."""
+"""The part of a worker that runs in the event loop: its stream, its credit, and its recovery after a break."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 D = TypeVar("D", bound=LeasedRecord)
 
 _LAST_BACKOFF_SECONDS: Final = 0.25
-"""The broker waits two seconds for a worker to come back, by default."""
+"""Short, because by default the broker waits only two seconds for a worker to come back."""
 _GOODBYE_SECONDS: Final = 2.0
 _NO_ROOM_SECONDS: Final = 0.1
-"""How long a settlement waits where the broker had no room for it."""
+"""If the broker had no room for a settlement, it is sent again after this time."""
 _LEASE_SHARE: Final = 10
 """How many times leases and locks are looked at within each of their terms."""
 
@@ -48,7 +48,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerConnection(Generic[D]):
-    """One incarnation of a worker, over as many streams as it takes. Belongs to one event loop."""
+    """One incarnation of a worker, over any number of streams. Belongs to one event loop."""
 
     def __init__(self, connection: Connection, options: WorkerOptions, in_flight: InFlight[D]) -> None:
         self.connection = connection
@@ -61,9 +61,9 @@ class WorkerConnection(Generic[D]):
         self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
         self._prefetch = 0
         self._credit = 0
-        """Bytes that the broker may still send outside of sessions, on this stream."""
+        """Number of deliveries that the broker may still send outside of sessions, on this stream."""
         self._read_at = 0.0
-        """When the last message of the broker was read."""
+        """The time when the latest message of the broker was read."""
         self._hello_at = 0.0
         """When the Hello of this stream was sent, in monotonic seconds."""
         self._connected = asyncio.Event()
@@ -79,8 +79,8 @@ class WorkerConnection(Generic[D]):
         self._attempt = 0
         self._leaving = False
         self._returns = False
-        """Whether other code ended the stream's task, as happens when the event loop ends, and the stream comes back in
-        another task."""
+        """Whether other code ended the stream's task, as happens when the event loop ends, and a new task will open
+        another stream."""
         self._stream_work = Background(
             "the worker's stream", connection, self._run, on_break=self._interrupted, on_over=self._cut_off
         )
@@ -88,7 +88,7 @@ class WorkerConnection(Generic[D]):
         self._error: LogbrokerError | None = None
         """Terminal error."""
         self._is_told = False
-        """Whether the terminal error was raised to the program."""
+        """Whether the program was told the terminal error."""
 
     @property
     def begun(self) -> bool:
@@ -102,9 +102,10 @@ class WorkerConnection(Generic[D]):
     # --- what the program does --------------------------------------------------------------------------------------
 
     async def start(self, prefetch: int | None) -> None:
-        """Connect, and from now on have up to `prefetch` deliveries in hand outside of sessions; None: as before.
+        """Connect, and from now on hold up to `prefetch` unsettled deliveries outside of sessions; None keeps the
+        previous number.
 
-        The first time, returns when the broker has let the worker in; raises why it does not.
+        The first call returns when the broker has accepted the worker, or raises its refusal.
         """
         if prefetch is not None:
             self._prefetch = prefetch
@@ -128,14 +129,14 @@ class WorkerConnection(Generic[D]):
                 )
 
     def check(self) -> None:
-        """Raise the terminal error; after that the worker may be started again."""
+        """Raise the terminal error, if there is one. After that the worker may be started again."""
         if self._error is not None:
             self._is_told = True
-            # A new one each time: a raised error collects the traceback of its raiser.
+            # Raise a new error each time: each raise adds its traceback to the error.
             raise type(self._error)(self._error.message)
 
     async def answered(self, settlements: Iterable[SettlementBatch]) -> None:
-        """Wait until these settlements are answered; raises RequestTimeoutError."""
+        """Wait until these settlements are answered. Raises RequestTimeoutError."""
         deadline = monotonic() + self.connection.request_timeout_seconds
         self.wake()
         for settlement in settlements:
@@ -152,9 +153,9 @@ class WorkerConnection(Generic[D]):
                     ) from None
 
     async def leave(self) -> None:
-        """Say goodbye, so that other workers get at once what this worker holds, and end the stream."""
+        """Say goodbye and end the stream. Other workers then get at once what this worker holds."""
         self._leaving = True
-        # Who waits to be let in waits no more.
+        # Callers that wait for the broker's acceptance stop waiting.
         self._changed.set()
         if not self.begun:
             return
@@ -209,7 +210,7 @@ class WorkerConnection(Generic[D]):
         self._ended(error, returns=cancelled)
 
     def _cut_off(self) -> None:
-        """Handle the end of the event loop, or of all its tasks."""
+        """Handle the end of the event loop, or the cancellation of all its tasks."""
         self._error = BrokerUnavailableError(f"{CANCELLED}; open another one")
         self.in_flight.fail(self._error)
         self._changed.set()
@@ -269,9 +270,9 @@ class WorkerConnection(Generic[D]):
         return queues_pb2.WorkerRequest(settle=question) if question is not None else None
 
     def _take_credit(self) -> int:
-        """The credit to be given now."""
+        """Return the credit to give now."""
         missing = self._missing_credit()
-        # Little by little only where the program waits for it, and the broker has none left.
+        # Small credits are given only if the program waits and the broker has no credit left.
         if missing > 0 and (2 * missing >= self._prefetch or (not self._credit and self.in_flight.buffer.is_empty)):
             self._credit += missing
             return missing
@@ -281,7 +282,7 @@ class WorkerConnection(Generic[D]):
         return self._prefetch - self.in_flight.outbox.in_hand - self._credit if self.in_flight.wanted else 0
 
     async def _look_after(self, stream: Stream) -> None:
-        """Extend leases and locks in time."""
+        """Extend leases and locks in time. Give up a connection on which the broker is silent."""
         due = math.inf
         while True:
             await self._connected.wait()
@@ -289,7 +290,7 @@ class WorkerConnection(Generic[D]):
             patience_seconds = self.in_flight.patience_seconds()
             # Where the event loop was held up, an answer may lie unread.
             is_late = now > due + patience_seconds / 2
-            # On a slow link, the answer may be behind deliveries.
+            # On a slow link, the answer may be waiting behind deliveries.
             silent_seconds = min(self.in_flight.silent_since(now), now - self._read_at)
             if not is_late and silent_seconds > patience_seconds:
                 self.in_flight.window.shrink()
@@ -316,7 +317,7 @@ class WorkerConnection(Generic[D]):
                 self._credit -= self.in_flight.received(response.deliveries, self._read_at)
                 in_flight = self.in_flight
                 if self._missing_credit() > 0 or in_flight.question_due or in_flight.buffer.grant_due:
-                    # Where the program had waited for it, more may be wanted soon.
+                    # If the program was waiting for this delivery, it may need more soon.
                     self._work.set()
             elif kind == "settled":
                 again = self.in_flight.answered(response.settled)
@@ -340,7 +341,7 @@ class WorkerConnection(Generic[D]):
         self._returns = False
         self._connected.set()
         if self._leaving:
-            # The stream on which it was said was cut, or is this one.
+            # The stream that carried the goodbye was cut. If it is this one, a second goodbye does no harm.
             self._send(goodbye=queues_pb2.Goodbye())
         self.ordering = welcome.ordering
         self._changed.set()

@@ -1,4 +1,5 @@
-"""The common part of the asynchronous and the synchronous worker: everything but waiting and calling the program."""
+"""The part that the asynchronous and the synchronous worker share: everything except waiting and calling the
+program."""
 
 from __future__ import annotations
 
@@ -43,19 +44,20 @@ DEFAULT_MAX_EXTENSION_SECONDS: Final = 3600.0
 MAX_PREFETCH: Final = 1_000_000
 MAX_PREFETCH_BYTES: Final = 1 << 40
 _AT_ONCE: Final = 256
-"""Most deliveries taken under the lock at once. The event loop waits for that lock."""
+"""The most deliveries taken while the lock is held once. The event loop waits for that lock."""
 _ASK_SECONDS: Final = 5.0
-"""How long one request for a session waits."""
+"""The time that one request for a session waits."""
 _LOOK_SECONDS: Final = 1.0
-"""How often a loop over sessions checks whether the worker is to stop."""
+"""The interval at which a loop over sessions checks whether the worker is to stop."""
 _AWAY_SECONDS: Final = 0.1
 """The pause between two requests for a session while the broker is away."""
 _REFUSED_SECONDS: Final = 1.0
-"""The same pause while the broker has no room."""
+"""The pause between two requests for a session while the broker has no room."""
 
 
 class WorkerCore(Generic[D]):
-    """One worker. Deliveries may be taken and settled in any thread; all else belongs to the event loop of `start`."""
+    """One worker. Deliveries may be taken and settled in any thread. Everything else belongs to the event loop of
+    `start`."""
 
     def __init__(
         self,
@@ -123,7 +125,8 @@ class WorkerCore(Generic[D]):
         self.lifetime.check_loop()
 
     async def start(self, prefetch: int | None = None) -> None:
-        """Connect. `prefetch`: how many deliveries outside of sessions may be in hand; None: as before, or none."""
+        """Connect. `prefetch` is the number of unsettled deliveries outside of sessions; None keeps the previous
+        number, at first none."""
         self.check_open()
         self.check_loop()
         self.stopping = False
@@ -140,14 +143,14 @@ class WorkerCore(Generic[D]):
         return delivery
 
     def take_more(self, taken: list[D], max_records: int, max_bytes: int, *, keeps: bool = False) -> None:
-        """Add what is at hand behind a first delivery: up to `max_records` in all, and none beyond the one with which
-        they take `max_bytes`, decoded."""
+        """Add available deliveries behind a first one: up to `max_records` in all. Stop after the one with which their
+        decoded size reaches `max_bytes`."""
         room_bytes = max_bytes - taken[0].size_bytes
         while room_bytes > 0 and (room := min(_AT_ONCE, max_records - len(taken))) > 0:
             room_bytes = self.in_flight.take_more(taken, room, room_bytes, monotonic(), keeps=keeps)
 
     def stop(self) -> None:
-        """End the loops over deliveries and sessions after what they have in hand."""
+        """End the loops over deliveries and sessions once the deliveries that the program has are finished."""
         self.stopping = True
         # A forked child has the signal handlers of its parent, and one of them may call this.
         if self.lifetime.is_forked:
@@ -186,7 +189,7 @@ class WorkerCore(Generic[D]):
             delivery.release()
 
     async def start_lists(self, max_records: int, max_bytes: int) -> None:
-        """Connect, for lists of deliveries. Raises InvalidRequestError for bounds without sense."""
+        """Connect, for lists of deliveries. Raises InvalidRequestError for invalid limits."""
         check_bounds(1, MAX_PREFETCH, max_records=max_records)
         check_bounds(1, MAX_INT, max_bytes=max_bytes)
         await self.start(max(max_records, self.prefetch or DEFAULT_PREFETCH))
@@ -195,7 +198,8 @@ class WorkerCore(Generic[D]):
         """Open the session of a key, or the next free one. Repeats the request until it succeeds or the time is over.
 
         Raises SessionHeldError, NoFreeSessionError, or the error that kept it from asking the broker. Errors that may
-        pass are waited out, except OverloadedError: the caller itself may hold the deliveries that fill the worker.
+        pass are waited out. OverloadedError is not, because the deliveries that fill the worker may be the caller's
+        own.
         """
         self.check_loop()
         deadline = None if wait_seconds is None else monotonic() + wait_seconds
@@ -216,7 +220,7 @@ class WorkerCore(Generic[D]):
     async def next_session(self, prefetch: int) -> HeldSession[D] | None:
         """Wait for the next free session, also while the broker is away. Return None if the worker is to stop.
 
-        Raises the error that ended the worker, and errors that would not pass however long it waited.
+        Raises the error that ended the worker, and errors that no wait can cure.
         """
         told = ""
         while not self.stopping:
@@ -239,8 +243,8 @@ class WorkerCore(Generic[D]):
     def session_failed(self, key: bytes, error: LogbrokerError, *, is_handled: bool) -> None:
         """Log the error of a handler of sessions or, if `is_handled`, of the end of its session; or raise it.
 
-        A lost session is only logged, and so is a broker that is away at the end of one. Unsettled deliveries are
-        delivered again to the next holder.
+        The loss of a session is only logged, and so is a broker that is away when a session ends. Unsettled deliveries
+        are delivered again to the next holder.
         """
         if not isinstance(error, LeaseLostError | StaleSessionError) and not (is_handled and _passes(error)):
             raise error
@@ -276,8 +280,7 @@ class WorkerCore(Generic[D]):
     async def flush(self) -> None:
         """Wait until the broker has synced all settlements.
 
-        Raises the first refusal that was not reported yet, and RequestTimeoutError if the broker does not answer in
-        time.
+        Raises the first unreported refusal, or RequestTimeoutError if the broker does not answer in time.
         """
         self.lifetime.check_loop()
         await self.link.answered(self.in_flight.unfinished())
@@ -286,7 +289,7 @@ class WorkerCore(Generic[D]):
             raise type(error)(error.message)
 
     async def close_link(self, *, flush: bool) -> None:
-        """Flush, say goodbye, and let go of the connection."""
+        """Flush, say goodbye and close the connection."""
         if self.closed or not self.lifetime.may_close():
             return
         self.closed = True
@@ -310,7 +313,7 @@ def _passes(error: LogbrokerError) -> bool:
 
 
 def _pause_seconds(error: LogbrokerError) -> float:
-    """Return how long to wait before the next request; 0: the broker itself has waited."""
+    """Return how long to wait before the next request; 0 if the broker itself has waited."""
     if isinstance(error, SessionHeldError | NoFreeSessionError | RequestTimeoutError):
         return 0.0
     return _AWAY_SECONDS if isinstance(error, BrokerUnavailableError) else _REFUSED_SECONDS
