@@ -51,7 +51,8 @@ from logbroker.storage.partition_files import (
 )
 from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.system_calls import sync_all
-from logbroker.tools.segments.batch_checks import Fault, header_fault
+from logbroker.tools.segments.batch_chain import BatchChain
+from logbroker.tools.segments.batch_checks import MAX_RELATIVE_OFFSET, Fault, header_fault
 from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segment_file
 from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.mend import (
@@ -70,6 +71,7 @@ from logbroker.types import topic_id_text
 
 _LOG_NAME: Final = re.compile(r"\d{20}\.log")
 _COPY_BYTES: Final = 1 << 20
+_MAX_EPOCH: Final = 2**31 - 1
 
 
 class Problem(msgspec.Struct, kw_only=True):
@@ -102,7 +104,7 @@ class Kept(msgspec.Struct, kw_only=True):
 
     segment: SegmentFile
     size_bytes: int
-    goes_on: bool
+    goes_on: bool = True
     """Whether the segment begins at an offset that may follow the segment before it."""
     pieces: list[Piece] = []
     first_crc: int = -1
@@ -189,8 +191,6 @@ class _Surveyor:
         """The rules for where offsets may be missing."""
         self._epoch_rules = Continuity()
         """The rules for the leader epochs of batches."""
-        self._doubtful: tuple[int, BatchHeader] | None = None
-        """A batch whose offset jumps. The batch after it shows whether that is a gap or a flipped bit."""
 
     def run(self) -> Survey:
         found, checkpoint = self._survey, self._checkpoint
@@ -341,13 +341,10 @@ class _Surveyor:
                 return
             before = self._expected
             goes_on = before in (None, segment.base_offset) or self._rules.may_skip_to(segment.base_offset)
-            kept = Kept(segment=segment, size_bytes=size_bytes, goes_on=goes_on)
             self._expected = segment.base_offset
             faults: list[Fault] = []
-            for position, header in self._batches(log, segment, faults):
-                if header.next_offset <= closed_at:
-                    self._see(kept, position, header)
-            self._settle_doubt(kept, next_base if next_base is not None else self._known_end())
+            kept = self._keep(log, segment, closed_at, next_base, faults)
+            kept.goes_on = goes_on
             self._progress(size_bytes)
         if not kept.pieces and size_bytes:
             self._tell_stray(segment, "it has no batch that is good")
@@ -362,44 +359,84 @@ class _Surveyor:
         """The offset up to which the log has reached, as far as anybody knows."""
         return self._checkpoint.recovery_point if self._checkpoint is not None else 0
 
-    def _batches(self, log: LogFile, segment: SegmentFile, faults: list[Fault]) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield the good batches of a file, however much is damaged."""
-        position = 0
+    def _keep(
+        self, log: LogFile, segment: SegmentFile, closed_at: int, next_base: int | None, faults: list[Fault]
+    ) -> Kept:
+        """Take the good batches of a file that make one ascending log. Only where not all of them do, the file is
+        read again, and the best of them are chosen."""
+        found = self._survey
+        before = self._expected, self._leader_epoch, found.epochs, found.highest_epoch, len(found.headers)
+        kept = Kept(segment=segment, size_bytes=log.size_bytes)
+        if self._take_all(kept, self._batches(log, segment, closed_at, faults), next_base):
+            return kept
+        self._expected, self._leader_epoch, found.epochs, found.highest_epoch, headers = before
+        del found.headers[headers:]
+        faults.clear()
+        chain = BatchChain()
+        for position, header in self._batches(log, segment, closed_at, faults):
+            chain.add(position, header.size_bytes, header.base_offset, header.next_offset, self._order_epoch(header))
+        kept = Kept(segment=segment, size_bytes=log.size_bytes)
+        chosen = ((position, log.header(position)) for position in chain.best())
+        self._take_all(kept, ((position, header) for position, header in chosen if header is not None), next_base)
+        return kept
+
+    def _batches(
+        self, log: LogFile, segment: SegmentFile, closed_at: int, faults: list[Fault]
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield the good batches of a file that may be part of the segment, however much is damaged."""
+        position, epoch_before = 0, self._leader_epoch
+        end_offset = min(closed_at, segment.base_offset + MAX_RELATIVE_OFFSET + 1)
         gaps_allowed = self._rules.gaps_below > segment.base_offset
         while True:
             scan = LogScan(log, segment.base_offset, gaps_allowed=gaps_allowed, resume=True)
-            yield from scan.batches(position)
+            for start, header in scan.batches(position):
+                if (
+                    segment.base_offset <= header.base_offset
+                    and header.next_offset <= end_offset
+                    and epoch_before <= self._order_epoch(header)
+                    and not self._epoch_rules.fault(header, header.base_offset, -1)
+                ):
+                    yield start, header
             faults += scan.faults
             if len(scan.faults) < MAX_FAULTS or not scan.faults[-1].followed:
                 return
             position = scan.faults[-1].end
 
-    def _see(self, kept: Kept, position: int, header: BatchHeader) -> None:
-        """Take a batch, or wait for the one that follows it."""
-        self._settle_doubt(kept, header.base_offset)
-        expected = self._expected
-        assert expected is not None
-        if header.base_offset < expected or self._epoch_rules.fault(header, header.base_offset, self._leader_epoch):
-            return  # Left out of the pieces, which tells it.
+    def _order_epoch(self, header: BatchHeader) -> int:
+        """Return the leader epoch by which a batch must not go back; none goes back where each offset has its own."""
+        return header.leader_epoch if self._epoch_rules.may_skip_to(header.base_offset) else _MAX_EPOCH
+
+    def _take_all(self, kept: Kept, batches: Iterator[tuple[int, BatchHeader]], next_base: int | None) -> bool:
+        """Take batches up to the first whose offset or epoch goes back; returns whether there is none."""
+        last: tuple[int, BatchHeader] | None = None
+        for position, header in batches:
+            if last is not None:
+                before = last[1]
+                if header.base_offset < before.next_offset or self._order_epoch(header) < self._order_epoch(before):
+                    return False
+                self._take(kept, *last)
+            last = position, header
+        if last is not None and not self._is_astray(kept, *last, next_base):
+            self._take(kept, *last)
+        return True
+
+    def _is_astray(self, kept: Kept, position: int, header: BatchHeader, next_base: int | None) -> bool:
+        """Whether a flipped bit, not a gap, explains the offset of a segment's last batch: no batch behind it tells.
+
+        `next_base`: the offset at which the next segment begins.
+        """
+        if header.base_offset == self._expected or self._rules.may_skip_to(header.base_offset):
+            return False
+        if next_base is not None:
+            return header.next_offset > next_base
         is_behind_damage = position != (kept.pieces[-1].end if kept.pieces else 0)
-        jumps = header.base_offset > expected and not self._rules.may_skip_to(header.base_offset)
-        if jumps and not is_behind_damage and not self._was_repaired(kept):
-            self._doubtful = position, header
-        else:
-            self._take(kept, position, header)
+        return not is_behind_damage and not self._was_repaired(kept) and header.next_offset > self._known_end()
 
     @staticmethod
     def _was_repaired(kept: Kept) -> bool:
         """Whether something was taken out of a file before: a repair that died may not have told that yet."""
         path = Path(kept.segment.path)
         return any(path.parent.glob(f"{path.name}.cut-*"))
-
-    def _settle_doubt(self, kept: Kept, following_offset: int) -> None:
-        """Take the batch whose offset jumped where what follows goes on behind it; else it is what is damaged."""
-        if self._doubtful is not None:
-            (position, header), self._doubtful = self._doubtful, None
-            if header.next_offset <= following_offset:
-                self._take(kept, position, header)
 
     def _take(self, kept: Kept, position: int, header: BatchHeader) -> None:
         found, checkpoint, pieces = self._survey, self._checkpoint, kept.pieces

@@ -1,4 +1,9 @@
-"""Scanning the batches of one log file: good ones are handed out, damage is noted."""
+"""Scanning the batches of one log file: good ones are handed out, damage is noted.
+
+No CRC covers a batch's base offset, so a good batch may lie at a place where the log does not go on with it. It is
+handed out all the same, behind damage as elsewhere, and where offsets go back that is noted too. A caller that needs
+one ascending log chooses from the batches.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +63,8 @@ class LogScan:
         """Number of missing offsets where gaps are allowed."""
         self._log = log
         self._base_offset = base_offset
+        self._lowest_offset = self.next_offset
+        self._highest_offset = base_offset + MAX_RELATIVE_OFFSET if base_offset >= 0 else MAX_OFFSET
         self._gaps_allowed = gaps_allowed
         self._check_crc = check_crc
         self._resume = resume
@@ -76,17 +83,20 @@ class LogScan:
             reason = self._damage(position, header)
             if reason is None:
                 assert header is not None
-                if not after_damage:
+                if self._base_offset < 0:
+                    self._base_offset = header.base_offset
+                # Damage explains missing offsets, but not that the log goes back.
+                if not after_damage or header.base_offset < self.next_offset:
                     reason = self._misplaced(header)
                     if reason is not None:
                         self.faults.append(
-                            Fault(position=position, end=position, offset=self.next_offset, reason=reason)
+                            Fault(
+                                position=position, end=position, offset=self.next_offset, reason=reason, followed=True
+                            )
                         )
                         if not self._resume or len(self.faults) >= MAX_FAULTS:
                             return
                     self.gaps += max(0, header.base_offset - self.next_offset)
-                elif self._base_offset < 0:
-                    self._base_offset = header.base_offset
                 after_damage = False
                 self.leader_epoch = header.leader_epoch
                 self.next_offset = header.next_offset
@@ -136,9 +146,9 @@ class LogScan:
         """Position of the first good batch behind damage at `position`; -1: there is none."""
         log = self._log
         if header is not None:
-            # Mostly only the inside is damaged, and the length still leads on.
+            # Mostly only the inside is damaged, and the length still leads on. A damaged length may lead too far.
             behind = position + header.size_bytes
-            if position < behind < log.size_bytes and self._may_follow(behind):
+            if position < behind < log.size_bytes and self._may_follow(behind, header.next_offset):
                 return behind
         start = position + 1
         while start + HEADER_BYTES <= log.size_bytes:
@@ -153,13 +163,15 @@ class LogScan:
             start += _SEARCH_BYTES
         return -1
 
-    def _may_follow(self, position: int) -> bool:
+    def _may_follow(self, position: int, offset: int | None = None) -> bool:
+        """Return whether a good batch lies at `position`, and begins at `offset` if that is given."""
         header = self._log.header(position)
         if not self._budget.spend(0):
             self._is_spent = True
             return False
-        last = self._base_offset + MAX_RELATIVE_OFFSET if self._base_offset >= 0 else MAX_OFFSET
-        if header is None or not self.next_offset <= header.base_offset <= last:
+        if header is None or not self._lowest_offset <= header.base_offset <= self._highest_offset:
+            return False
+        if offset is not None and header.base_offset != offset:
             return False
         if header_fault(header, self._log.size_bytes - position) or content_fault(
             header, gaps_allowed=self._gaps_allowed
