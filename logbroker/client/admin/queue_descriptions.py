@@ -78,7 +78,7 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     blocked_lanes, parked_lanes: those of them that are blocked, and parked.
     sessions: open sessions.
     refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why.
-    copied_bytes: bytes on disk for copies of records that retention removed from the log while their lanes were stalled.
+    copied_bytes: bytes on disk for copies of records that retention removed while their lanes were stalled.
 
     The others are counted since the broker started:
 
