@@ -34,14 +34,15 @@ class Alarms:
         """Number of alarms raised in this group epoch; a cause that returns counts again."""
 
     def tell(self, notices: Sequence[Notice]) -> None:
-        """Log what happened to lanes: one line for all lanes with the same kind of event."""
+        """Log what happened to lanes: one line for all events of the same kind."""
         for kind in NoticeKind:
             told = [notice for notice in notices if notice.kind is kind]
             if told:
                 first = "without a key" if told[0].key is None else f"of key {quoted_key(told[0].key)}"
-                lanes = "1 lane" if len(told) == 1 else f"{len(told)} lanes"
+                what = "record" if kind is NoticeKind.DEAD_LETTERED else "lane"
+                count = f"1 {what}" if len(told) == 1 else f"{len(told)} {what}s"
                 text = "queue group %s: %s %s, the first %s: %s"
-                _log.warning(text, self._group_id, lanes, kind.value, first, quoted(told[0].reason))
+                _log.warning(text, self._group_id, count, kind.value, first, quoted(told[0].reason))
 
     async def check(self) -> list[Alarm]:
         """Find all present causes of alarm, log the new ones, and return all of them."""

@@ -30,6 +30,44 @@ def test_explain_says_on_one_screen_why_a_key_stands(queue: Queue, topic: str, n
     assert "nothing of it waits" in queue("explain", name, "c1")
 
 
+def test_explain_tells_a_retry_from_a_time_that_is_still_ahead(queue: Queue, topic: str, name: str) -> None:
+    queue("create", name, "--topic", topic, "--backoff", "600,1,600")
+    with Producer(queue.address) as producer:
+        not_before = b"%d" % ((time.time() + 600) * 1000)
+        producer.send(topic, b"", b"later", headers=[("logbroker-not-before", not_before)])
+        producer.send(topic, b"", b"failed")
+    with Worker(queue.address, name) as worker:
+        for delivery in worker:
+            if delivery.key == b"failed":
+                delivery.nack().result()
+                break
+            delivery.ack()
+    later, failed = queue("explain", name, "later"), queue("explain", name, "failed")
+    assert "is not to be delivered before a time" in later
+    assert "  due           in " in later
+    assert "failed and waits for its next attempt" in failed
+    assert "  next retry    in " in failed
+    # Lanes that wait go on by themselves: they are stalled, and not held.
+    assert "stalled" in queue("describe", name)
+    assert queue.json("describe", name)["counts"]["held_lanes"] == 2
+    assert queue.json("lanes", name, "--order", "held")["total"] == 0
+    assert queue.json("lanes", name, "--order", "waiting")["total"] == 2
+
+
+def test_explain_offers_all_that_can_be_done_with_a_parked_lane(queue: Queue, topic: str, name: str) -> None:
+    exhaust(queue, topic, name, "park")
+    text = queue("explain", name, "c2")
+    for decision in ("resume", "skip", "replace", "drop"):
+        assert decision in text
+    queue("replace", name, "c2", "--value", "mended")
+
+
+def test_a_decision_about_a_key_that_does_not_wait_says_so(queue: Queue, topic: str, name: str) -> None:
+    exhaust(queue, topic, name, "block")
+    said = queue("skip", name, "nobody", exit_code=1)
+    assert said.rstrip().endswith("nothing of key 'nobody' waits in the queue group")
+
+
 def test_lanes_shows_the_hottest_and_the_oldest(queue: Queue, topic: str, name: str) -> None:
     queue("create", name, "--topic", topic)
     with Producer(queue.address) as producer:

@@ -42,6 +42,12 @@ class Operator:
         response = await self._service.explain_lanes(pb.ExplainLanesRequest(group_id=group_id, keys=[key]), None)
         return str(response.lanes[0].state)
 
+    async def refusal(self, group_id: str, key: bytes) -> str:
+        """The error of a decision about the lane of this key."""
+        decision = pb.LaneDecision(key=key, resume=True)
+        request = pb.DecideLanesRequest(group_id=group_id, decisions=[decision])
+        return str((await self._service.decide_lanes(request, None)).results[0].status.message)
+
     async def counts(self, *group_ids: str) -> list[tuple[int, int]]:
         """How many records of each are open, and not scanned."""
         response = await self._service.describe_queues(pb.DescribeQueuesRequest(group_ids=group_ids), None)
@@ -141,6 +147,7 @@ async def test_what_cannot_be_scanned_is_not_told_of_as_idle(
         await append(broker)
         inspector = Operator(broker)
         assert await inspector.state(name, b"k1") == "not scanned"
+        assert "; the log is not scanned to its end yet: try again later" in await inspector.refusal(name, b"k1")
         assert (await inspector.lanes(name)).incomplete
         assert await inspector.counts(name) == [(0, KEYS)]
 

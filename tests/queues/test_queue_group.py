@@ -266,11 +266,13 @@ async def test_what_happens_to_lanes_is_told_in_a_line_for_all(
     async with shell(tmp_path) as opened:
         await opened.topic()
         group = await opened.group()
-        group.alarms.tell([*notices, Notice(NoticeKind.PARKED, None, 0, "no good")])
+        letter = Notice(NoticeKind.DEAD_LETTERED, b"c", 0, "no good")
+        group.alarms.tell([*notices, Notice(NoticeKind.PARKED, None, 0, "no good"), letter])
     said = [record.getMessage() for record in caplog.records if record.name == "logbroker.queues.alarms"]
     assert said == [
         "queue group g: 2 lanes blocked, the first of key 'a': 'no good'",
         "queue group g: 1 lane parked, the first without a key: 'no good'",
+        "queue group g: 1 record dead-lettered, the first of key 'c': 'no good'",
     ]
 
 

@@ -40,6 +40,9 @@ _REASONS: Final = 5
 def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -> None:
     """Show lanes of GROUP: the hottest, the oldest, or the stalled ones.
 
+    A stalled lane is held or waiting: a held one needs an operator, a waiting one goes on by itself. `logbroker queue
+    describe` counts both kinds as stalled.
+
     A record without an ordering key is a lane by itself. It is shown if it waits for a retry or is blocked or parked;
     records without a key that are ready or in flight are only counted.
 
@@ -147,7 +150,8 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
     if lane.session_token:
         rows.append(("session", f"token {lane.session_token}"))
     if lane.due_in_ms is not None:
-        what = {"in flight": "lease ends", "in session": "lock ends"}.get(lane.state, "next retry")
+        waits_for = "next retry" if lane.attempt > 1 else "due"
+        what = {"in flight": "lease ends", "in session": "lock ends"}.get(lane.state, waits_for)
         rows.append((what, f"in {terminal.age_text(lane.due_in_ms)}"))
     if lane.offset >= 0:
         rows.append(("first record", f"{queue.topic}-{lane.partition}, offset {lane.offset}"))
@@ -180,9 +184,11 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
     if lane.state == "blocked":
         return "its first record used up its attempts: resume it, skip, drop or replace that record"
     if lane.state == "parked":
-        return "it was set aside, with all that arrives: resume it, skip its first record, or drop it"
+        return "it was set aside, with all that arrives: resume it, skip or replace its first record, or drop it"
+    if lane.state == "waiting" and lane.attempt > 1:
+        return "its first record failed and waits for its next attempt; later records of the key wait behind it"
     if lane.state == "waiting":
-        return "its first record failed or is not due yet; the others wait for it"
+        return "its first record is not to be delivered before a time; later records of the key wait behind it"
     if lane.state == "dead-lettering" and lane.refusal:
         return lane.refusal
     if lane.state == "dead-lettering":

@@ -82,7 +82,7 @@ def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
     yield "alarm: parked", f"over {counted(settings.max_parked_records or 0, 'record')}"
     yield "in flight, a worker", f"{settings.max_in_flight:,}"
     yield "ready, before the scan pauses", f"{settings.max_ready_records:,}"
-    yield "held lanes, before it pauses", f"{settings.max_held_lanes:,}"
+    yield "stalled lanes, before it pauses", f"{settings.max_held_lanes:,}"
     yield "delayed, before it pauses", f"{settings.max_delayed_records:,}"
 
 

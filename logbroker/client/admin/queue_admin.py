@@ -55,6 +55,8 @@ _ORDERS: Final = {
 class QueueAdmin(Droppable):
     """Creates, describes, alters and deletes queue groups; shows lanes, and decides about stalled ones.
 
+    A `lane` is named by its ordering key (bytes) or, for a record without a key, by that record's (partition, offset).
+
     All methods raise BrokerUnavailableError if the broker cannot be reached or the connection breaks, and
     RequestTimeoutError if it does not answer in time. If the broker was reached, the change may have been made
     nevertheless; the message says so.
@@ -116,15 +118,20 @@ class QueueAdmin(Droppable):
     # --- lanes ------------------------------------------------------------------------------------------------------
 
     async def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
-        """Return up to `top` lanes in this order, the total number of lanes, and whether the list may be incomplete.
-        Each lane has only its last failure reason."""
+        """Return up to `top` lanes, each with its last reason only, the total number of lanes, and whether the list may
+        be incomplete.
+
+        `order` is "hottest" (those with the most records first), "oldest" (those with the oldest head first), "held"
+        (only lanes that need an operator: blocked, parked or refused by the dead-letter topic, the longest held first),
+        or "waiting" (only lanes that wait for a retry, for a time or for the dead-letter topic, the next due first).
+        """
         request = queues_pb2.ListLanesRequest(group_id=group, order=choice("order", _ORDERS, order), top=top)
         response = await self._connection.unary("ListLanes", request)
         lanes = [lane_description(lane) for lane in response.lanes]
         return LaneList(lanes, response.total, response.incomplete)
 
     async def explain_lane(self, group: str, key: bytes) -> LaneDescription:
-        """Return the description of the lane of an ordering key, with the cause if the lane is stalled."""
+        """Return the description of the lane of an ordering key, with the failures of its first record."""
         request = queues_pb2.ExplainLanesRequest(group_id=group, keys=[key])
         (lane,) = (await self._connection.unary("ExplainLanes", request)).lanes
         _raise_status(lane.status)
@@ -164,7 +171,10 @@ class QueueAdmin(Droppable):
         await self._decide(group, lane, replace_head=record)
 
     async def decide_all(self, group: str, decision: Decision) -> DecidedAll:
-        """Make the same decision for all lanes that are blocked, parked, or refused by the dead-letter topic."""
+        """Make the same decision for all lanes that are blocked, parked, or refused by the dead-letter topic.
+
+        `decision` is "resume", "skip" or "drop".
+        """
         fields = choice("decision", _DECISIONS, decision)
         request = queues_pb2.DecideLanesRequest(
             group_id=group, decisions=[queues_pb2.LaneDecision(all_held=True, **fields)]

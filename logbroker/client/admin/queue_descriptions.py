@@ -13,78 +13,102 @@ from logbroker.v1 import queues_pb2
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a queue group. None means the default, or the present value if a group is altered."""
+    """The settings of a queue group. None means the default, or the present value if a group is altered.
+
+    ordering: none, key (the default) or single.
+    key_header: the header that holds the ordering key; empty: the record key is the ordering key.
+    lease_seconds: how long a delivery belongs to its worker (30).
+    max_attempts: failed attempts after which `on_exhausted` applies (5).
+    backoff_initial_seconds, backoff_factor, backoff_cap_seconds: the wait before the second attempt (1), its growth
+        with each further one (2), and its maximum (300).
+    backoff_jitter: the largest share by which a wait is shortened at random (0.2).
+    on_exhausted: block (the default), dead-letter or park.
+    dead_letter_topic: by default the group's id followed by ".dead-letters".
+    grace_seconds: how long a worker whose connection broke keeps its deliveries (2).
+    alarm_share: alarm if one lane has more than this share of the waiting records, and more than 512 of them (0.5);
+        1: never.
+    alarm_age_seconds: alarm if a lane is stalled or fails, or a record waits, for longer than this (3600).
+    max_parked_records: alarm if more records are parked (100,000).
+    max_in_flight: unsettled deliveries that one worker may have (10,000).
+    max_ready_records, max_held_lanes, max_delayed_records: the scan of the log pauses at so many ready records,
+        stalled lanes, or records that wait for a time (`logbroker config --kind queue` shows the defaults).
+    on_undecodable: what becomes of a batch that cannot be decoded: stop (the default) or dead-letter.
+    priority: none, strict, weighted or ageing; by default strict if the topic has bands, otherwise none.
+    priority_rank: how urgent an ordering key is: lane (as its most urgent record that waits, the default) or head.
+    age_seconds: with ageing, how long a record waits before it counts as one level more urgent.
+    weights: with weighted, the weight of each band, by its name.
+    """
 
     ordering: str | None = None
-    """none, key (the default) or single."""
     key_header: str | None = None
-    """The header that holds the ordering key; empty: the record key is used."""
     lease_seconds: float | None = None
     max_attempts: int | None = None
     backoff_initial_seconds: float | None = None
     backoff_factor: float | None = None
     backoff_cap_seconds: float | None = None
     backoff_jitter: float | None = None
-    """The share of a backoff that is random."""
     on_exhausted: str | None = None
-    """block (the default), dead-letter or park."""
     dead_letter_topic: str | None = None
-    """The dead-letter topic; by default the group's id followed by ".dead-letters"."""
     grace_seconds: float | None = None
-    """The time for which a worker keeps its deliveries after its connection broke."""
     alarm_share: float | None = None
-    """Raise an alarm if one lane holds more than this share of the waiting records, and more than 512 of them; 1:
-    never."""
     alarm_age_seconds: float | None = None
-    """Raise an alarm if a lane is stalled or fails for longer than this, or if a record waits longer, even if it only
-    waits for a worker."""
     max_parked_records: int | None = None
     max_in_flight: int | None = None
-    """The number of deliveries that one worker may have in flight."""
     max_ready_records: int | None = None
     max_held_lanes: int | None = None
     max_delayed_records: int | None = None
     on_undecodable: str | None = None
-    """stop (the default) or dead-letter."""
     priority: str | None = None
-    """none, strict, weighted or ageing. The default is strict if the topic has bands, otherwise none."""
     priority_rank: str | None = None
-    """The urgency of an ordering key: lane (that of its most urgent waiting record, the default) or head."""
     age_seconds: float | None = None
-    """With ageing: the time after which a waiting record counts as one level more urgent."""
     weights: dict[str, int] | None = None
-    """With weighted: the weight of each band, by name."""
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of a queue group. Each counts records unless its name says lanes or sessions."""
+    """A queue group in numbers. All count records unless the name says lanes or sessions.
+
+    open: records that are scanned and not done. Those that are ready, in flight or parked are among them.
+    ready: records that a worker could get now.
+    in_flight: records that are delivered and not settled.
+    parked: records of parked lanes.
+    unscanned: records of the log that the group has not looked at yet.
+    lanes: ordering keys with records that are not done.
+    held_lanes: stalled lanes: blocked or parked, or waiting for a retry, for a time or for the dead-letter topic.
+        `list_lanes` in the order `held` lists fewer: those that need an operator.
+    blocked_lanes, parked_lanes: those of them that are blocked, and parked.
+    sessions: open sessions.
+    refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why.
+    copied_bytes: bytes on disk for copies of records that retention removed while their lanes were stalled.
+
+    The others are counted since the broker started:
+
+    delivered, acked, nacked: deliveries.
+    dead_lettered: records that went to the dead-letter topic. `QueueAdmin.redrive` with `dry_run` counts those that are
+        there now.
+    leases_lost: deliveries whose lease ended before they were settled.
+    alarms_raised: causes of alarm that arose. A cause that comes back counts again.
+    expired: records that retention removed before they were done, approximately.
+    """
 
     open: int
-    """Scanned records that are not done. They include the ready, in-flight and parked ones."""
     ready: int
     in_flight: int
     parked: int
     unscanned: int
     lanes: int
     held_lanes: int
-    """Lanes that are blocked or parked, or whose head waits for a retry, a time or the dead-letter topic."""
     blocked_lanes: int
     parked_lanes: int
     sessions: int
     refused_letters: int
-    """Records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` gives the reason."""
     copied_bytes: int
-    """Bytes on disk of the copies of records that retention removed from the log while their lanes were stalled."""
     delivered: int
-    """Counted since the broker started, like all following fields."""
     acked: int
     nacked: int
     dead_lettered: int
     leases_lost: int
     alarms_raised: int
-    """Causes of alarm that occurred. A cause that occurs again counts again."""
     expired: int
-    """Approximate number of records that retention removed before they were done."""
 
 
 class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,42 +177,45 @@ class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane: its state and, if it is stalled, the cause."""
+    """One lane: its state, its head (the first record that is not done) and, if the head failed, the failures.
+
+    key: the ordering key; None: a single record without an ordering key.
+    state: ready, in flight, waiting, blocked, parked, dead-lettering, in session, idle (no record of it waits), or not
+        scanned (no scanned record of it waits, but the log is not scanned to its end).
+    partition, offset: the head; -1: no head is known.
+    waiting: number of waiting records, the head included, also while it is in flight.
+    attempt: number of the head's next attempt, or of the present one while it is in flight: its failures + 1. So a lane
+        parked after 2 failures has attempt 3. 0: idle.
+    worker_id: the worker that holds the lane; empty: none does.
+    due_in_ms: time until the lease or the session ends, or until the lane is ready again; None: nothing is due.
+    oldest_timestamp_ms: timestamp of the head.
+    first_failure_ms, last_failure_ms, reasons: failures of the head; None and empty: it has not failed. The last reason
+        comes last. If `cause` is set, they are those of that record. `list_lanes` gives the last reason only.
+    session_token: the fencing token of the session; 0: the lane is in no session.
+    level: the priority by which the lane is served, 0 to 9; None: the queue group has no priorities.
+    refusal: why the dead-letter topic refuses the head, and what to do; empty: it does not, or was not asked.
+    cause: None, except where a rewind put other records before the one for which the lane was parked: partition and
+        offset of that record.
+    cause_attempts: number of failed attempts at the record of `cause`.
+    """
 
     key: bytes | None
-    """The ordering key; None for a single record without an ordering key."""
     state: str
-    """ready, in flight, waiting, blocked, parked, dead-lettering, in session, idle (no record of it waits), or not
-    scanned (no scanned record of it waits, but the log is not scanned to the end)."""
     partition: int
-    """Partition of the head, which is the first record that is not done. It is -1, like the offset, if no head is
-    known."""
     offset: int
     waiting: int
-    """Number of waiting records, the head included."""
     attempt: int
     worker_id: str
-    """The worker that holds the lane; empty if none does."""
     due_in_ms: int | None
-    """Time until the lease or the session ends, or until the lane becomes ready again."""
     oldest_timestamp_ms: int | None
-    """Timestamp of the head."""
     first_failure_ms: int | None
-    """Time of the first failure of the head or, if `cause` is set, of the record at `cause`. The next two fields
-    concern the same record."""
     last_failure_ms: int | None
     reasons: tuple[str, ...]
     session_token: int
-    """The fencing token of the session; 0 if the lane is in no session."""
     level: int | None
-    """The priority with which the lane is served, 0 to 9; None if the queue group has no priorities."""
     refusal: str
-    """The reason why the dead-letter topic refuses the head, and what to do; empty if it does not refuse it or was not
-    asked."""
     cause: tuple[int, int] | None = None
-    """Partition and offset of the record because of which the lane was parked, if a rewind put others before it."""
     cause_attempts: int = 0
-    """Number of failed attempts at the record at `cause`."""
 
 
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
@@ -211,17 +238,20 @@ class DecidedAll(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Redriven(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters that were sent back to their topic. A dry run counts those that would be."""
+    """Dead letters that were sent back to their topic or, in a dry run, would be.
+
+    records, keys: the number of dead letters, and of their keys.
+    more: whether dead letters are left.
+    held: dead letters that their topic refuses, or that stay behind a refused one of the same key. The next call tries
+        them again.
+    why_held: why the first of these is held, or why a part of the dead-letter topic cannot be read, and what to do.
+    """
 
     records: int
     keys: int
     more: bool
-    """Whether dead letters are left."""
     held: int = 0
-    """Dead letters that their topic refuses, or that are held back behind a refused one of the same key. The next call
-    tries them again."""
     why_held: str = ""
-    """The reason for the first of these, or why a part of the dead-letter topic cannot be read, and what to do."""
 
 
 class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):

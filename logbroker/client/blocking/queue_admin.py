@@ -31,6 +31,8 @@ from logbroker.record.codec import Headers
 class QueueAdmin(Uncopied):
     """Creates, describes, alters and deletes queue groups; shows lanes, and decides about stalled ones.
 
+    A `lane` is named by its ordering key (bytes) or, for a record without a key, by that record's (partition, offset).
+
     For programs without an event loop; may be used by many threads at once. All methods raise BrokerUnavailableError if
     the broker cannot be reached or the connection breaks, and RequestTimeoutError if it does not answer within
     `request_timeout_seconds`. If the broker was reached, the change may have been made nevertheless; the message says
@@ -75,12 +77,17 @@ class QueueAdmin(Uncopied):
         run(self._admin.delete_queue(group))
 
     def list_lanes(self, group: str, *, order: LaneOrder = "hottest", top: int = 20) -> LaneList:
-        """Return up to `top` lanes in this order, the total number of lanes, and whether the list may be incomplete.
-        Each lane has only its last failure reason."""
+        """Return up to `top` lanes, each with its last reason only, the total number of lanes, and whether the list may
+        be incomplete.
+
+        `order` is "hottest" (those with the most records first), "oldest" (those with the oldest head first), "held"
+        (only lanes that need an operator: blocked, parked or refused by the dead-letter topic, the longest held first),
+        or "waiting" (only lanes that wait for a retry, for a time or for the dead-letter topic, the next due first).
+        """
         return run(self._admin.list_lanes(group, order=order, top=top))
 
     def explain_lane(self, group: str, key: bytes) -> LaneDescription:
-        """Return the description of the lane of an ordering key, with the cause if the lane is stalled."""
+        """Return the description of the lane of an ordering key, with the failures of its first record."""
         return run(self._admin.explain_lane(group, key))
 
     def resume_lane(self, group: str, lane: Lane) -> None:
@@ -106,7 +113,10 @@ class QueueAdmin(Uncopied):
         return run(self._admin.drop_lane(group, lane))
 
     def decide_all(self, group: str, decision: Decision) -> DecidedAll:
-        """Make the same decision for all lanes that are blocked, parked, or refused by the dead-letter topic."""
+        """Make the same decision for all lanes that are blocked, parked, or refused by the dead-letter topic.
+
+        `decision` is "resume", "skip" or "drop".
+        """
         return run(self._admin.decide_all(group, decision))
 
     def replace_head(

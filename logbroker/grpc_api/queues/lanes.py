@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
-from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.errors import InvalidRequestError, LogbrokerError, UnknownLaneError
 from logbroker.grpc_api.paging import FRAME_BYTES, FULL
 from logbroker.grpc_api.queues.messages import read_record_id
 from logbroker.grpc_api.status import Statuses, item_status
@@ -113,8 +113,10 @@ def _lane(told: ToldLane) -> pb.Lane:
 # --- deciding ------------------------------------------------------------------------------------------------------
 
 
-async def decide_lanes(group: QueueGroup, decisions: Iterable[pb.LaneDecision]) -> pb.DecideLanesResponse:
-    """Carry out decisions one by one; return when all are synced."""
+async def decide_lanes(
+    group: QueueGroup, decisions: Iterable[pb.LaneDecision], *, is_all_scanned: bool
+) -> pb.DecideLanesResponse:
+    """Carry out decisions one by one; return when all are synced. `is_all_scanned`: as in `explain_lanes`."""
     pace, statuses = Pace(), Statuses()
     outcomes: list[asyncio.Future[int] | BulkDecision | LogbrokerError] = []
     for message in decisions:
@@ -123,6 +125,9 @@ async def decide_lanes(group: QueueGroup, decisions: Iterable[pb.LaneDecision]) 
                 outcomes.append(await group.operations.decide_all(_decision_of_all(message), pace))
             else:
                 outcomes.append(await _decide(group, message, pace))
+        except UnknownLaneError as error:
+            rest = "" if is_all_scanned else "; the log is not scanned to its end yet: try again later"
+            outcomes.append(UnknownLaneError(f"{error}{rest}"))
         except LogbrokerError as error:
             outcomes.append(error.as_value())
         await pace.step(DECIDED_STEPS)

@@ -137,8 +137,8 @@ class QueuesService:
     async def decide_lanes(self, request: pb.DecideLanesRequest, context: Context) -> pb.DecideLanesResponse:
         check_item_count(len(request.decisions))
         group = self._queues.group(request.group_id)
-        await group.catch_up()
-        return await decide_lanes(group, request.decisions)
+        is_all_scanned = await group.catch_up()
+        return await decide_lanes(group, request.decisions, is_all_scanned=is_all_scanned)
 
     # --- redrive and rewind ------------------------------------------------------------------------------------------
 

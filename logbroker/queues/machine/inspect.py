@@ -133,9 +133,7 @@ class Inspector:
         if lane is None and self._queue.sessions.get(key) is not None:
             return Lane(key, NO_RECORD, IN_SESSION)
         if lane is None:
-            raise UnknownLaneError(
-                f"nothing of key {quoted_key(key)} waits in the queue group, as far as it is scanned"
-            )
+            raise UnknownLaneError(f"nothing of key {quoted_key(key)} waits in the queue group")
         return lane
 
     def lane_of_record(self, record_id: int) -> Lane:
@@ -402,7 +400,7 @@ class Inspector:
         if parked is not None and not (
             queue.done.is_open(partition_of(parked.head)) and queue.admission.has_admitted(parked.head)
         ):
-            raise UnknownLaneError("no record of the lane is scanned yet: try again later")
+            raise UnknownLaneError("no record of the lane is scanned yet")
 
     def _check_returns(self, lane: Lane) -> None:
         if lane.state == DEAD_LETTERING and not self._queue.dead_letters.may_return(lane.head):
