@@ -72,6 +72,7 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
     if not await can_listen(address.host, address.port):
         raise _cannot_listen(address)  # Before a data directory is made.
     tune_process(config.thread_switch_interval_seconds)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_fault)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     async with open_broker(config, failure) as broker:
         server = grpc.aio.server(options=_options(config), maximum_concurrent_rpcs=config.max_concurrent_calls)
@@ -99,6 +100,18 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
                 await _stop(server, under_way)
     if failure.done():
         raise StorageFailedError(f"the broker stopped because its storage failed: {failure.exception()}")
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Return False for the traceback that gRPC logs if it cannot send an answer because the caller is gone.
+
+    gRPC itself passes over it where it has noticed the end of the call before, and so logs it now and then only.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    if not isinstance(error, grpc.aio.InternalError):
+        return True
+    _log.debug("the caller was gone before its answer was sent: %s", record.getMessage())
+    return False
 
 
 async def _stop(server: grpc.aio.Server, under_way: UnderWay) -> None:

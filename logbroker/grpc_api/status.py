@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -87,6 +88,9 @@ def answers(method: Callable[[Any, Any, Context], Awaitable[T]]) -> Callable[[An
             await abort(context, error)
         except grpc.aio.AbortError:
             raise
+        except grpc.aio.InternalError:
+            # A write failed: the caller is gone, so no status is needed.
+            raise asyncio.CancelledError("the caller is gone") from None
         except Exception:
             _log.exception("a call failed")
             await abort(context, LogbrokerError("the broker met an unexpected error; its log tells more"))

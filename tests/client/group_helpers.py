@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TypedDict
 
 from logbroker.client import Admin, Consumer, Producer, Record, TopicPartition
-from logbroker.client.consumer.consumer_core import ConsumerCore
 
 
 async def fill(address: str, topic: str, partitions: int, records: int) -> None:
@@ -42,7 +41,7 @@ class Events:
         return {"on_assigned": noting("assigned"), "on_revoked": noting("revoked"), "on_lost": noting("lost")}
 
 
-def numbers(consumer: ConsumerCore) -> list[int]:
+def numbers(consumer: Consumer) -> list[int]:
     return sorted(number for _, number in consumer.assignment())
 
 

@@ -305,7 +305,7 @@ async def test_read_ahead_is_bounded_and_goes_on_as_records_are_taken(address: s
         seen = 0
         async for _ in consumer.until_end():
             seen += 1
-            largest = max(largest, consumer.fetcher._buffered_bytes)
+            largest = max(largest, consumer._core.fetcher._buffered_bytes)
         assert seen == 4000
         assert largest <= 10_000 + 2_000
 

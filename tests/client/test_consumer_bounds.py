@@ -23,7 +23,7 @@ async def create(address: str, topic: str, records: tuple[int, ...]) -> list[Top
 
 async def read_ahead(consumer: Consumer) -> set[int]:
     """Wait until something is read ahead; return of which partitions."""
-    while not (found := {chunk.assigned.partition.partition for chunk in consumer.fetcher._chunks}):
+    while not (found := {chunk.assigned.partition.partition for chunk in consumer._core.fetcher._chunks}):
         await asyncio.sleep(0.01)
     return found
 
@@ -122,7 +122,7 @@ async def test_closing_ends_a_wait_for_records(address: str, topic: str, how: st
 
     seen: list[object] = []
     reading = asyncio.create_task(read(seen))
-    while not (seen and consumer.fetcher.waiting):
+    while not (seen and consumer._core.fetcher.waiting):
         await asyncio.sleep(0.01)
     await consumer.close()
     with pytest.raises(BrokerUnavailableError, match="closed"):
@@ -151,7 +151,7 @@ async def test_a_close_that_is_given_up_lets_go_of_everything(address: str, topi
     assert await consumer.poll(timeout_seconds=25)
     before = asyncio.all_tasks()
     closing = asyncio.create_task(consumer.close())
-    while not consumer._group or not consumer._group.member.is_leaving:
+    while not consumer._core._group or not consumer._core._group.member.is_leaving:
         await asyncio.sleep(0)
     closing.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -172,6 +172,6 @@ async def test_a_position_that_is_reset_before_the_loop_begins_is_gone_on_from(
     async with Consumer(address, auto_offset_reset="earliest") as consumer:
         await consumer.assign(TopicPartition(topic, 0), 7)
         async with asyncio.timeout(25):
-            while len(consumer.fetcher._chunks) < arrived:
+            while len(consumer._core.fetcher._chunks) < arrived:
                 await asyncio.sleep(0.001)
         assert [record.offset for record in await until_end(consumer)] == [0, 1, 2]

@@ -254,7 +254,7 @@ async def test_a_subscription_that_changes_while_the_member_comes_back_counts(ad
         await settle(consumer, partitions=1)
         way.cut()
         async with asyncio.timeout(20):
-            while consumer._in_group().member.membership.state is not MembershipState.JOINING:
+            while consumer._core._in_group().member.membership.state is not MembershipState.JOINING:
                 await asyncio.sleep(0)
             await consumer.subscribe(f"{topic}-other")
             while consumer.assignment() != [TopicPartition(f"{topic}-other", 0)]:

@@ -171,8 +171,8 @@ async def test_a_commit_that_a_close_overtakes_says_so(address: str, topic: str)
     consumer = Consumer(address, group=topic, auto_commit=False, request_timeout_seconds=5.0)
     await consumer.subscribe(topic)
     await take(consumer, 4)
-    assert consumer._group is not None
-    member = consumer._group.member
+    assert consumer._core._group is not None
+    member = consumer._core._group.member
     send = member._send
     member._send = lambda **request: None if "commit" in request else send(**request)  # type: ignore[method-assign]
     on_its_way = asyncio.create_task(consumer.commit())

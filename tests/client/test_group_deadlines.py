@@ -67,8 +67,8 @@ async def test_while_what_goes_is_committed(address: str, topic: str) -> None:
     async with Consumer(address, group=topic, auto_commit_interval_seconds=60.0) as first:
         await first.subscribe(topic, **events.listen("first"))
         await drain(first, 20)
-        assert first._group is not None
-        member = first._group.member
+        assert first._core._group is not None
+        member = first._core._group.member
         answered = asyncio.Event()
         commit_once = member._commit_once
         commits: list[Any] = []

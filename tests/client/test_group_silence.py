@@ -110,8 +110,8 @@ async def test_what_was_to_go_is_not_read_on_before_the_program_knows_that_it_st
         async with Consumer(address, group=topic, auto_commit=False) as consumer:
             await consumer.subscribe(topic, **events.listen("it"))
             await settle(consumer, partitions=2)
-            assert consumer._group is not None
-            membership = consumer._group.member.membership
+            assert consumer._core._group is not None
+            membership = consumer._core._group.member.membership
 
             def revoked(partitions: list[TopicPartition]) -> None:
                 events.all.append(("it", "revoked", [number for _, number in partitions]))
@@ -124,7 +124,7 @@ async def test_what_was_to_go_is_not_read_on_before_the_program_knows_that_it_st
             await add(address, topic, 2, 2)
             membership.joining(time.monotonic())
             membership.joined(resumed=True, session_timeout_seconds=10.0)
-            assert not consumer.ownership.lasts()
+            assert not consumer._core.ownership.lasts()
             assert len(await drain(consumer, 2)) == 2
             assert events.all == [("it", "assigned", [0, 1]), ("it", "revoked", [1]), ("it", "assigned", [1])]
 
@@ -191,7 +191,7 @@ async def test_nothing_is_delivered_while_the_broker_is_silent(logbroker_broker:
         first = await anext(records)
         os.kill(logbroker_broker.pid, signal.SIGSTOP)
         try:
-            while consumer.ownership.lasts():
+            while consumer._core.ownership.lasts():
                 await asyncio.sleep(0.01)
             following = asyncio.ensure_future(anext(records))
             done, _ = await asyncio.wait([following], timeout=0.3)

@@ -292,14 +292,14 @@ async def test_what_comes_with_the_last_records_of_a_bounded_loop_is_of_the_next
     # Few batches fit into what is sent ahead, so that some come together with what is appended during the loop.
     async with Consumer(growing.address, buffer_bytes=300) as consumer, asyncio.timeout(60):
         await consumer.assign(growing.name)
-        find_ends = consumer.ends
+        find_ends = consumer._core.ends
 
         async def find_and_append() -> dict[TopicPartition, int]:
             ends = await find_ends()
             await append()
             return ends
 
-        monkeypatch.setattr(consumer, "ends", find_and_append)
+        monkeypatch.setattr(consumer._core, "ends", find_and_append)
         found: list[int] = []
         for loop in range(12):
             await append()

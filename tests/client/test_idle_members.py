@@ -93,7 +93,7 @@ async def test_records_come_to_an_idle_member_at_once(
         await consumer.subscribe(topic)
         for number in range(3):
             async with asyncio.timeout(20):
-                while not numbers(consumer) or consumer.ownership.lasts():
+                while not numbers(consumer) or consumer._core.ownership.lasts():
                     assert not await consumer.poll(timeout_seconds=0.05)
             sent_at.clear()
             await add(broker.address, topic, 1, 1)

@@ -15,8 +15,9 @@ from logbroker.errors import (
     LeaseLostError,
     OverloadedError,
 )
+from logbroker.record.codec import with_producer
 from logbroker.v1 import queues_pb2
-from tests.client.in_flight_by_hand import LEASE_SECONDS, NOW, Worker, acks, extensions, releases
+from tests.client.in_flight_by_hand import LEASE_SECONDS, NOW, Worker, acks, deliveries, extensions, releases
 
 
 @pytest.fixture
@@ -47,6 +48,25 @@ def test_what_is_said_travels_as_ranges(worker: Worker) -> None:
     assert [*worker.in_flight.held_records().offsets] == list(range(10))
     worker.answer(settle)
     assert [*worker.in_flight.held_records().offsets] == [7]
+
+
+def test_a_batch_that_cannot_be_decoded_is_nacked_and_the_log_says_where_it_lies_and_what_follows(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = deliveries(50, range(10, 14))
+    damaged = bytearray(message.batches)
+    damaged[damaged.rindex(b"13") - 1] = 0x7E  # the length of the last value
+    message.batches = with_producer(bytes(damaged), -1, -1, -1)  # with the CRC of these bytes
+    worker.in_flight.received(message, NOW)
+    assert [delivery.offset for delivery in worker.take(3)] == [10, 11, 12]
+    (nack,) = worker.sent().nacks
+    assert (nack.first_receipt, nack.last_receipt) == (53, 53)
+    (line,) = caplog.messages
+    assert line.startswith("t-0, offset 13: the rest of the batch cannot be decoded: ")
+    assert nack.reason.partition(": ")[2] in line
+    assert "nacked" in line
+    assert "dead-letter topic" in line
+    assert "`logbroker segment dump`" in line
 
 
 def test_while_one_is_unanswered_the_next_is_gathered(worker: Worker) -> None:

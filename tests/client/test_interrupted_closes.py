@@ -108,7 +108,7 @@ async def open_reader(link: Link, topic: str) -> Opened:
     await consumer.assign(topic)
     assert await consumer.poll(timeout_seconds=ENDED_SECONDS)
     link.freeze()
-    return Opened(consumer.close, begun(consumer.poll(timeout_seconds=1_000)), holds(consumer._lifetime))
+    return Opened(consumer.close, begun(consumer.poll(timeout_seconds=1_000)), holds(consumer._core._lifetime))
 
 
 async def open_member(link: Link, topic: str) -> Opened:
@@ -118,7 +118,7 @@ async def open_member(link: Link, topic: str) -> Opened:
     assert await consumer.poll(timeout_seconds=0) == []
     link.freeze()
     waits = begun(consumer.poll(timeout_seconds=1_000), consumer.subscribe(topic, "another"), consumer.commit({}))
-    return Opened(consumer.close, waits, holds(consumer._lifetime))
+    return Opened(consumer.close, waits, holds(consumer._core._lifetime))
 
 
 async def next_of(worker: Worker) -> Any:

@@ -88,7 +88,7 @@ async def test_a_second_task_that_asks_for_records_is_refused(
         await (consumer.subscribe(topic) if group else consumer.assign(topic))
         assert len(await consumer.poll(timeout_seconds=25)) == 1
         waiting = asyncio.create_task(ask(consumer, first))
-        while not consumer.fetcher.waiting:
+        while not consumer._core.fetcher.waiting:
             await asyncio.sleep(0)
         with pytest.raises(ConcurrentUseError, match="another thread or task"):
             await ask(consumer, second)

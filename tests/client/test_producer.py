@@ -116,7 +116,7 @@ async def test_a_record_over_the_batch_size_gets_a_batch_of_its_own(address: str
             await producer.send(topic, bytes(size))
     async with Consumer(address) as consumer:
         await consumer.assign(topic)
-        response = await consumer.connection.unary(
+        response = await consumer._core.connection.unary(
             "Fetch", log_pb2.FetchRequest(items=[log_pb2.FetchItem(topic=topic, partition=0)])
         )
     assert [header.record_count for header, _ in split_batches(response.results[0].batches)] == [1, 1, 1]

@@ -128,8 +128,8 @@ async def test_what_the_program_commits_meanwhile_stands(restored: Restored, cap
             while "committing again" not in caplog.text:
                 await asyncio.sleep(0)  # In the very turn: soon it has committed again.
         await consumer.commit({TopicPartition(restored.topic, number): 7 for number in range(2)})
-        assert consumer._group is not None
-        assert not consumer._group._unsure
+        assert consumer._core._group is not None
+        assert not consumer._core._group._unsure
         assert not await consumer.poll(timeout_seconds=0)
         assert await committed(restored.address, restored.topic) == {0: 7, 1: 7}
 
@@ -142,7 +142,7 @@ async def test_commit_says_it_again(restored: Restored) -> None:
         at = TopicPartition(restored.topic, 0)
 
         async def say_it() -> None:
-            while not consumer._group or not consumer._group._unsure:
+            while not consumer._core._group or not consumer._core._group._unsure:
                 await asyncio.sleep(0)
             await consumer.commit({at: 10})
 

@@ -45,8 +45,8 @@ async def test_no_heartbeat_waits_behind_records(address: str, topic: str) -> No
         await until_assigned(consumer)
         await until(lambda: link.full)
         for _ in range(8):
-            before = consumer.ownership.until
-            await until(lambda before=before: consumer.ownership.until > before)  # type: ignore[misc]
+            before = consumer._core.ownership.until
+            await until(lambda before=before: consumer._core.ownership.until > before)  # type: ignore[misc]
         assert await consumer.end_offsets() == {TopicPartition(topic, 0): RECORDS}
         assert link.full
         link.release()

@@ -610,7 +610,7 @@ async def test_a_search_for_a_place_that_is_overtaken_leaves_nothing_behind(
         seen = 0
         while seen < 10:
             seen += len(await consumer.poll(timeout_seconds=25))
-        assert not consumer.fetcher._searching
+        assert not consumer._core.fetcher._searching
 
 
 async def test_a_cut_log_is_not_committed_past_before_the_program_goes_back(place: Place) -> None:

@@ -22,14 +22,14 @@ async def test_the_second_life_begins_when_the_first_delivers_nothing_any_more(a
         await take(first, 3)
         await first.commit()
         # So that its ownership deadline is as fresh as can be.
-        before = first.ownership.until
+        before = first._core.ownership.until
         async with asyncio.timeout(20):
-            while first.ownership.until == before:
+            while first._core.ownership.until == before:
                 await asyncio.sleep(0.005)
         link.cut_far_ends()
-        assert first.ownership.lasts()
+        assert first._core.ownership.lasts()
         await second.subscribe(topic, **events.listen("second"))
-        assert monotonic() > first.ownership.until
+        assert monotonic() > first._core.ownership.until
         assert (await drain(second, 1))[0].offset == 3
         assert await first.poll(timeout_seconds=0.05) == []
         assert events.all == [("second", "assigned", [0])]
@@ -44,7 +44,7 @@ async def test_a_restart_after_a_goodbye_waits_for_nothing(address: str, topic: 
     await first.close()
     async with Consumer(address, group=topic, instance_id="one") as second:
         await second.subscribe(topic)
-        member = second._group.member if second._group else None
+        member = second._core._group.member if second._core._group else None
         assert member is not None
         assert member._last_error is None, "it was let in at once"
         assert [record.offset for record in await drain(second, 8)] == list(range(2, 10))

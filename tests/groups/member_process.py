@@ -252,7 +252,7 @@ class _MemberProcess:
 
     async def _commit_as_zombie(self, losses: int, epoch: int, offsets: Offsets) -> None:
         """Send the commit of a membership that is over to the broker, past all that the client knows."""
-        reader = self._consumer._group
+        reader = self._consumer._core._group
         assert reader is not None
         member = reader.member
         deadline = monotonic() + _ZOMBIE_SECONDS

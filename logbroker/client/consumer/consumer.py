@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import datetime
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from time import monotonic
 from types import TracebackType
@@ -19,19 +20,21 @@ from logbroker.client.consumer.consumer_core import (
     Step,
 )
 from logbroker.client.consumer.cursor import Record
+from logbroker.client.consumer.group_reader import Callback
 from logbroker.client.consumer.group_settings import GrowthOrder, group_settings
 from logbroker.client.consumer.offset_reset import OffsetReset, given_resets
 from logbroker.client.runtime.arguments import checks_arguments
 from logbroker.client.runtime.handlers import CALLBACK, call
-from logbroker.client.runtime.lifetime import Lifetime
+from logbroker.client.runtime.lifetime import Lifetime, Uncopied
 from logbroker.client.transport.connection import CLOSED, running_loop
+from logbroker.client.transport.offsets import Start
 from logbroker.errors import BrokerUnavailableError, LogbrokerError
 from logbroker.record.header import MAX_EXPANDED_BYTES
 from logbroker.types import TopicPartition
 
 
 @checks_arguments()
-class Consumer(ConsumerCore):
+class Consumer(Uncopied):
     """Reads partitions in the order of their offsets.
 
     async with Consumer("127.0.0.1:9192") as consumer:
@@ -113,7 +116,7 @@ class Consumer(ConsumerCore):
         start, on_out_of_range = given_resets(
             start=start, on_out_of_range=on_out_of_range, auto_offset_reset=auto_offset_reset
         )
-        super().__init__(
+        self._core = ConsumerCore(
             broker,
             on_out_of_range=on_out_of_range,
             buffer_bytes=buffer_bytes,
@@ -137,8 +140,125 @@ class Consumer(ConsumerCore):
         )
         self._is_closing = False
 
+    async def subscribe(
+        self,
+        *topics: str,
+        pattern: str | None = None,
+        bands: str | Iterable[str] = (),
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
+
+        `pattern` is in RE2 syntax. The topics need not exist yet. With `bands`, only the bands of these names are read,
+        in topics that have bands; the bands need not exist yet, either. Other members may read other bands; a band to
+        which no member subscribes stays unread. Later calls change the subscription as a whole, and leave the callbacks
+        that they do not name. Returns when the broker has let this member in; the partitions come later.
+
+        Each callback gets a list of partitions. Callbacks are called while the program asks for records, when it has
+        finished all records that it was given. `on_assigned` is called before the first record of the partitions, once
+        they have positions. `on_revoked` is called before the partitions are given away and their finished records are
+        committed. `on_lost` is called if another member already has them and nothing can be committed any more.
+        Callbacks may commit, seek, pause, subscribe and close, but not ask for records. An error in a callback is
+        raised by the loop or `poll`; the next one calls `on_assigned` or `on_revoked` again before it delivers
+        anything.
+
+        If a later call raises, the member keeps its subscription, its partitions and its callbacks.
+
+        Raises InvalidRequestError (also for a pattern), InstanceIdInUseError, AssignorMismatchError, or
+        BrokerUnavailableError.
+        """
+        await self._core.subscribe(
+            *topics, pattern=pattern, bands=bands, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+        )
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
+        """Commit these offsets (the next to be read) or, without any, all records that were handed out so far.
+
+        With a record or a list of records, commit these and all before them in their partitions, that is, the offset
+        behind the last one of each partition. Returns when the offsets are synced. Raises the first refusal:
+        NotOwnerError for a partition that this member does not hold (any more), StaleMemberEpochError,
+        OffsetGoesBackError for an offset below one that the member committed since it got the partition, or
+        UnknownMemberError if the member has lost all its partitions.
+        """
+        await self._core.commit(offsets)
+
+    async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
+        """Return the committed offset of each partition, or None where there is none. Without an argument, take all
+        assigned partitions."""
+        return await self._core.committed(partitions)
+
+    async def assign(
+        self,
+        topics: str | TopicPartition | Iterable[str | TopicPartition],
+        start: Start = "earliest",
+        *,
+        bands: str | Iterable[str] = (),
+    ) -> None:
+        """Read these topics and partitions from `start` on, and no others.
+
+        A topic is read with all its partitions. Partitions that are added later join the assignment, from their
+        beginning, while the program waits for records. When a topic grows, the records of a key stay in order: no
+        record from after the growth is delivered before the program has finished all from before it. See
+        `growth_order`. With `bands`, only these bands of a topic that has bands are read. Each must be a band of one of
+        the topics. Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing. An
+        offline partition raises its error later, while records are read.
+        """
+        await self._core.assign(topics, start, bands=bands)
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that are read."""
+        return self._core.assignment()
+
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset of the next record to be delivered.
+
+        Raises InvalidRequestError if the partition is not assigned, and NoCommittedOffsetError if it has no position
+        yet.
+        """
+        return self._core.position(partition)
+
+    async def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at an offset. Also restarts a partition that an error stopped, and clears that error.
+
+        Raises InvalidRequestError for a negative offset, or a partition that is not assigned.
+        """
+        await self._core.seek(partition, offset)
+
+    async def seek_to_time(self, partition: TopicPartition, moment: int | datetime.datetime) -> None:
+        """Go on at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end.
+
+        Raises InvalidRequestError where the partition is not assigned, BrokerUnavailableError.
+        """
+        await self._core.seek_to_time(partition, moment)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go back to the log start offset of these partitions; without any: of all assigned."""
+        await self._core.seek_to_beginning(*partitions)
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go on at the end of these partitions; without any: of all assigned."""
+        await self._core.seek_to_end(*partitions)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Deliver no records of these partitions until they are resumed. Their buffered records are dropped."""
+        self._core.pause(*partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Go on with paused partitions at their positions."""
+        self._core.resume(*partitions)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the log start offset of partitions; None: of all that are assigned."""
+        return await self._core.beginning_offsets(partitions)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+        """Return the high watermark of partitions, the offset that the next record gets; None: of all assigned."""
+        return await self._core.end_offsets(partitions)
+
     def __aiter__(self) -> AsyncIterator[Record]:
-        self.begin()
+        self._core.begin()
         return self._records(bounded=False)
 
     def until_end(self) -> AsyncIterator[Record]:
@@ -149,15 +269,16 @@ class Consumer(ConsumerCore):
         once. In a group, the loop covers the partitions that this member is assigned first, and those that come while
         it iterates.
         """
-        self.begin()
+        self._core.begin()
         return self._records(bounded=True)
 
     async def _records(self, *, bounded: bool) -> AsyncGenerator[Record, None]:
-        cursor, ownership, limited = self.cursor, self.ownership, self.in_group
-        with self.use.reading():
+        core = self._core
+        cursor, ownership, limited = core.cursor, core.ownership, core.in_group
+        with core.use.reading():
             if not ownership.lasts():
                 await self._turn(None)
-            ends = await self.ends() if bounded else None
+            ends = await core.ends() if bounded else None
         while ends is None or ends:
             interrupted = False
             try:
@@ -170,10 +291,10 @@ class Consumer(ConsumerCore):
                         interrupted = True
                         break
             except LogbrokerError as error:
-                self.fail_open(error)
-            with self.use.reading():
+                core.fail_open(error)
+            with core.use.reading():
                 if interrupted:
-                    self.asked()
+                    core.asked()
                     if not ownership.lasts():
                         await self._turn(ends)
                 else:
@@ -193,24 +314,25 @@ class Consumer(ConsumerCore):
         watermarks.
         """
         Room(max_records, max_bytes)
-        self.begin()
-        with self.use.reading():
-            if not self.ownership.lasts():
+        core = self._core
+        core.begin()
+        with core.use.reading():
+            if not core.ownership.lasts():
                 await self._turn(None)
-            ends = await self.ends() if until_end else None
+            ends = await core.ends() if until_end else None
         while ends is None or ends:
             records: list[Record] = []
             room = Room(max_records, max_bytes)
-            with self.use.reading():
-                self.rest_of_batch(records, room)
+            with core.use.reading():
+                core.rest_of_batch(records, room)
             if records:
                 yield records
-            with self.use.reading():
+            with core.use.reading():
                 if room.is_left:
                     await self._advance(ends)
                 else:
-                    self.asked()
-                    if not self.ownership.lasts():
+                    core.asked()
+                    if not core.ownership.lasts():
                         await self._turn(ends)
 
     async def poll(
@@ -227,50 +349,52 @@ class Consumer(ConsumerCore):
         alone. Raises the error of a partition that cannot be read on: see the class.
         """
         room = Room(max_records, max_bytes)
-        with self.use.reading():
+        with self._core.use.reading():
             return await self._poll(room, monotonic() + timeout_seconds)
 
     async def _poll(self, room: Room, deadline: float) -> list[Record]:
-        self.begin()
+        core = self._core
+        core.begin()
         records: list[Record] = []
         while True:
-            if not records and self.must_turn:
+            if not records and core.must_turn:
                 await self._turn(None, deadline)
-                if not self.ownership.lasts():
+                if not core.ownership.lasts():
                     return records
             if not records:
-                self.fetcher.tell_again()
-            self.rest_of_batch(records, room)
+                core.fetcher.tell_again()
+            core.rest_of_batch(records, room)
             if not room.is_left:
                 return records
-            if self.open_next(None) is Step.OPENED:
+            if core.open_next(None) is Step.OPENED:
                 continue
-            chunk = await (self.fetcher.ready_chunk() if records else self.fetcher.next_chunk(deadline, self.ownership))
+            chunk = await (core.fetcher.ready_chunk() if records else core.fetcher.next_chunk(deadline, core.ownership))
             if chunk is not None:
-                self.cursor.take(chunk)
+                core.cursor.take(chunk)
             elif records or monotonic() >= deadline:
                 return records
 
     async def _advance(self, ends: dict[TopicPartition, int] | None) -> None:
         """Open the next batch, waiting for it, unless all `ends` are reached."""
-        self.asked()
+        core = self._core
+        core.asked()
         while True:
-            if not self.ownership.lasts() if ends is not None else self.must_turn:
+            if not core.ownership.lasts() if ends is not None else core.must_turn:
                 await self._turn(ends)
             if ends is None:
-                self.fetcher.tell_again()
-            if self.open_next(ends) is not Step.NEEDS_CHUNK:
-                self.fetcher.just_told = False
+                core.fetcher.tell_again()
+            if core.open_next(ends) is not Step.NEEDS_CHUNK:
+                core.fetcher.just_told = False
                 return
-            chunk = await self.fetcher.next_chunk(None, self.ownership, tell_again=ends is None)
+            chunk = await core.fetcher.next_chunk(None, core.ownership, tell_again=ends is None)
             if chunk is not None:
-                self.begin_chunk(chunk, ends)
+                core.begin_chunk(chunk, ends)
 
     async def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
-        async with aclosing(self.turn(ends, deadline)) as calls:
+        async with aclosing(self._core.turn(ends, deadline)) as calls:
             async for callback, partitions in calls:
                 await call(CALLBACK, callback, partitions)
-                if self.closed or self._is_closing:
+                if self._core.closed or self._is_closing:
                     raise BrokerUnavailableError(CLOSED)
 
     async def close(self) -> None:
@@ -280,13 +404,13 @@ class Consumer(ConsumerCore):
         loop in whose callback it is called. An error of `on_revoked` is raised after everything else is done. A second
         call, also one in a callback of the first, returns at once.
         """
-        if self._is_closing or not self._lifetime.may_close():
+        if self._is_closing or not self._core._lifetime.may_close():
             return
         self._is_closing = True
         failure: Exception | None = None
         try:
-            if self.subscribed:
-                async with aclosing(self.goodbye()) as calls:
+            if self._core.subscribed:
+                async with aclosing(self._core.goodbye()) as calls:
                     async for callback, partitions in calls:
                         try:
                             await call(CALLBACK, callback, partitions)
@@ -294,7 +418,7 @@ class Consumer(ConsumerCore):
                             # What is finished is committed all the same.
                             failure = failure or error
         finally:
-            await super().close()
+            await self._core.close()
         if failure is not None:
             raise failure
 

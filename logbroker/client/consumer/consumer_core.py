@@ -23,7 +23,7 @@ from logbroker.client.consumer.group_reader import Callback, Calls, GroupReader
 from logbroker.client.consumer.group_settings import GroupSettings, GrowthOrder
 from logbroker.client.consumer.offset_reset import OffsetReset, reset_policy
 from logbroker.client.consumer.ownership_deadline import OwnershipDeadline
-from logbroker.client.runtime.arguments import MAX_INT, check_bounds, checks_arguments
+from logbroker.client.runtime.arguments import MAX_INT, check_bounds
 from logbroker.client.runtime.exclusive import BESIDE, Exclusive
 from logbroker.client.runtime.handlers import CALLBACK, check_no_generator
 from logbroker.client.runtime.lifetime import Droppable, Lifetime
@@ -82,7 +82,6 @@ def concurrent_use(error: ValueError) -> Exception:
     return ConcurrentUseError(BESIDE) if "already executing" in str(error) else error
 
 
-@checks_arguments()
 class ConsumerCore(Droppable):
     """Assignment, positions and the way from chunk to batch.
 
@@ -194,26 +193,7 @@ class ConsumerCore(Droppable):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
-
-        `pattern` is in RE2 syntax. The topics need not exist yet. With `bands`, only the bands of these names are read,
-        in topics that have bands; the bands need not exist yet, either. Other members may read other bands; a band to
-        which no member subscribes stays unread. Later calls change the subscription as a whole, and leave the callbacks
-        that they do not name. Returns when the broker has let this member in; the partitions come later.
-
-        Each callback gets a list of partitions. Callbacks are called while the program asks for records, when it has
-        finished all records that it was given. `on_assigned` is called before the first record of the partitions, once
-        they have positions. `on_revoked` is called before the partitions are given away and their finished records are
-        committed. `on_lost` is called if another member already has them and nothing can be committed any more.
-        Callbacks may commit, seek, pause, subscribe and close, but not ask for records. An error in a callback is
-        raised by the loop or `poll`; the next one calls `on_assigned` or `on_revoked` again before it delivers
-        anything.
-
-        If a later call raises, the member keeps its subscription, its partitions and its callbacks.
-
-        Raises InvalidRequestError (also for a pattern), InstanceIdInUseError, AssignorMismatchError, or
-        BrokerUnavailableError.
-        """
+        """Join the group, or change the subscription: see `Consumer.subscribe`."""
         running_loop()
         self._lifetime.check_loop()
         if self._settings is None:
@@ -236,20 +216,12 @@ class ConsumerCore(Droppable):
         )
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
-        """Commit these offsets (the next to be read) or, without any, all records that were handed out so far.
-
-        With a record or a list of records, commit these and all before them in their partitions, that is, the offset
-        behind the last one of each partition. Returns when the offsets are synced. Raises the first refusal:
-        NotOwnerError for a partition that this member does not hold (any more), StaleMemberEpochError,
-        OffsetGoesBackError for an offset below one that the member committed since it got the partition, or
-        UnknownMemberError if the member has lost all its partitions.
-        """
+        """Commit these offsets or, without any, all records that were handed out so far: see `Consumer.commit`."""
         self._lifetime.check_loop()
         await self._in_group().commit(_behind(offsets))
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None where there is none. Without an argument, take all
-        assigned partitions."""
+        """Return committed offsets: see `Consumer.committed`."""
         return await self._in_group().committed(self.assignment() if partitions is None else list(partitions))
 
     def _in_group(self) -> GroupReader:
@@ -265,15 +237,7 @@ class ConsumerCore(Droppable):
         *,
         bands: str | Iterable[str] = (),
     ) -> None:
-        """Read these topics and partitions from `start` on, and no others.
-
-        A topic is read with all its partitions. Partitions that are added later join the assignment, from their
-        beginning, while the program waits for records. When a topic grows, the records of a key stay in order: no
-        record from after the growth is delivered before the program has finished all from before it. See
-        `growth_order`. With `bands`, only these bands of a topic that has bands are read. Each must be a band of one of
-        the topics. Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing. An
-        offline partition raises its error later, while records are read.
-        """
+        """Read these topics and partitions, and no others: see `Consumer.assign`."""
         if self._settings is not None:
             raise InvalidRequestError("in a group, partitions are assigned by the broker; call subscribe(topic)")
         wanted = [topics] if isinstance(topics, str | TopicPartition) else list(topics)
@@ -325,11 +289,7 @@ class ConsumerCore(Droppable):
         return list(self._assigned)
 
     def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record to be delivered.
-
-        Raises InvalidRequestError if the partition is not assigned, and NoCommittedOffsetError if it has no position
-        yet.
-        """
+        """Return the offset of the next record to be delivered: see `Consumer.position`."""
         assigned = self._find(partition)
         self.cursor.settle()
         if assigned.position < 0:
@@ -344,19 +304,13 @@ class ConsumerCore(Droppable):
         return {at.partition: at.position for at in self._assigned.values() if at.position >= 0}
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset. Also restarts a partition that an error stopped, and clears that error.
-
-        Raises InvalidRequestError for a negative offset, or a partition that is not assigned.
-        """
+        """Go on at an offset: see `Consumer.seek`."""
         if offset < 0:
             raise InvalidRequestError(f"{offset} is not an offset; give 0 or more")
         self._move({partition: offset})
 
     async def seek_to_time(self, partition: TopicPartition, moment: int | datetime.datetime) -> None:
-        """Go on at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end.
-
-        Raises InvalidRequestError where the partition is not assigned, BrokerUnavailableError.
-        """
+        """Go on at the first record at or after a time: see `Consumer.seek_to_time`."""
         self._find(partition)
         self._move(await find_offsets(self.connection, [partition], milliseconds(moment)))
 
@@ -384,7 +338,7 @@ class ConsumerCore(Droppable):
                 self._whole_topics.moved(assigned)
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """Deliver no records of these partitions until they are resumed. Their buffered records are dropped."""
+        """Deliver no records of these partitions until they are resumed."""
         self._lifetime.check_loop()
         for partition in partitions or self.assignment():
             assigned = self._find(partition)
@@ -401,11 +355,11 @@ class ConsumerCore(Droppable):
                 self.fetcher.move(assigned)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Return the log start offset of partitions; None: of all that are assigned."""
+        """Return log start offsets; None: of all partitions that are assigned."""
         return await self._offsets(partitions, "earliest")
 
     async def end_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Return the high watermark of partitions, the offset that the next record gets; None: of all assigned."""
+        """Return high watermarks; None: of all partitions that are assigned."""
         return await self._offsets(partitions, "latest")
 
     async def _offsets(self, partitions: Iterable[TopicPartition] | None, when: When) -> dict[TopicPartition, int]:

@@ -185,7 +185,10 @@ class Batch:
 
 
 class _Handle(msgspec.Struct, gc=False, eq=False):
-    """One record of a batch. A future is made only when a caller waits."""
+    """One record of a batch. A future is made only when a caller waits.
+
+    `batch` and `place` are the client's own, not the program's.
+    """
 
     batch: Batch
     place: Any

@@ -45,6 +45,8 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     `text()`, `json()`, `msgpack()` and `decode(function)` turn the value into an object; `header(name)` finds a header.
     A value that cannot be decoded raises DeserializationError. If the program does not catch it, the delivery is nacked
     with this error as the reason.
+
+    `batch`, `index`, `settlement` and `word` are the client's own, not the program's.
     """
 
     batch: DeliveryBatch[Settlements]
@@ -177,7 +179,7 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
     """A record handed to a synchronous `Worker`. Leaving `with delivery:` acks it. An exception nacks it and is raised
     again."""
 
-    is_entered: bool = False
+    _is_entered: bool = False
     """Whether the program is or was in the delivery's block."""
 
     def result(self, timeout_seconds: float | None = None, *, timeout: float | None = None) -> None:
@@ -186,7 +188,7 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
         _wait_until_answered([self], timeout if timeout_seconds is None else timeout_seconds)
 
     def __enter__(self) -> Self:
-        self.is_entered = True
+        self._is_entered = True
         return self
 
     def __exit__(
@@ -203,7 +205,7 @@ class SyncWorkerDelivery(LeasedRecord, eq=False):
 
     def __del__(self) -> None:
         # A signal handler raised an exception before `__exit__` began, and the program has dropped the delivery.
-        if self.is_entered and self.settlement is None:
+        if self._is_entered and self.settlement is None:
             self.batch.settlements.outbox.dropped.append((self.batch, self.index))
 
 

@@ -199,8 +199,15 @@ class PrefetchBuffer(Generic[D]):
 
     def _refuse(self, batch: DeliveryBatch[Settlements], error: LogbrokerError) -> None:
         """Nack the rest of a batch that cannot be decoded."""
+        partition, offset = batch.record_id(self._index)
         _log.error(
-            "deliveries of %s from %s on cannot be decoded: %s", batch.topic, batch.record_id(self._index), error
+            "%s-%d, offset %d: the rest of the batch cannot be decoded: %s. Its deliveries are nacked with this reason"
+            " and come again; when a record has used up its attempts, on_exhausted of the queue group says whether it"
+            " is blocked, parked or sent to the dead-letter topic. To look into it, use `logbroker segment dump`",
+            batch.topic,
+            partition,
+            offset,
+            error.message.rstrip("."),
         )
         self._put_down(batch, NackWord(reason_of(error)[:REASON_CHARACTERS], None))
 

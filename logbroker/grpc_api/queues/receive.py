@@ -16,8 +16,6 @@ import logging
 import math
 from typing import Final, cast
 
-import grpc
-
 from logbroker.errors import InvalidRequestError, RequestTimeoutError
 from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.log.fetch import MAX_WAIT_MS
@@ -153,9 +151,6 @@ class Receive:
         self._budget.hold(len(response))
         try:
             await self._context.write(response)
-        except grpc.aio.InternalError:
-            # The caller is gone, so no status is needed.
-            raise asyncio.CancelledError("the caller is gone") from None
         finally:
             self._budget.release(len(response))
 
