@@ -14,6 +14,7 @@ from logbroker.errors import (
     InvalidRequestError,
     LeaseLostError,
     OverloadedError,
+    StaleSessionError,
 )
 from logbroker.record.codec import with_producer
 from logbroker.v1 import queues_pb2
@@ -338,6 +339,17 @@ def test_a_worker_that_hears_nothing_asks_the_broker_for_an_answer_in_time(worke
     worker.answer(asked)
     assert worker.in_flight.extensions(NOW + LEASE_SECONDS * 0.7) is None
     assert worker.in_flight.extensions(NOW + LEASE_SECONDS * 0.8) is not None
+
+
+def test_late_records_of_a_session_that_is_over_narrow_the_window_too(worker: Worker) -> None:
+    """They delay what the worker still wants, as much as others do."""
+    in_flight = worker.in_flight
+    session = worker.open_session()
+    message = deliveries(1, range(3), session)
+    in_flight.sessions.lost(session.token, session.key, StaleSessionError("given up"))
+    before_bytes = in_flight.window.part_bytes
+    in_flight.received(message, NOW + LEASE_SECONDS)
+    assert in_flight.window.part_bytes == before_bytes // 2
 
 
 def test_the_lock_of_a_session_counts_from_when_it_was_asked_for(worker: Worker) -> None:

@@ -36,6 +36,18 @@ def answer_of(worker: Worker) -> pb.SessionAnswer:
     return answer
 
 
+def test_the_first_records_of_a_session_are_within_its_credit_in_bytes(api: Api) -> None:
+    group = QueueGroup(api)
+    api.produce(group.topic, keyed(*[b"k"] * 500))
+    worker = group.worker()
+    opened = open_session(worker, b"k", prefetch=500, credit_bytes=1)
+    assert opened.has_records
+    first = worker.deliveries()
+    assert [delivery.offset for delivery in first] == [0], "a record comes, however large it is, and no other"
+    worker.send(credit=pb.Credit(bytes=1 << 20, session_token=opened.token))
+    assert [delivery.offset for delivery in worker.deliveries(499)] == list(range(1, 500))
+
+
 def renew(worker: Worker, key: bytes, token: int) -> str:
     worker.send(renew_session=pb.RenewSession(correlation_id=77, session=pb.SessionRef(key=key, token=token)))
     return answer_of(worker).status.reason

@@ -265,7 +265,9 @@ class InFlight(Generic[D]):
             self._leases.lease_seconds = message.lease_ms / 1000
             self._leases.begin(batch, self._leases.lease_seconds, self.outbox.heard_at, now)
             if message.session_token:
-                # The session was closed in the meantime, and the broker has taken its deliveries back.
+                # The session was closed in the meantime, and the broker has taken its deliveries back. They were on the
+                # link nevertheless.
+                self._fit_window(None, self._leases.lease_seconds, now)
                 self._lose(batch, StaleSessionError("the session was closed"))
                 return 0
             if batch.until < now:
@@ -279,18 +281,19 @@ class InFlight(Generic[D]):
             self._fit_window(self.buffer, self._leases.lease_seconds, now)
             return len(batch)
 
-    def _fit_window(self, buffer: PrefetchBuffer[D], lease_seconds: float, now: float) -> None:
-        """Fit the window to the link, after a message for this buffer."""
+    def _fit_window(self, buffer: PrefetchBuffer[D] | None, lease_seconds: float, now: float) -> None:
+        """Fit the window to the link, after a message for this buffer, or for none."""
         if self.window.received(
             heard_at=self.outbox.heard_at,
             asked_at=next(iter(self._sent_at.values()), now),
             now=now,
             lease_seconds=lease_seconds,
             patience_seconds=self.patience_seconds(),
-            is_used=buffer.uses_window,
+            is_used=buffer is not None and buffer.uses_window,
         ):
             self.question_due = True
-            buffer.look_at_room()
+            if buffer is not None:
+                buffer.look_at_room()
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> Settlements | None:
         """Apply the answer to one message. If the broker had no room for the settlements, return them; the caller calls
