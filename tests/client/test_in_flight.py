@@ -341,6 +341,21 @@ def test_a_worker_that_hears_nothing_asks_the_broker_for_an_answer_in_time(worke
     assert worker.in_flight.extensions(NOW + LEASE_SECONDS * 0.8) is not None
 
 
+def test_sessions_share_the_window_from_when_they_are_asked_for(worker: Worker) -> None:
+    """Many are asked for at a time, and the records of all may come at once."""
+    sessions, window = worker.in_flight.sessions, worker.in_flight.window
+    whole_bytes = window.part_bytes
+    for _ in range(3):
+        sessions.ask_for(1)
+    assert window.part_bytes == whole_bytes // 4
+    opened = [worker.open_session(b"k%d" % token, token) for token in range(1, 4)]
+    sessions.ask_for(-3)
+    assert window.part_bytes == whole_bytes // 4
+    for session in opened:
+        sessions.lost(session.token, session.key, StaleSessionError("closed"))
+    assert window.part_bytes == whole_bytes
+
+
 def test_late_records_of_a_session_that_is_over_narrow_the_window_too(worker: Worker) -> None:
     """They delay what the worker still wants, as much as others do."""
     in_flight = worker.in_flight

@@ -102,3 +102,28 @@ async def test_a_worker_is_sent_no_more_ahead_than_its_link_carries_in_time(
                 break
     assert attempts == [1] * records
     assert (await describe(address, topic)).counts.leases_lost == 0
+
+
+async def test_what_arrives_is_a_sign_of_life(address: str, topic: str) -> None:
+    """The answer to an extension comes behind the records that were sent before it."""
+    records = 12
+    await create(address, topic, partitions=1, lease_seconds=4.0)
+    async with Producer(address) as producer:
+        for number in range(records):
+            await producer.send(topic, os.urandom(RECORD_BYTES), b"k%d" % number)
+    async with (
+        asyncio.timeout(60),
+        Link(bytes_per_second=3 * RECORD_BYTES).to(address) as link,
+        Worker(link.address, topic) as worker,
+    ):
+        kept = []
+        async for delivery in worker:
+            if not kept:
+                kept.append(delivery)
+            else:
+                await delivery.ack()
+                records -= 1
+            if records == 1:
+                break
+        await kept[0].ack()
+    assert len(link.pipes) == 1, "the connection was never given up"
