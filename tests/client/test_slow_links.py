@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from logbroker.client import Consumer, Producer, TopicPartition, Worker
+from logbroker.client import Consumer, Producer, TopicPartition, Worker, WorkerDelivery
 from logbroker.embedded_broker import embedded
 from tests.client.group_helpers import Events, fill, numbers
 from tests.client.links import Link
@@ -116,7 +116,7 @@ async def test_what_arrives_is_a_sign_of_life(address: str, topic: str) -> None:
         Link(bytes_per_second=3 * RECORD_BYTES).to(address) as link,
         Worker(link.address, topic) as worker,
     ):
-        kept = []
+        kept: list[WorkerDelivery] = []
         async for delivery in worker:
             if not kept:
                 kept.append(delivery)
