@@ -56,6 +56,22 @@ def test_what_comes_on_the_next_stream_before_it_is_told_of_a_nack_is_given_back
     assert [delivery.offset for delivery in worker.take(3, buffer=session.buffer)] == [0, 1, 2]
 
 
+def test_of_several_messages_behind_a_nacked_record_none_is_shown_before_it_comes_again(
+    worker: Worker, session: HeldSession[WorkerDelivery]
+) -> None:
+    """All of them were on the link when the broker read of the nack."""
+    worker.receive(1, [0, 1, 2], session=session)
+    first, _, _ = worker.take(3, buffer=session.buffer)
+    first.nack()
+    worker.receive(4, [3, 4, 5], session=session)
+    worker.receive(7, [6], session=session)
+    worker.receive(8, [7, 8], session=session)
+    worker.take(0, buffer=session.buffer)
+    worker.receive(10, [0, 1], session=session)
+    worker.receive(12, [2, 3, 4], session=session)
+    assert [delivery.offset for delivery in worker.take(5, buffer=session.buffer)] == [0, 1, 2, 3, 4]
+
+
 async def test_a_state_is_not_written_where_the_ack_that_it_moves_with_is_lost(
     worker: Worker, session: HeldSession[WorkerDelivery]
 ) -> None:

@@ -149,14 +149,14 @@ class HeldSession(Settlements, Generic[D]):
             return  # The records are delivered again when the session is closed.
         self._mend()
         self.batches[batch] = None
-        for index in range(len(batch)):
-            if self._returned_by is None:
-                break
-            if batch.record_id(index) in self._returned or self._returned_by.answered:
+        if self._returned_by is not None:
+            # A message that was sent before the broker read the settlement is void as a whole.
+            if batch.record_id(0) in self._returned or self._returned_by.answered:
                 self._returned.clear()
                 self._returned_by = None
             else:
-                self.outbox.put_down(self.buffer.bare_record(batch, index), RELEASE)
+                self.outbox.put_down(self.buffer.bare_record(batch, 0), RELEASE)
+                self._mend()
         self.buffer.put(batch)
 
     def _mend(self) -> None:
