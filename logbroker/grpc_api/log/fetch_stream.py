@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Sequence
 
@@ -34,8 +33,6 @@ from logbroker.grpc_api.status import Context, item_status
 from logbroker.pacing import Pace
 from logbroker.types import PartitionKey
 from logbroker.v1.log_pb2 import FetchItem, FetchResult
-
-_log = logging.getLogger(__name__)
 
 DEFAULT_RESPONSE_BYTES = 1024 * 1024
 
@@ -75,7 +72,7 @@ class FetchStream:
     async def run(self) -> None:
         """Serve until the client cancels, or has ended its requests and used up its credit.
 
-        Raises any other error that ends the stream.
+        Raises any other error that ends the stream, and grpc.aio.InternalError where the connection broke.
         """
         sending = asyncio.create_task(self._send())
         followers = [asyncio.create_task(follow()) for follow in (self._follow_requests, self._follow_stop)]
@@ -181,10 +178,6 @@ class FetchStream:
         self._writing = True
         try:
             await self._context.write(message)
-        except Exception as error:
-            # gRPC has no public name for this error: the connection broke, and nobody is left to answer.
-            _log.debug("a fetch stream has lost its client: %s", error)
-            self._ending = True
         finally:
             self._writing = False
 
