@@ -44,6 +44,9 @@ _CONCURRENCY: Final = 8
 _SESSIONS: Final = 4
 _IDLE_SECONDS: Final = 0.1
 _SESSION_RECORDS: Final = 20
+_LOSS_SECONDS: Final = 5.0
+"""How long it may take at most until a worker that went on knows which sessions it has lost."""
+_LOOK_SECONDS: Final = 0.05
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +140,15 @@ class _WorkerProcess:
         """Go on with sessions that were lost while the process stood still, past all that the client knows."""
         assert self._worker is not None
         core = self._worker._core
-        for key, session in [each for each in self._sessions.items() if each[1].lost]:
+        held = list(self._sessions.items())
+        with contextlib.suppress(TimeoutError):
+            # It knows of a loss only after a word with the broker, and some sessions may have been over before.
+            async with asyncio.timeout(_LOSS_SECONDS):
+                while not all(session.lost or self._sessions.get(key) is not session for key, session in held):
+                    await asyncio.sleep(_LOOK_SECONDS)
+        for key, session in held:
+            if not session.lost or self._sessions.get(key) is not session:
+                continue
             del self._sessions[key]
             token = session.token
             number = self._next_number()
