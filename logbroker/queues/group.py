@@ -248,11 +248,11 @@ class QueueGroup:
         self.dispatcher.line.credited(pull, max_records)
         return await self.dispatcher.next(pull, wait_seconds)
 
-    def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
-        """Release deliveries that never reached the worker. Does nothing where the group has ended or is about to stop:
-        deliveries in flight then count no attempt."""
+    def release(self, worker_id: str, receipts: Sequence[tuple[int, int]], *, are_unseen: bool = True) -> None:
+        """Release deliveries that never reached the worker; see `Dispatcher.release`. Does nothing where the group has
+        ended or is about to stop: deliveries in flight then count no attempt."""
         if not self._context.is_over:
-            self.dispatcher.release(worker_id, receipts)
+            self.dispatcher.release(worker_id, receipts, are_unseen=are_unseen)
 
     def is_void(self, worker_id: str, receipts: tuple[int, int]) -> bool:
         """Return whether some of these receipts, all handed out to the worker, are no longer valid."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from logbroker.queues.delivery import dispatcher
+from logbroker.queues.model.messages import Delivered, Settlement
 from logbroker.queues.model.settings import Ordering
 from logbroker.queues.model.worker_messages import DISPATCH_BYTES
 from tests.queues.shell import hello, shell, take
@@ -44,3 +46,36 @@ async def test_pieces_that_do_not_fit_into_a_message_come_again_in_their_order(
         taken = await take(link, LARGE_COUNT)
         assert [record.key for _, record in taken] == [b"%d" % number for number in range(LARGE_COUNT)]
         assert max(released) > 1, "the pieces that did not fit are given back at once"
+
+
+@pytest.mark.parametrize("way", ["no order", "keys", "session"])
+async def test_what_never_left_the_broker_is_not_marked_as_handed_out_before(tmp_path: Path, way: str) -> None:
+    """What is granted by its mean size, and then exceeds the credit, was never seen by anybody."""
+    count, size, in_session = 60, 10_000, way == "session"
+    async with shell(tmp_path) as opened, asyncio.timeout(30):
+        await opened.topic()
+        group = await opened.group(ordering=Ordering.NONE if way == "no order" else Ordering.KEY)
+        link = await group.connect(hello(credit_bytes=3 * size))
+        keys = [b"k" if in_session else b"%d" % number for number in range(count)]
+        await opened.append(*[(key, bytes(size)) for key in keys])
+        await group.scanner.catch_up(60)
+        link.add_credit(count)
+        session = await link.open_session(b"k", count, credit_bytes=3 * size) if in_session else None
+        marks: list[bool] = []
+        messages: list[Delivered] = []
+        while len(marks) < count:
+            delivered = await link.next_deliveries()
+            link.sending(delivered)
+            link.add_credit_bytes(len(delivered.batches), 0 if session is None else session.token)
+            marks += delivered.redelivered or [False] * delivered.count
+            messages.append(delivered)
+        assert len(messages) > 2, "more was granted than fits"
+        assert not any(marks)
+        if not in_session:
+            link.add_credit(count)
+        link.drop(messages[-1])
+        again = await link.next_deliveries()
+        assert not any(again.redelivered)
+        receipts = (again.first_receipt, again.first_receipt + again.count - 1)
+        assert not await link.settle(Settlement(releases=[receipts]))
+        assert all((await link.next_deliveries()).redelivered), "which the worker gave back"

@@ -108,7 +108,7 @@ def test_runs_join_split_and_stay_in_line() -> None:
     assert [(run.start, run.end) for run in pieces if isinstance(run, Run)] == [(0, 12), (12, 20), (25, 30)]
     assert [[lane.head for lane in piece] for piece in pieces if isinstance(piece, list)] == [[99]]
     assert line.records == 0
-    line.give_back_run(12, 20)
+    line.give_back_run(12, 20, redelivered=True)
     assert line.records == 8
 
 

@@ -161,7 +161,7 @@ class Receive:
         worker_id = self._request.worker_id
         receipts = [(first, first + count - 1) for first, count in unsent.items() if count]
         if size_bytes <= self._max_response_bytes:
-            self._group.release(worker_id, receipts)
+            self._group.release(worker_id, receipts, are_unseen=False)
             return
         self._group.excuse(worker_id, receipts)
         _log.warning(

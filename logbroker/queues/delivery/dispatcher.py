@@ -74,12 +74,13 @@ class Dispatcher:
         granted = turn.granted if turn is not None else ()
         self.release(pull.worker_id, [*map(_receipts, granted), *map(_receipts, unsent)])
 
-    def release(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
+    def release(self, worker_id: str, receipts: Sequence[tuple[int, int]], *, are_unseen: bool = True) -> None:
         """Release deliveries that never reached a worker: ranges of receipts in the order in which they were handed
-        out, which is also the order in which they are handed out again."""
+        out, which is also the order in which they are handed out again. `are_unseen`: they never left the broker."""
         if receipts:
             # Each released range goes to the front of the line.
-            self._queue.settle(worker_id, Settlement(releases=receipts[::-1]), self._context.moment())
+            settlement = Settlement(releases=receipts[::-1], are_unseen=are_unseen)
+            self._queue.settle(worker_id, settlement, self._context.moment())
             self._context.touched()
 
     async def _pack(self, pull: PullRequest, turn: Turn) -> list[Delivered]:
@@ -89,7 +90,8 @@ class Dispatcher:
         slices = [piece for whole in turn.granted for piece in _sliced(whole)]
         session = None if turn.session is None else (turn.session.token, turn.session.key)
         left_bytes = pull.left_bytes(0 if session is None else session[0])
-        max_bytes = MAX_DISPATCH_BYTES if left_bytes is None else min(MAX_DISPATCH_BYTES, max(1, left_bytes))
+        credit_bytes = NO_BOUND if left_bytes is None else max(1, left_bytes)
+        max_bytes = min(MAX_DISPATCH_BYTES, credit_bytes)
         unused = 0
         unsent: list[tuple[int, int]] = []
         is_full = False
@@ -107,6 +109,7 @@ class Dispatcher:
                     session=session,
                     replacements=self._queue.replacements.records,
                     max_bytes=max_bytes - size_bytes,
+                    credit_bytes=credit_bytes - size_bytes,
                     max_stored_bytes=NO_BOUND if pull.window_bytes is None else pull.window_bytes,
                 )
                 packed += result.delivered

@@ -63,18 +63,19 @@ async def pack(
     session: Session | None = None,
     replacements: Mapping[int, LogRecord] | None = None,
     max_bytes: int = NO_BOUND,
+    credit_bytes: int = NO_BOUND,
     max_stored_bytes: int = NO_BOUND,
 ) -> Packed:
     """Fetch granted records and pack them into messages.
 
     `replacements` are sent instead of the records with their ids. Records that would take more memory than about
-    `max_bytes` are left out, and in a session all records behind one that cannot be read: these last records are
-    unreadable with the error `records.LATER`. Stored batches of more than `max_stored_bytes` are not sent whole: the
-    worker did not ask for so much at a time.
+    `max_bytes` are left out, and those whose values exceed the worker's credit, and in a session all records behind one
+    that cannot be read: these last records are unreadable with the error `records.LATER`. Stored batches of more than
+    `max_stored_bytes` are not sent whole: the worker did not ask for so much at a time.
     """
     packed = Packed([], [])
     if not isinstance(granted.record_ids, range):
-        await _pack_anew(records, granted, session, replacements or {}, max_bytes, packed)
+        await _pack_anew(records, granted, session, replacements or {}, max_bytes, credit_bytes, packed)
         return packed
     run: list[Found] = []
     run_bytes = begun = index = taken_bytes = 0
@@ -103,7 +104,8 @@ async def pack(
             hand_on()
             part = _part(granted, index, index + len(record_ids))
             before = len(packed.delivered)
-            await _pack_anew(records, part, session, replacements or {}, max_bytes - taken_bytes, packed)
+            left_bytes, credit_left_bytes = max_bytes - taken_bytes, credit_bytes - taken_bytes
+            await _pack_anew(records, part, session, replacements or {}, left_bytes, credit_left_bytes, packed)
             taken_bytes += sum(len(each.batches) for each in packed.delivered[before:])
         index += len(record_ids)
     hand_on()
@@ -153,6 +155,7 @@ async def _pack_anew(
     session: Session | None,
     replacements: Mapping[int, LogRecord],
     max_bytes: int,
+    credit_bytes: int,
     packed: Packed,
 ) -> None:
     fetched = await records.fetch(granted.record_ids, max_bytes)
@@ -166,9 +169,8 @@ async def _pack_anew(
             break
     sizes_bytes = [len(record.value or b"") if isinstance(record, LogRecord) else 0 for record in fetched]
     size_bytes = sum(sizes_bytes)
-    if size_bytes > max_bytes:
-        # A stored batch is decoded as a whole, whatever the bound.
-        end = max(1, bisect_right(list(accumulate(sizes_bytes)), max_bytes))
+    if size_bytes > credit_bytes:
+        end = max(1, bisect_right(list(accumulate(sizes_bytes)), credit_bytes))
         fetched[end:] = [LATER] * (len(fetched) - end)
     is_heavy = len(fetched) > INLINE_RECORDS or size_bytes > MAX_BATCHES_BYTES
     await in_decoder_if(is_heavy, lambda: _encode(granted, fetched, session, packed))

@@ -56,10 +56,10 @@ class PullRequest:
         self.max_bytes: Callable[[], int] = lambda: DISPATCH_BYTES
         """Returns about how many bytes may be handed out at a time; set by the writer of the stream."""
         self.credit_bytes: int | None = None
+        """Bytes that may be sent outside of sessions; None: not bounded. Negative by the excess of the last message."""
         self.window_bytes: int | None = None
         """The credit in bytes when the worker last added to it: about what it wants to be sent ahead; None: not
         bounded."""
-        """Bytes that may be sent outside of sessions; None: not bounded. Negative by the excess of the last message."""
         self.session_credit_bytes: dict[int, int] = {}
         """Bytes that may be sent of a session, by its token; a session that is missing here is not bounded."""
         self.turn: asyncio.Future[Turn] | None = None

@@ -103,7 +103,7 @@ class WorkerStreams:
         lost = [
             receipt for receipt, record_id in self._queue.deliveries.held_by(link.worker_id) if record_id not in known
         ]
-        self._dispatcher.release(link.worker_id, [(receipt, receipt) for receipt in lost])
+        self._dispatcher.release(link.worker_id, [(receipt, receipt) for receipt in lost], are_unseen=False)
         self._queue.deliveries.seen(link.worker_id)
 
     def _close_unknown(self, link: WorkerLink, held: Sequence[ListedSession]) -> None:

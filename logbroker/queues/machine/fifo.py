@@ -126,9 +126,9 @@ class FifoLine:
             lane.state = READY
         self._entries.extendleft(reversed(lanes))
 
-    def give_back_run(self, start: int, end: int) -> None:
+    def give_back_run(self, start: int, end: int, *, redelivered: bool) -> None:
         """Put records that were handed out at the front."""
-        self._entries.appendleft(Run(start, end, True))
+        self._entries.appendleft(Run(start, end, redelivered))
         self._runs += 1
         self._records_in_runs += end - start
 

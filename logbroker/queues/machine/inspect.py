@@ -400,7 +400,7 @@ class Inspector:
         if parked is not None and not (
             queue.done.is_open(partition_of(parked.head)) and queue.admission.has_admitted(parked.head)
         ):
-            raise UnknownLaneError("no record of the lane is scanned yet")
+            raise UnknownLaneError("no record of the lane is scanned yet: try again later")
 
     def _check_returns(self, lane: Lane) -> None:
         if lane.state == DEAD_LETTERING and not self._queue.dead_letters.may_return(lane.head):

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
+import msgspec
+
 from logbroker.errors import NotHolderError
 from logbroker.group_runtime.deadline_heap import DeadlineHeap
 from logbroker.queues.model.holders import Grant, LeaseHolder, WorkerSession
@@ -125,6 +127,8 @@ class Deliveries:
         record_ids: range | None,
         deadline: float,
         session: WorkerSession | None = None,
+        *,
+        is_redelivered: bool = False,
     ) -> int:
         """Hand out lanes or a run; return the first receipt."""
         first = self._next
@@ -132,6 +136,7 @@ class Deliveries:
         self._next += count
         # The shell never sees this list. Its type allows for the holes that it will have.
         grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, record_ids, count, session)
+        grant.is_redelivered = is_redelivered
         self._firsts.append(first)
         self._grants.append(grant)
         self._workers[worker.id] = worker
@@ -233,7 +238,7 @@ class Deliveries:
         lanes = None if grant.lanes is None else grant.lanes[offset:]
         record_ids = None if grant.record_ids is None else grant.record_ids[offset:]
         left = len(record_ids or ()) if lanes is None else len(lanes) - lanes.count(None)
-        rest = Grant(at, grant.worker, grant.deadline, lanes, record_ids, left, grant.session, grant.excused)
+        rest = msgspec.structs.replace(grant, first=at, lanes=lanes, record_ids=record_ids, left=left)
         if grant.lanes is not None:
             del grant.lanes[offset:]
         elif grant.record_ids is not None:

@@ -45,7 +45,7 @@ class Outcomes:
 
     def hand_out_run(self, worker: LeaseHolder, run: Run, deadline: float) -> Granted:
         record_ids = range(run.start, run.end)
-        first = self._deliveries.grant(worker, None, record_ids, deadline)
+        first = self._deliveries.grant(worker, None, record_ids, deadline, is_redelivered=run.redelivered)
         return Granted(first, record_ids, [], [True] * len(record_ids) if run.redelivered else [])
 
     # --- finishing ---------------------------------------------------------------------------------------------------
@@ -122,14 +122,16 @@ class Outcomes:
         for lane in lanes:
             self._stalled.fail(lane, reason, delay_seconds, now)
 
-    def give_back(self, settled: Settled) -> None:
-        """Return records that come back unworked to the ready queue, at its front or at their rank."""
+    def give_back(self, settled: Settled, *, is_redelivered: bool = True) -> None:
+        """Return records that come back unworked to the ready queue, at its front or at their rank. `is_redelivered`:
+        whether they are marked when they are handed out again."""
         if isinstance(settled, range):
             line = self._lanes.line
             assert isinstance(line, FifoLine)
-            line.give_back_run(settled.start, settled.stop)
+            line.give_back_run(settled.start, settled.stop, redelivered=is_redelivered)
         else:
-            self._redelivery.returned.update(lane.head for lane in settled)
+            if is_redelivered:
+                self._redelivery.returned.update(lane.head for lane in settled)
             self._lanes.give_back(settled)
 
     def note_handed_out(self) -> None:

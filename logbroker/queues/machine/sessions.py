@@ -228,14 +228,16 @@ class Sessions:
         now: Moment,
         reason: str | None = None,
         delay_seconds: float | None = None,
+        *,
+        is_seen: bool = True,
     ) -> None:
         """Put deliveries of a session back, in the order of their receipts, together with all from receipt `end` on.
-        With a reason, the first of them has failed."""
+        With a reason, the first of them has failed. `is_seen`: whether they may have left the broker."""
         records = _records(settled)
         if records:
             self.prolong(session, now)
             records += self._deliveries.lose_from(session, Loss.CAME_BACK, end)
-            self._put_back(session.key, records, reason, delay_seconds, now)
+            self._put_back(session.key, records, reason, delay_seconds, now, is_seen=is_seen)
             self._go_on(session, now)
 
     def prolong(self, session: WorkerSession, now: Moment, lease_seconds: float | None = None) -> None:
@@ -347,11 +349,19 @@ class Sessions:
         return session
 
     def _put_back(
-        self, key: bytes, records: list[Lane], reason: str | None, delay_seconds: float | None, now: Moment
+        self,
+        key: bytes,
+        records: list[Lane],
+        reason: str | None,
+        delay_seconds: float | None,
+        now: Moment,
+        *,
+        is_seen: bool = True,
     ) -> None:
         record_ids = [record.head for record in records]
         self._lanes.put_back(key, records)
-        self._redelivery.returned.update(record_ids)
+        if is_seen:
+            self._redelivery.returned.update(record_ids)
         if reason is not None:
             self._stalled.note(key, record_ids[0], reason, delay_seconds, now)
 

@@ -10,6 +10,7 @@ from logbroker.queues.machine.leases import Deliveries, Settled, merged
 from logbroker.queues.machine.outcomes import Outcomes
 from logbroker.queues.machine.sessions import Sessions
 from logbroker.queues.machine.stalled_lanes import StalledLanes
+from logbroker.queues.model.holders import Grant
 from logbroker.queues.model.messages import Extension, Nack, Refusal, Settlement
 from logbroker.queues.model.record_id import Moment
 from logbroker.queues.model.settings import check_delay, check_lease
@@ -37,8 +38,9 @@ class Settling:
         for nack in settlement.nacks:
             self._nack(worker_id, nack, refusals, now)
         for first, last in settlement.releases:
-            for settled in self._take_back(worker_id, first, last, refusals, now, None):
-                self._outcomes.give_back(settled)
+            is_seen = not settlement.are_unseen
+            for settled, grant in self._take_back(worker_id, first, last, refusals, now, None, is_seen=is_seen):
+                self._outcomes.give_back(settled, is_redelivered=is_seen or grant.is_redelivered)
         for extension in settlement.extensions:
             self._extend(worker_id, extension, refusals, now)
         return refusals
@@ -72,14 +74,22 @@ class Settling:
         except InvalidRequestError as error:
             refusals.append(Refusal(nack.first, nack.last, error))
             return
-        for settled in self._take_back(worker_id, nack.first, nack.last, refusals, now, nack):
+        for settled, _ in self._take_back(worker_id, nack.first, nack.last, refusals, now, nack):
             self._outcomes.fail(settled, nack.reason, nack.delay_seconds, now)
 
     def _take_back(
-        self, worker_id: str, first: int, last: int, refusals: list[Refusal], now: Moment, nack: Nack | None
-    ) -> Iterator[Settled]:
-        """Take receipts out of flight, and yield their records outside of sessions. Records of sessions are put back
-        here."""
+        self,
+        worker_id: str,
+        first: int,
+        last: int,
+        refusals: list[Refusal],
+        now: Moment,
+        nack: Nack | None,
+        *,
+        is_seen: bool = True,
+    ) -> Iterator[tuple[Settled, Grant]]:
+        """Take receipts out of flight, and yield their records outside of sessions, with the grant that they were of.
+        Records of sessions are put back here."""
         parts = list(self._deliveries.select(worker_id, first, last, refusals))
         for grant, start, end in parts:
             self._deliveries.refuse_settled(grant, start, end, refusals)
@@ -90,9 +100,9 @@ class Settling:
             if nack is not None:
                 self._outcomes.tally.nacked += len(settled)
             if grant.session is None:
-                yield settled
+                yield settled, grant
             elif nack is None:
-                self._sessions.give_back(grant.session, settled, end, now)
+                self._sessions.give_back(grant.session, settled, end, now, is_seen=is_seen)
             else:
                 self._sessions.give_back(grant.session, settled, end, now, nack.reason, nack.delay_seconds)
 

@@ -92,6 +92,8 @@ class Settlement(msgspec.Struct, gc=False):
     """Extended leases. For a delivery of a session, the lock of the session is extended, and never shortened."""
     states: Sequence[SessionWrite] = ()
     """States that are written together with the acks: if one of them is refused, nothing of the settlement is done."""
+    are_unseen: bool = False
+    """Whether the released deliveries never left the broker: their records are not marked as redelivered for them."""
 
 
 class Refusal(msgspec.Struct, gc=False):
