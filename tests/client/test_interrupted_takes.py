@@ -111,8 +111,11 @@ def alarms(may_ring: Callable[[], bool]) -> Iterator[None]:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201  # Shown where it fails.
     chance = random.Random(seed)
+    is_over = False
 
     def ring(number: int, frame: FrameType | None) -> None:
+        if is_over:
+            return  # It had come before the timer was stopped, and must not start it again.
         signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0003, 0.001))
         if may_ring():
             raise RungError
@@ -123,6 +126,7 @@ def alarms(may_ring: Callable[[], bool]) -> Iterator[None]:
     try:
         yield
     finally:
+        is_over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         sys.unraisablehook = hook
