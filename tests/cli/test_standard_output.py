@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import uuid
 from contextlib import suppress
@@ -324,3 +325,49 @@ def test_a_stop_does_not_wait_for_a_reader_that_takes_nothing(
     else:  # Without a group there is nothing to let go of.
         assert code == (130 if stop is signal.SIGINT else -stop)
     assert error.strip() == b""
+
+
+WRITES_PIECES = """
+from logbroker.cli.common.standard_output import end_standard_output, take_standard_streams
+import sys
+take_standard_streams()
+try:
+    for number in range(1 << 30):
+        sys.stdout.buffer.write(b"%0107d\\n" % number * 60)
+        sys.stdout.buffer.flush()
+except KeyboardInterrupt:
+    end_standard_output()
+"""
+"""A program whose output has each number sixty times."""
+
+
+@pytest.mark.parametrize("taken", range(4))
+def test_an_interrupt_in_the_middle_of_a_write_repeats_nothing(taken: int) -> None:
+    """How much of it was written is not known, so it is the last: what the reader has is a beginning of the output."""
+    with subprocess.Popen([sys.executable, "-c", WRITES_PIECES], stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
+        assert process.stdout is not None
+        try:
+            fd = process.stdout.fileno()
+            got = b""
+            for _ in range(taken + 1):
+                until(lambda: unread_bytes(fd) > 40_000 and is_asleep(process.pid))
+                got += os.read(fd, 4096)
+            until(lambda: is_asleep(process.pid))
+            process.send_signal(signal.SIGINT)
+            until(lambda: not signal_is_pending(process.pid, signal.SIGINT))
+            while more := os.read(fd, 65536):
+                got += more
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    whole = b"".join(b"%0107d\n" % number * 60 for number in range(len(got) // 6480 + 1))
+    assert whole.startswith(got)
+
+
+def is_asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+
+def signal_is_pending(pid: int, number: int) -> bool:
+    [pending] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("ShdPnd")]
+    return bool(int(pending.split()[1], 16) >> (number - 1) & 1)

@@ -59,10 +59,14 @@ class _Output(io.FileIO):
     """Whether the process was started without standard output (`>&-`)."""
     is_over = False
     """Whether the process ends. If so, buffered output that cannot be written is dropped."""
+    is_torn = False
+    """Whether a write was interrupted. How much of it was written is unknown, so nothing may be written after it."""
     waits_until: float | None = None
     """The time (monotonic seconds) until which a reader is waited for, after a stop was requested."""
 
     def write(self, data: Any, /) -> int:
+        if self.is_torn:
+            return memoryview(data).nbytes
         if self.waits_until is not None:
             if not has_room(self.fileno(), self.waits_until - monotonic()):
                 return memoryview(data).nbytes
@@ -79,6 +83,9 @@ class _Output(io.FileIO):
             if isinstance(error, BrokenPipeError):
                 raise OutputClosedError from None
             raise OutputFailedError(f"standard output cannot be written: {os.strerror(error.errno or 0)}") from None
+        except BaseException:
+            self.is_torn = True
+            raise
         return written
 
 
