@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from logbroker.client import Consumer, Producer, TopicPartition, Worker, WorkerDelivery
+from logbroker.client import Consumer, Producer, Session, TopicPartition, Worker, WorkerDelivery
+from logbroker.client.worker.session_calls import SessionCalls
 from logbroker.embedded_broker import embedded
 from tests.client.group_helpers import Events, fill, numbers
 from tests.client.links import Link
-from tests.client.worker_helpers import create, describe
+from tests.client.worker_helpers import create, describe, take
 
 RECORD_BYTES = 20_000
 RECORDS = 100
@@ -127,3 +128,59 @@ async def test_what_arrives_is_a_sign_of_life(address: str, topic: str) -> None:
                 break
         await kept[0].ack()
     assert len(link.pipes) == 1, "the connection was never given up"
+
+
+async def test_a_record_that_takes_longer_than_a_silence_may_comes_all_the_same(address: str, topic: str) -> None:
+    """Its worker sees whole messages only, and has asked meanwhile for a longer lease of another record."""
+    await create(address, topic, partitions=1, lease_seconds=2.0)
+    async with Producer(address) as producer:
+        await producer.send_and_wait(topic, b"kept", b"a")
+        await producer.send_and_wait(topic, os.urandom(900_000), b"b")
+    async with (
+        asyncio.timeout(30),
+        Link(bytes_per_second=600_000).to(address) as link,
+        Worker(link.address, topic) as worker,
+    ):
+        kept, large = await take(worker, 2)
+        await large.ack()
+        await kept.ack()
+    assert len(link.pipes) < 4, "each connection was given up later than the one before"
+    assert (await describe(address, topic)).counts.acked == 2
+
+
+async def test_a_request_has_time_as_long_as_records_arrive_before_its_answer(
+    address: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a slow link an answer may wait behind records for longer than a request may take. A session that is given up
+    has its records on the link already, or has handed them to the program."""
+    keys, request_seconds = 16, 1.0
+    await create(address, topic, partitions=1)
+    async with Producer(address) as producer:
+        for number in range(keys):
+            await producer.send(topic, os.urandom(2 * RECORD_BYTES), b"k%d" % number)
+    given_up: list[bytes] = []
+    give_back = SessionCalls._give_back
+
+    def spied(self: SessionCalls[WorkerDelivery], token: int, key: bytes) -> None:
+        given_up.append(key)
+        give_back(self, token, key)
+
+    monkeypatch.setattr(SessionCalls, "_give_back", spied)
+    handled: list[bytes | None] = []
+    async with (
+        asyncio.timeout(60),
+        Link(bytes_per_second=5 * RECORD_BYTES).to(address) as link,
+        Worker(link.address, topic, request_timeout_seconds=request_seconds) as worker,
+    ):
+
+        async def handle(session: Session) -> None:
+            async for delivery in session:
+                delivery.ack()
+                handled.append(delivery.key)
+                if len(handled) == keys:
+                    worker.stop()
+                return
+
+        await worker.sessions(handle, concurrency=keys // 2)
+    assert sorted(map(bytes, filter(None, handled))) == sorted(b"k%d" % number for number in range(keys))
+    assert not given_up

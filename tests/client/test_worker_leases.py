@@ -12,7 +12,7 @@ from logbroker.errors import (
     InvalidRequestError,
     LeaseLostError,
 )
-from tests.client.worker_helpers import create, fill, take, wait_until
+from tests.client.worker_helpers import create, describe, fill, take, wait_until
 from tests.queues.shell import until
 
 
@@ -118,3 +118,21 @@ async def test_a_shorter_lease_of_the_group_takes_nothing_from_who_works(address
             extended = delivery.batch.until
         await delivery.ack()
         assert (await admin.describe_queue(topic)).counts.leases_lost == 0
+
+
+async def test_a_loop_whose_bodies_hold_up_the_event_loop_keeps_its_leases(address: str, topic: str) -> None:
+    """Settlements and extensions go out between two of them, as long as one is shorter than the lease."""
+    lease_seconds, records = 2.0, 4
+    await create(address, topic, lease_seconds=lease_seconds, ordering="none")
+    await fill(address, topic, records)
+    attempts: list[int] = []
+    async with Worker(address, topic) as worker:
+        async for delivery in worker:
+            attempts.append(delivery.attempt)
+            time.sleep(0.6 * lease_seconds)  # This is what is tested.
+            delivery.ack()
+            if len(attempts) == records:
+                break
+        await worker.flush()
+    assert attempts == [1] * records
+    assert (await describe(address, topic)).counts.leases_lost == 0

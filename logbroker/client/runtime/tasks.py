@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 
@@ -26,6 +27,15 @@ def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
                 loop.call_soon_threadsafe(end)
 
     return told, tell
+
+
+async def wait_until(future: asyncio.Future[Any], due: Callable[[], float]) -> bool:
+    """Wait for a future until the time that `due` returns (monotonic, s); it may move while this waits. Return whether
+    the future is done."""
+    await asyncio.sleep(0)
+    while not future.done() and (left_seconds := due() - monotonic()) > 0:
+        await asyncio.wait([future], timeout=left_seconds)
+    return future.done()
 
 
 def let_go_of_error(task: asyncio.Task[Any]) -> None:

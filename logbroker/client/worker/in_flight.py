@@ -26,6 +26,7 @@ from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.held_sessions import HeldSessions
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.leases import Leases
+from logbroker.client.worker.patience import first_patience_seconds
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
 from logbroker.client.worker.receive_window import ReceiveWindow
 from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementOutbox, Settlements
@@ -40,9 +41,6 @@ DEFAULT_PREFETCH_BYTES: Final = 16 * 1024 * 1024
 _UNASKED_SHARE: Final = 0.4
 _UNHEARD_SHARE: Final = 1 / 3
 """The share of a lease or session lock after which a silent broker is asked for an answer."""
-_LONGEST_HOLD_SECONDS: Final = 10.0
-_PATIENCE_SHARE: Final = 1 / 4
-_SHORTEST_PATIENCE_SECONDS: Final = 0.2
 _LOST_IN_BREAK: Final = "the connection was broken for too long: the record comes again, to this worker or another"
 
 
@@ -212,11 +210,9 @@ class InFlight(Generic[D]):
         with self.lock.free():
             self._correlation_id += 1
             message = self._leases.due(self._batches, self._correlation_id, now)
-            if message is None and not self._sent_at:
-                locks = (session.lock_seconds for session in self.sessions)
-                shortest_seconds = min(self._leases.lease_seconds, *locks, math.inf)
-                if now >= self.outbox.heard_at + shortest_seconds * _UNHEARD_SHARE:
-                    message = queues_pb2.Settle(correlation_id=self._correlation_id)
+            unheard_until = self.outbox.heard_at + self.shortest_hold_seconds() * _UNHEARD_SHARE
+            if message is None and not self._sent_at and now >= unheard_until:
+                message = queues_pb2.Settle(correlation_id=self._correlation_id)
             if message is not None:
                 self._sent_at[self._correlation_id] = now
             return message
@@ -224,12 +220,7 @@ class InFlight(Generic[D]):
     def shortest_hold_seconds(self) -> float:
         """Return the shortest time after which a lease or lock ends unless it is extended."""
         locks = (session.lock_seconds for session in self.sessions)
-        return min(_LONGEST_HOLD_SECONDS, self._leases.lease_seconds, *locks)
-
-    def patience_seconds(self) -> float:
-        """How long an extension may wait for its answer before the connection counts as dead: enough of the lease is
-        left to come back over another one."""
-        return max(_SHORTEST_PATIENCE_SECONDS, self.shortest_hold_seconds() * _PATIENCE_SHARE)
+        return min(self._leases.lease_seconds, *locks, math.inf)
 
     def silent_since(self, now: float) -> float:
         """Return how long the oldest unanswered extension has waited, in seconds."""
@@ -288,7 +279,7 @@ class InFlight(Generic[D]):
             asked_at=next(iter(self._sent_at.values()), now),
             now=now,
             lease_seconds=lease_seconds,
-            patience_seconds=self.patience_seconds(),
+            patience_seconds=first_patience_seconds(self.shortest_hold_seconds()),
             is_used=buffer is not None and buffer.uses_window,
         ):
             self.question_due = True

@@ -8,6 +8,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
+from logbroker.client.runtime.tasks import wait_until
 from logbroker.client.transport.status import error_of_item
 from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.held_sessions import HeldSessions
@@ -26,14 +27,14 @@ class SessionCalls(Generic[D]):
         sessions: HeldSessions[D],
         send: Callable[..., None],
         connected: asyncio.Event,
-        timeout_seconds: float,
+        answer_due: Callable[[float, float], float],
     ) -> None:
-        """`send` takes a field of WorkerRequest by its name. An answer may take `timeout_seconds` longer than the
-        requested wait."""
+        """`send` takes a field of WorkerRequest by its name. `answer_due` returns until when an answer may come, from
+        when the request was sent (monotonic, s) and how long the broker may wait."""
         self._sessions = sessions
         self._send = send
         self._connected = connected
-        self._timeout_seconds = timeout_seconds
+        self._answer_due = answer_due
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._opening: dict[int, tuple[int, int, float]] = {}
         """Prefetch, credit in bytes and time of each request that opens a session."""
@@ -114,17 +115,17 @@ class SessionCalls(Generic[D]):
             raise BrokerUnavailableError("the worker is not connected at the moment")
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[call_id] = answered
+        asked_at = monotonic()
         self._send(**request)
         try:
-            async with asyncio.timeout(wait_seconds + self._timeout_seconds):
-                return await answered
-        except BaseException as error:
+            if not await wait_until(answered, lambda: self._answer_due(asked_at, wait_seconds)):
+                raise RequestTimeoutError("the broker has not answered about the session")
+            return answered.result()
+        except BaseException:
             # The caller may have stopped waiting in the same round of the loop in which the answer arrived.
             is_answered = answered.done() and not answered.cancelled() and answered.exception() is None
             if is_answered and isinstance(opened := answered.result(), HeldSession):
                 self.abandon(opened)
-            if isinstance(error, TimeoutError):
-                raise RequestTimeoutError("the broker has not answered about the session") from None
             raise
         finally:
             del self._waiting[call_id]

@@ -373,7 +373,7 @@ class SettlementOutbox:
         """Note that a settlement has its outcome."""
         error = settlement.first_failure()
         if error is not None:
-            _log.info("%d deliveries of topic %s were not settled: %s", len(settlement.failures), self.topic, error)
+            _log.warning("%d deliveries of topic %s were not settled: %s", len(settlement.failures), self.topic, error)
             if len(self._untold) < _MAX_UNTOLD:
                 self._untold.append(settlement)
 

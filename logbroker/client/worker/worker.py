@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from time import monotonic
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from logbroker.client.runtime.arguments import check_bounds, check_seconds, checks_arguments
 from logbroker.client.runtime.handlers import Slots, check_no_generator, check_outcome
@@ -32,12 +32,17 @@ SessionHandler = Callable[["Session"], Awaitable[object]]
 
 _log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 _BREATHE: Final = 32
 """After this many deliveries without a wait, the event loop gets a turn, in which it sends settlements."""
 _HELD_UP_SECONDS: Final = 0.01
 """If a program has held up the event loop for this long, over one delivery or several, the loop gets a pause."""
 _PAUSE_SECONDS: Final = 0.001
-"""A pause with enough turns of the event loop to send settlements and extensions and to read answers."""
+"""The shortest pause: some turns of the event loop, to send settlements and to read answers."""
+_PAUSE_SHARE: Final = 0.02
+"""The pause after a long hold-up, as a share of it."""
+_LONGEST_PAUSE_SECONDS: Final = 0.02
 DEFAULT_SESSION_PREFETCH: Final = 10
 DEFAULT_IDLE_SECONDS: Final = 1.0
 HANDLER: Final = "the handler"
@@ -66,13 +71,20 @@ class _LoopTurns:
     def _turned(self) -> None:
         self._has_turned = True
 
+    async def after(self, waiting: Awaitable[_T]) -> _T:
+        """Await something, and note that the event loop had its turns meanwhile. What comes next may block it."""
+        outcome = await waiting
+        self.begin()
+        return outcome
+
     def pause_seconds(self) -> float | None:
         """Return how long to sleep after a delivery, or None for no sleep."""
         self._taken += 1
         if self._has_turned:
             self.begin()
-        elif monotonic() - self._since > _HELD_UP_SECONDS:
-            return _PAUSE_SECONDS
+        elif (held_up_seconds := monotonic() - self._since) > _HELD_UP_SECONDS:
+            # A settlement, extensions and their answers take several turns, each with a round trip.
+            return min(max(_PAUSE_SECONDS, held_up_seconds * _PAUSE_SHARE), _LONGEST_PAUSE_SECONDS)
         return None if self._taken % _BREATHE else 0.0
 
 
@@ -146,7 +158,7 @@ class Worker(Droppable):
         turns = _LoopTurns()
         while not core.stopping:
             # A delivery is usually available at once. A coroutine for each would cost more than everything else.
-            delivery = core.take(buffer) or await next_delivery(core, buffer)
+            delivery = core.take(buffer) or await turns.after(next_delivery(core, buffer))
             if delivery is None:
                 return
             yield delivery
@@ -169,7 +181,7 @@ class Worker(Droppable):
         buffer = core.in_flight.buffer
         turns = _LoopTurns()
         while not core.stopping:
-            delivery = core.take(buffer) or await next_delivery(core, buffer)
+            delivery = core.take(buffer) or await turns.after(next_delivery(core, buffer))
             if delivery is None:
                 return
             deliveries = WorkerDeliveries((delivery,))
@@ -201,7 +213,7 @@ class Worker(Droppable):
         turns = _LoopTurns()
         # A handler may have suppressed the cancellation of the call.
         while not (core.stopping or slots.are_over):
-            delivery = core.take(buffer) or await next_delivery(core, buffer)
+            delivery = core.take(buffer) or await turns.after(next_delivery(core, buffer))
             if delivery is None:
                 return
             failure: Exception | None = None
@@ -395,7 +407,7 @@ class Session:
                 session.check()
                 try:
                     async with asyncio.timeout(session.patience_seconds(self._idle_seconds, monotonic())):
-                        delivery = await next_delivery(self._core, session.buffer, session)
+                        delivery = await turns.after(next_delivery(self._core, session.buffer, session))
                 except TimeoutError:
                     return
                 if delivery is None:

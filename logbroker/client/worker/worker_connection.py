@@ -15,11 +15,12 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 import msgspec
 
-from logbroker.client.runtime.tasks import waiter
+from logbroker.client.runtime.tasks import wait_until, waiter
 from logbroker.client.transport.background import CANCELLED, Background
 from logbroker.client.transport.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.worker.in_flight import InFlight
 from logbroker.client.worker.leased_record import LeasedRecord
+from logbroker.client.worker.patience import Patience, first_patience_seconds
 from logbroker.client.worker.session_calls import SessionCalls
 from logbroker.client.worker.settlements import SettlementBatch
 from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
@@ -35,7 +36,8 @@ _GOODBYE_SECONDS: Final = 2.0
 _NO_ROOM_SECONDS: Final = 0.1
 """If the broker had no room for a settlement, it is sent again after this time."""
 _LEASE_SHARE: Final = 10
-"""How many times leases and locks are looked at within each of their terms."""
+"""How many times leases and locks are looked at within each of their terms, if these are short."""
+_LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +66,7 @@ class WorkerConnection(Generic[D]):
         """Number of deliveries that the broker may still send outside of sessions, on this stream."""
         self._read_at = 0.0
         """The time when the latest message of the broker was read."""
+        self._patience = Patience()
         self._hello_at = 0.0
         """When the Hello of this stream was sent, in monotonic seconds."""
         self._connected = asyncio.Event()
@@ -74,7 +77,7 @@ class WorkerConnection(Generic[D]):
             in_flight.sessions,
             self._send,
             self._connected,
-            connection.request_timeout_seconds,
+            self._answer_due,
         )
         self._attempt = 0
         self._leaving = False
@@ -137,20 +140,25 @@ class WorkerConnection(Generic[D]):
 
     async def answered(self, settlements: Iterable[SettlementBatch]) -> None:
         """Wait until these settlements are answered. Raises RequestTimeoutError."""
-        deadline = monotonic() + self.connection.request_timeout_seconds
+        asked_at = monotonic()
         self.wake()
         for settlement in settlements:
             while not settlement.answered:
                 told, tell = waiter()
                 settlement.waiters.append(tell)
-                try:
-                    async with asyncio.timeout(max(0.001, deadline - monotonic())):
-                        await told
-                except TimeoutError:
+                if not await wait_until(told, lambda: self._answer_due(asked_at, 0.0)):
                     raise RequestTimeoutError(
                         f"the broker at {self.connection.broker} has not answered all that was settled; what it did not"
                         " get comes again when its lease ends"
-                    ) from None
+                    )
+
+    def _answer_due(self, asked_at: float, wait_seconds: float) -> float:
+        """Return when a request is given up that lets the broker wait this long. On a slow link its answer comes behind
+        records: it has time as long as these arrive, but no longer than a lease."""
+        timeout_seconds = self.connection.request_timeout_seconds
+        longest_seconds = self.in_flight.shortest_hold_seconds()
+        due = asked_at + wait_seconds + timeout_seconds
+        return max(due, min(self._read_at + timeout_seconds, asked_at + wait_seconds + longest_seconds))
 
     async def leave(self) -> None:
         """Say goodbye and end the stream. Other workers then get at once what this worker holds."""
@@ -287,22 +295,22 @@ class WorkerConnection(Generic[D]):
         while True:
             await self._connected.wait()
             now = monotonic()
-            patience_seconds = self.in_flight.patience_seconds()
+            hold_seconds = self.in_flight.shortest_hold_seconds()
             # Where the event loop was held up, an answer may lie unread.
-            is_late = now > due + patience_seconds / 2
+            is_late = now > due + first_patience_seconds(hold_seconds) / 2
             # On a slow link, the answer may be waiting behind deliveries.
             silent_seconds = min(self.in_flight.silent_since(now), now - self._read_at)
-            if not is_late and silent_seconds > patience_seconds:
+            if not is_late and not self._patience.bears(silent_seconds, hold_seconds, now):
                 self.in_flight.window.shrink()
                 self.connection.renew()
-                raise BrokerUnavailableError(f"the broker has not answered for {patience_seconds:.1f} s")
+                raise BrokerUnavailableError(f"the broker has not answered for {silent_seconds:.1f} s")
             self.in_flight.give_back_unwanted(now)
             extensions = self.in_flight.extensions(now)
             if extensions is not None:
                 self._send(settle=extensions)
             for session in self.in_flight.sessions.renewals(now):
                 self.sessions.renew(session)
-            pause_seconds = self.in_flight.shortest_hold_seconds() / _LEASE_SHARE
+            pause_seconds = min(_LONGEST_PAUSE_SECONDS, self.in_flight.shortest_hold_seconds() / _LEASE_SHARE)
             due = monotonic() + pause_seconds
             await asyncio.sleep(pause_seconds)
 

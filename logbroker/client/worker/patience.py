@@ -1,0 +1,49 @@
+"""How long a worker bears a silent broker before it gives up the connection. No I/O, no clock."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from logbroker.client.transport.connection import KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT_SECONDS
+
+_LONG_HOLD_SECONDS: Final = 2 * (KEEPALIVE_SECONDS + KEEPALIVE_TIMEOUT_SECONDS)
+_FIRST_SHARE: Final = 1 / 4
+"""The share of a lease that a worker waits for an answer at first: enough is left to come back over another
+connection."""
+_LONGEST_FIRST_SECONDS: Final = 2.5
+_SHORTEST_FIRST_SECONDS: Final = 0.2
+_SLOW_SECONDS: Final = 60.0
+"""How long a link is taken as slow after it was slow."""
+
+
+class Patience:
+    """The patience of one worker with its broker.
+
+    gRPC notices a dead connection by its pings, and takes every byte as a sign of life. With leases and locks that last
+    at least twice as long as that takes, the worker leaves it to gRPC. With shorter ones it looks at the answers to its
+    extensions, and sees whole messages only: a large one on a slow link looks like silence. Each connection that it
+    gives up therefore makes it more patient, up to the lease; otherwise such a message would never arrive.
+    """
+
+    def __init__(self) -> None:
+        self._factor = 1
+        self._slow_at = -math.inf
+
+    def bears(self, silent_seconds: float, hold_seconds: float, now: float) -> bool:
+        """Return whether a silence of so long is still no sign of a dead connection. `hold_seconds` is the shortest
+        lease or lock of the worker."""
+        first_seconds = first_patience_seconds(hold_seconds)
+        if silent_seconds > first_seconds:
+            self._slow_at = now
+        elif now - self._slow_at > _SLOW_SECONDS:
+            self._factor = 1
+        if hold_seconds >= _LONG_HOLD_SECONDS or silent_seconds <= min(hold_seconds, first_seconds * self._factor):
+            return True
+        self._factor *= 2 if self._factor * first_seconds < hold_seconds else 1
+        return False
+
+
+def first_patience_seconds(hold_seconds: float) -> float:
+    """Return how long a worker waits for an answer on a link that is not known as slow."""
+    return max(_SHORTEST_FIRST_SECONDS, min(_LONGEST_FIRST_SECONDS, hold_seconds * _FIRST_SHARE))
