@@ -4,6 +4,7 @@ wrong arguments, named."""
 from __future__ import annotations
 
 import asyncio
+import enum
 import subprocess
 import sys
 import threading
@@ -354,8 +355,19 @@ async def test_an_open_batch_takes_no_wrong_record_either(address: str, topic: s
         assert [first.result().offset, last.result().offset] == [0, 3]
 
 
+class Name(enum.StrEnum):
+    """Header names of a program."""
+
+    ONE = "one"
+
+
+class Bytes(bytes):
+    """Bytes of a program, with methods of its own."""
+
+
 LIKE_BYTES: list[Callable[[bytes], Any]] = [
     bytes,
+    Bytes,
     bytearray,
     memoryview,
     lambda text: memoryview(bytearray(text)),
@@ -373,7 +385,7 @@ async def test_what_is_like_bytes_is_taken_wherever_bytes_are(address: str, topi
         for like in LIKE_BYTES:
             four = like(b"four")
             # An iterator, too, is as good as a list.
-            headers = (header for header in [("one", like(b"head")), ("two", None)])
+            headers = (header for header in [(Name.ONE, like(b"head")), ("two", None)])
             await in_either(blocking, partial(producer.send, topic, four, four, headers=headers))
             await in_either(blocking, partial(producer.send, topic, four, ordering_key=like(b"four"), partition=None))
     released = memoryview(b"four")

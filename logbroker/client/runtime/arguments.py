@@ -208,13 +208,18 @@ def _mentions_bytes(hint: Any) -> bool:
 
 
 def as_bytes(name: str, value: Any) -> Any:
-    """Return bytes in place of a bytes-like object, also within lists and tuples; return anything else unchanged.
+    """Return bytes in place of a bytes-like object, also within lists and tuples; a subclass of bytes or str becomes
+    bytes or str itself, and anything else is returned unchanged.
     Raises TypeError, which names the value by `name`, if the object cannot be read."""
     if isinstance(value, bytearray | memoryview):
         try:
             return bytes(value)
         except ValueError as error:  # The memoryview was released.
             raise TypeError(f"{name} cannot be read: {error}") from None
+    if isinstance(value, bytes) and type(value) is not bytes:
+        return bytes(value)
+    if isinstance(value, str) and type(value) is not str:
+        return str.__str__(value)  # Such as the members of a StrEnum.
     if type(value) in (list, tuple):
         return type(value)(as_bytes(name, each) for each in value)
     return value
