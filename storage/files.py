@@ -11,6 +11,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, Literal, Protocol
 
 from logbroker.errors import CorruptLogError, DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
@@ -372,6 +373,7 @@ def replace_file(files: Files, path: str, content: bytes) -> None:
     except OSError as error:
         if error.errno not in NOT_OURS:
             raise
-        files.unlink(temporary)  # A link or a FIFO: of no use.
+        with suppress(FileNotFoundError):
+            files.unlink(temporary)  # A link or a FIFO: of no use.
         write_file(files, temporary, content, sync=True)
     files.rename(temporary, path)

@@ -22,6 +22,7 @@ from logbroker.cli.common.arguments import PathType
 from logbroker.cli.common.input_formats import InputRecord, read_csv
 from logbroker.cli.common.lines import raw_output, write_line
 from logbroker.cli.common.options import json_option
+from logbroker.cli.common.standard_output import OutputClosedError
 from logbroker.cli.common.stops import Stopped, stops_are_interrupts
 from logbroker.client import Record
 from logbroker.client.sync import Admin, Consumer, Producer
@@ -73,7 +74,7 @@ def demo(csv_file: Path | None, as_json: bool) -> None:
     if csv_file is not None:
         if as_json:
             raise click.UsageError("--csv starts no broker and measures nothing: leave out --json")
-        with _flights_as_csv() as rows, _new_file(csv_file) as file:
+        with stops_are_interrupts(), _flights_as_csv() as rows, _new_file(csv_file) as file:
             shutil.copyfileobj(rows, file)
         return
     flights = read_flights()
@@ -106,15 +107,23 @@ def demo(csv_file: Path | None, as_json: bool) -> None:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file, standard output, or a path that takes bytes but is no regular file, such as a pipe. Raises
-    OSError."""
+    """Open a new file, standard output, or a path that takes bytes but is no regular file, such as a pipe. A file that
+    was not written to its end is removed. Raises OSError, or OutputClosedError where the reader of a pipe is gone."""
     if str(path) == "-":
         yield raw_output()
         return
     if path.is_file():
         raise LogbrokerError(f"{path} exists; name another file, or remove it")
-    with path.open("wb" if path.exists() else "xb") as file:
-        yield file
+    is_new = not path.exists()
+    try:
+        with path.open("xb" if is_new else "wb") as file:
+            yield file
+    except BrokenPipeError:
+        raise OutputClosedError from None
+    except BaseException as error:
+        if is_new and not isinstance(error, FileExistsError):
+            path.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

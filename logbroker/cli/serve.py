@@ -14,6 +14,7 @@ import click
 import uvloop
 
 from logbroker.cli.common.arguments import PathType
+from logbroker.cli.common.ctrl_c import let_ctrl_c_kill
 from logbroker.cli.common.lines import LogFormatter, tell
 from logbroker.cli.common.standard_output import OutputClosedError
 from logbroker.config import BrokerConfig, load_broker_config
@@ -87,6 +88,7 @@ async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
         stop.set()
         for number in stops:
             loop.remove_signal_handler(number)  # A second signal then ends a stop that hangs.
+        let_ctrl_c_kill()
 
     for number in stops:
         loop.add_signal_handler(number, on_signal)

@@ -185,6 +185,16 @@ def test_the_head_of_a_lane_is_replaced(queue: Queue, topic: str, name: str) -> 
             break
 
 
+def test_an_empty_standard_input_is_no_value(
+    queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a job of cron has it. Whoever wants an empty value says so."""
+    exhaust(queue, topic, name, "block")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    assert "standard input is empty" in queue("replace", name, "c2", exit_code=2)
+    assert "replaced" in queue("replace", name, "c2", "--value", "")
+
+
 def test_dead_letters_go_back_in_their_order(queue: Queue, topic: str, name: str) -> None:
     exhaust(queue, topic, name, "dead-letter")
     planned = queue.json("redrive", name, "--dry-run")

@@ -107,6 +107,26 @@ def test_an_empty_command_is_none(address: str, group: str, command: str) -> Non
     assert counts(address, group).acked == 0
 
 
+@pytest.mark.parametrize("command", ["if", "echo 'never ends", "a | | b"])
+def test_a_command_that_the_shell_cannot_read_is_none(address: str, group: str, command: str) -> None:
+    """It would fail for every record, and use up their attempts."""
+    done = logbroker("queue", "work", group, "--exec", command, "--broker", address)
+    assert done.returncode == 2
+    assert "--exec: the shell cannot read the command" in done.stderr.decode()
+    assert counts(address, group).nacked == 0
+
+
+def test_a_command_may_begin_with_a_minus(address: str, group: str, tmp_path: Path) -> None:
+    (tmp_path / "-it").write_text("#!/bin/sh\ncat > /dev/null\n")
+    (tmp_path / "-it").chmod(0o700)
+    path = ENVIRONMENT | {"PATH": f"{tmp_path}:{ENVIRONMENT['PATH']}"}
+    work = [*LOGBROKER, "queue", "work", group, "--exec", "-it", "--until-end", "--broker", address]
+    done = subprocess.run(work, capture_output=True, text=True, timeout=60, env=path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert counts(address, group).nacked == 0
+    assert counts(address, group).acked > 0
+
+
 def test_a_command_gets_the_record_and_its_exit_settles_it(address: str, group: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     script = f"""

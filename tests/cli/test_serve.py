@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,17 @@ def test_a_signal_stops_it_cleanly(tmp_path: Path, number: signal.Signals) -> No
     assert process.returncode == 0, err.decode()
     assert out == b""
     assert b"Traceback" not in err
+
+
+def test_a_second_ctrl_c_shows_no_traceback(tmp_path: Path) -> None:
+    with serving("--data-dir", tmp_path / "data", "--listen", "127.0.0.1:0") as (process, _):
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.001)  # So that they are two.
+        _, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert process.returncode in (0, -signal.SIGINT)
+    assert b"Traceback" not in err
+    assert b"ERROR" not in err
 
 
 def test_it_stops_when_standard_input_closes_where_asked_to(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from logbroker.cli.bench.options import setup_of, shared_options
 from logbroker.cli.bench.priority import priority
 from logbroker.cli.bench.report import Measurement, run
 from logbroker.cli.common.arguments import Real, Whole
+from logbroker.cli.common.stops import stops_are_interrupts
 from logbroker.tools.bench.harness import measure
 from logbroker.tools.bench.harness.measure import MIB
 from logbroker.tools.bench.log import footprint
@@ -57,7 +58,8 @@ _value_option = click.option(
 
 
 @click.group()
-def bench() -> None:
+@click.pass_context
+def bench(context: click.Context) -> None:
     """Measure the speed of a broker on this machine.
 
     Each command starts a broker of its own, measures it for some rounds and prints the median with the range. With
@@ -80,6 +82,7 @@ def bench() -> None:
       logbroker bench queue --only drain
       logbroker bench priority --only merge
     """
+    context.with_resource(stops_are_interrupts())  # A stop, too, ends the broker and removes its directory.
 
 
 @bench.command()

@@ -70,7 +70,7 @@ for pid in $running; do kill -s KILL -- "-$pid" 2>/dev/null; done
 """Reads which commands begin and which have ended. At the end of its input, it kills the process groups of those that
 still run."""
 
-_BEGINNING: Final = f'read -r LOGBROKER_GO || exit 1; exec {_SHELL} -c "$0"'
+_BEGINNING: Final = f'read -r LOGBROKER_GO || exit 1; exec {_SHELL} -c -- "$0"'
 """The command waits until the guard knows of it: it reads a line, which a shell reads byte by byte. If this process is
 killed before, no command runs."""
 
@@ -86,6 +86,14 @@ class CommandOutcome(NamedTuple):
     """Why this process killed the command; None if the command ended by itself."""
     last_line: str
     """The last line of its standard error that is not empty."""
+
+
+def syntax_error(command: str) -> str | None:
+    """Return what the shell says about a command that it cannot parse. Raises OSError if there is no shell."""
+    parsed = subprocess.run(
+        [_SHELL, "-n", "-c", "--", command], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    return parsed.stderr.decode(errors="replace").strip() if parsed.returncode else None
 
 
 class CommandRunner:

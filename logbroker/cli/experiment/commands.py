@@ -15,6 +15,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PathType, Real, Whole
 from logbroker.cli.common.lines import warn, write_line
 from logbroker.cli.common.options import json_option
+from logbroker.cli.common.stops import stops_are_interrupts
 from logbroker.cli.demo import read_flights
 from logbroker.cli.experiment.view import show_lanes, show_scaling, shown
 from logbroker.config import MAX_INT64
@@ -39,7 +40,8 @@ _FILE: Final = click.File("w", encoding="utf-8", lazy=False)
 
 
 @click.group()
-def experiment() -> None:
+@click.pass_context
+def experiment(context: click.Context) -> None:
     """Measure what order costs and what partitions and consumers gain.
 
     Each experiment runs real worker processes on a real broker on this machine, in a temporary directory.
@@ -51,6 +53,7 @@ def experiment() -> None:
       logbroker experiment scaling --quick --out scaling
       logbroker plan --from scaling/scaling.json --rate 400 --work-ms 20
     """
+    context.with_resource(stops_are_interrupts())  # A stop, too, ends the broker and removes its directory.
 
 
 @experiment.command()

@@ -226,6 +226,10 @@ def replace(
             raise click.UsageError(f"{header!r} is not NAME=VALUE")
         pairs.append((name, text.encode()))
     content = sys.stdin.buffer.read(MAX_BATCH_BYTES + 1) if value is None else raw_bytes(value)
+    if not content and value is None:
+        raise click.UsageError(
+            "standard input is empty: give the value there or in --value (--value '' for an empty one)"
+        )
     if len(content) > MAX_BATCH_BYTES:
         raise InvalidRequestError(f"the value has more than {terminal.size_text(MAX_BATCH_BYTES)}")
     with CommandQueueAdmin(broker) as admin:

@@ -18,7 +18,7 @@ from typing import Final, Self, cast
 import click
 
 from logbroker.cli.common.arguments import COUNT, BytesType, Real, Whole
-from logbroker.cli.common.child_process import CommandRunner, ErrorWriter
+from logbroker.cli.common.child_process import CommandRunner, ErrorWriter, syntax_error
 from logbroker.cli.common.clients import CommandWorker
 from logbroker.cli.common.lines import encoded_line
 from logbroker.cli.common.options import broker_option
@@ -166,6 +166,9 @@ def work(
         return
     if not hasattr(os, "killpg"):
         raise LogbrokerError("--exec needs the processes of a POSIX system: take --print here, or a Worker")
+    if (error := syntax_error(command)) is not None:
+        # Otherwise it would fail for every record of the group, and use up their attempts.
+        raise click.UsageError(f"--exec: the shell cannot read the command: {error}")
     longest = max(DEFAULT_MAX_EXTENSION_SECONDS, (timeout or 0) + 60)
     with CommandRunner(command, timeout) as commands, _Stops(commands) as stops, stops.interrupter.raising_again():
         with (
