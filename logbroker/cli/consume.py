@@ -11,7 +11,7 @@ import click
 from logbroker.cli.common.arguments import COUNT, PARTITION
 from logbroker.cli.common.clients import CommandAdmin, CommandConsumer
 from logbroker.cli.common.lines import shows_output, warn
-from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option
+from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, number_option
 from logbroker.cli.common.output_formats import FORMATS, lines, shown_lines
 from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput
 from logbroker.cli.common.stops import Interrupter, Stopped, stops_are_interrupts
@@ -59,14 +59,7 @@ def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     " from now, such as by_duration:PT1H. With --group and without --from, also where to begin if the group has"
     " committed nothing.  [default: none; with --group: earliest]",
 )
-@click.option(
-    "--partition",
-    "partitions",
-    type=PARTITION,
-    multiple=True,
-    metavar="N",
-    help="Read only this partition. Repeatable.",
-)
+@number_option("--partition", "partitions", kind=PARTITION, multiple=True, help="Read only this partition. Repeatable.")
 @click.option(
     "--band",
     "bands",
@@ -74,7 +67,7 @@ def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     metavar="NAME",
     help="Read only this band of a topic that has bands. Repeatable.",
 )
-@click.option("--max-records", type=COUNT, metavar="N", help="Stop after N records.")
+@number_option("--max-records", kind=COUNT, help="Stop after N records.")
 @click.option(
     "--until-end",
     is_flag=True,

@@ -10,7 +10,7 @@ import msgspec
 
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PathType, Real, Whole
-from logbroker.cli.common.options import json_option
+from logbroker.cli.common.options import json_option, number_option
 from logbroker.errors import InvalidRequestError
 from logbroker.tools.experiments import planning
 from logbroker.tools.experiments.capacity import GROUP, MODES, QUEUE, Service
@@ -23,21 +23,19 @@ _MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 
 
 @click.command()
-@click.option("--rate", type=Real(0, min_open=True), metavar="N", help="Records per second to process.")
-@click.option("--work-ms", type=Real(0), metavar="MS", help="Work time per record, in milliseconds.")
+@number_option("--rate", kind=Real(0, min_open=True), help="Records per second to process.")
+@number_option("--work-ms", kind=Real(0), metavar="MS", help="Work time per record, in milliseconds.")
 @click.option(
     "--skew", type=click.Choice(SKEWS), default="uniform", show_default=True, help="Distribution of records over keys."
 )
-@click.option(
+@number_option(
     "--hottest-share",
-    type=Real(0, 1, min_open=True),
+    kind=Real(0, 1, min_open=True),
     metavar="SHARE",
     help="Share of all records that have the hottest key, instead of --skew.",
 )
-@click.option("--keys", type=Whole(1, MAX_KEYS), default=100, show_default=True, metavar="N", help="Number of keys.")
-@click.option(
-    "--consumers", type=Whole(1, 1000), metavar="N", help="Number of consumers.  [default: as few as suffice]"
-)
+@number_option("--keys", kind=Whole(1, MAX_KEYS), default=100, help="Number of keys.")
+@number_option("--consumers", kind=Whole(1, 1000), help="Number of consumers.  [default: as few as suffice]")
 @click.option(
     "--mode",
     type=click.Choice(MODES),
@@ -45,11 +43,10 @@ _MAX_FILE_BYTES: Final = 64 * 1024 * 1024
     show_default=True,
     help="Kind of group: group is a consumer group, queue a queue group.",
 )
-@click.option(
+@number_option(
     "--target",
-    type=Real(0, 1, min_open=True),
+    kind=Real(0, 1, min_open=True),
     default=0.7,
-    show_default=True,
     metavar="SHARE",
     help="Maximum load of the busiest consumer, as a share of its capacity.",
 )

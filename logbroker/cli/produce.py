@@ -16,7 +16,7 @@ from logbroker.cli.common.arguments import PARTITION, BytesType, Whole, raw_byte
 from logbroker.cli.common.clients import CommandProducer
 from logbroker.cli.common.input_formats import InputRecord, read_csv, read_json, read_lines
 from logbroker.cli.common.lines import counted, shows_errors, warn
-from logbroker.cli.common.options import broker_option, json_option
+from logbroker.cli.common.options import broker_option, json_option, number_option
 from logbroker.cli.common.stops import stops_are_interrupts
 from logbroker.client.sync import Delivery
 from logbroker.config import MAX_BATCH_BYTES
@@ -48,10 +48,9 @@ PROGRESS_RECORDS: Final = 1000
     help="With --format lines, split each line into key and value at the first TEXT.",
 )
 @click.option("--key-column", metavar="NAME", help="With --format csv, the column that holds the key.")
-@click.option(
+@number_option(
     "--priority",
-    type=Whole(MIN_PRIORITY, MAX_PRIORITY),
-    metavar="N",
+    kind=Whole(MIN_PRIORITY, MAX_PRIORITY),
     help="Priority of all records, whatever the input says; 9 is the most urgent.",
 )
 @click.option(
@@ -60,9 +59,7 @@ PROGRESS_RECORDS: Final = 1000
     help="With --format csv, the column that holds the priority. An empty field means no priority.",
 )
 @click.option("--raw", is_flag=True, help="With --format lines, accept bytes that are not UTF-8.")
-@click.option(
-    "--partition", type=PARTITION, metavar="N", help="Send all records to this partition, whatever their keys."
-)
+@number_option("--partition", kind=PARTITION, help="Send all records to this partition, whatever their keys.")
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),

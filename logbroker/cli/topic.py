@@ -11,7 +11,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import Whole
 from logbroker.cli.common.clients import CommandAdmin
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
-from logbroker.cli.common.options import broker_option, json_option, yes_option
+from logbroker.cli.common.options import broker_option, json_option, number_option, yes_option
 from logbroker.client.sync import TopicDescription, TopicInfo
 from logbroker.errors import CorruptLogError
 from logbroker.record.bands import bands_text
@@ -56,10 +56,9 @@ def topic() -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option(
+@number_option(
     "--partitions",
-    type=Whole(1),
-    metavar="N",
+    kind=Whole(1),
     help="Number of partitions.  [default: the sum of the bands, else the broker's default_partitions]",
 )
 @click.option(
@@ -156,7 +155,7 @@ def describe(name: str, broker: str, as_json: bool) -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=Whole(1), metavar="N", help="New number of partitions; it can only grow.")
+@number_option("--partitions", kind=Whole(1), help="New number of partitions; it can only grow.")
 @config_option
 @click.option(
     "--unset", multiple=True, metavar="KEY", help="Topic config to set back to the broker's default. Repeatable."

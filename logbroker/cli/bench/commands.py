@@ -12,6 +12,7 @@ from logbroker.cli.bench.options import setup_of, shared_options
 from logbroker.cli.bench.priority import priority
 from logbroker.cli.bench.report import Measurement, run
 from logbroker.cli.common.arguments import Real, Whole
+from logbroker.cli.common.options import number_option
 from logbroker.cli.common.stops import stops_are_interrupts
 from logbroker.tools.bench.harness import measure
 from logbroker.tools.bench.harness.measure import MIB
@@ -27,13 +28,12 @@ _ceiling_option = click.option(
     is_flag=True,
     help="Also measure a bare gRPC server that does the same file work, in turn with the broker.",
 )
-_batch_option = click.option(
+_batch_option = number_option(
     "--batch-bytes",
     "batch_sizes",
-    type=Whole(100, MIB),
-    multiple=True,
+    kind=Whole(100, MIB),
     default=BATCH_SIZES,
-    show_default=True,
+    multiple=True,
     metavar="BYTES",
     help="Size of a record batch. Repeatable.",
 )
@@ -44,14 +44,11 @@ _durability_option = click.option(
     show_default=True,
     help="Durability of the topic.",
 )
-_partitions_option = click.option(
-    "--partitions", type=Whole(1), default=1, show_default=True, metavar="N", help="Number of partitions."
-)
-_value_option = click.option(
+_partitions_option = number_option("--partitions", kind=Whole(1), default=1, help="Number of partitions.")
+_value_option = number_option(
     "--value-bytes",
-    type=Whole(0, MIB // 2),
+    kind=Whole(0, MIB // 2),
     default=100,
-    show_default=True,
     metavar="BYTES",
     help="Size of a record's value, with --records.",
 )
@@ -89,11 +86,9 @@ def bench(context: click.Context) -> None:
 @_batch_option
 @_durability_option
 @_partitions_option
-@click.option("--producers", type=Whole(1), default=8, show_default=True, metavar="N", help="Append calls in flight.")
-@click.option(
-    "--seconds", type=Real(0.1), default=2.0, show_default=True, metavar="SECONDS", help="Duration of a round."
-)
-@click.option("--records", type=Whole(1), metavar="N", help="Send N records through one Python Producer instead.")
+@number_option("--producers", kind=Whole(1), default=8, help="Append calls in flight.")
+@number_option("--seconds", kind=Real(0.1), default=2.0, metavar="SECONDS", help="Duration of a round.")
+@number_option("--records", kind=Whole(1), help="Send N records through one Python Producer instead.")
 @_value_option
 @_ceiling_option
 @shared_options
@@ -138,18 +133,11 @@ def produce(
 @bench.command()
 @_batch_option
 @_partitions_option
-@click.option(
-    "--megabytes", type=Whole(1), default=256, show_default=True, metavar="MB", help="Data that a round reads."
+@number_option("--megabytes", kind=Whole(1), default=256, metavar="MB", help="Data that a round reads.")
+@number_option(
+    "--response-bytes", kind=Whole(1, 3 * MIB), default=MIB, metavar="BYTES", help="Maximum size of a response."
 )
-@click.option(
-    "--response-bytes",
-    type=Whole(1, 3 * MIB),
-    default=MIB,
-    show_default=True,
-    metavar="BYTES",
-    help="Maximum size of a response.",
-)
-@click.option("--records", type=Whole(1), metavar="N", help="Read N records through one Python Consumer instead.")
+@number_option("--records", kind=Whole(1), help="Read N records through one Python Consumer instead.")
 @_value_option
 @_ceiling_option
 @shared_options
@@ -190,7 +178,7 @@ def consume(
 
 
 @bench.command()
-@click.option("--count", type=Whole(10), default=500, show_default=True, metavar="N", help="Records in a round.")
+@number_option("--count", kind=Whole(10), default=500, help="Records in a round.")
 @click.option(
     "--durability",
     type=click.Choice(["written", "synced"]),
@@ -215,9 +203,7 @@ def latency(count: int, durability: str, **shared: Any) -> None:
 
 
 @bench.command()
-@click.option(
-    "--partitions", type=Whole(1), default=2000, show_default=True, metavar="N", help="Partitions of the second broker."
-)
+@number_option("--partitions", kind=Whole(1), default=2000, help="Partitions of the second broker.")
 @shared_options
 def startup(partitions: int, **shared: Any) -> None:
     """Measure how soon brokers start, and their memory.
@@ -234,10 +220,8 @@ def startup(partitions: int, **shared: Any) -> None:
 
 
 @bench.command()
-@click.option(
-    "--gigabytes", type=Real(0.001), default=5.0, show_default=True, metavar="GB", help="Size of the partition."
-)
-@click.option("--count", type=Whole(10), default=300, show_default=True, metavar="N", help="Fetches in a round.")
+@number_option("--gigabytes", kind=Real(0.001), default=5.0, metavar="GB", help="Size of the partition.")
+@number_option("--count", kind=Whole(10), default=300, help="Fetches in a round.")
 @shared_options
 def seek(gigabytes: float, count: int, **shared: Any) -> None:
     """Fetch at random offsets of a large partition, and near its end.
@@ -251,17 +235,8 @@ def seek(gigabytes: float, count: int, **shared: Any) -> None:
 
 
 @bench.command()
-@click.option(
-    "--batch-bytes",
-    type=Whole(100, MIB),
-    default=MIB,
-    show_default=True,
-    metavar="BYTES",
-    help="Size of a record batch.",
-)
-@click.option(
-    "--seconds", type=Real(0.1), default=5.0, show_default=True, metavar="SECONDS", help="Duration of a round."
-)
+@number_option("--batch-bytes", kind=Whole(100, MIB), default=MIB, metavar="BYTES", help="Size of a record batch.")
+@number_option("--seconds", kind=Real(0.1), default=5.0, metavar="SECONDS", help="Duration of a round.")
 @shared_options
 def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
     """Measure calls without disk work while batches arrive.
@@ -276,32 +251,29 @@ def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
 
 
 @bench.command()
-@click.option(
+@number_option(
     "--gigabytes",
     "sizes",
-    type=Real(0.001),
-    multiple=True,
+    kind=Real(0.001),
     default=(1.0,),
-    show_default=True,
+    multiple=True,
     metavar="GB",
     help="Size of the data directory; needs as much free disk. Repeatable.",
 )
-@click.option("--partitions", type=Whole(1), default=200, show_default=True, metavar="N", help="Number of partitions.")
-@click.option(
+@number_option("--partitions", kind=Whole(1), default=200, help="Number of partitions.")
+@number_option(
     "--above-megabytes",
     "unsynced_megabytes",
-    type=Real(0),
-    multiple=True,
+    kind=Real(0),
     default=(0.0, 64.0),
-    show_default=True,
+    multiple=True,
     metavar="MIB",
     help="MiB appended above the recovery points before the kill; the broker keeps it below 256. Repeatable.",
 )
-@click.option(
+@number_option(
     "--batch-bytes",
-    type=Whole(100, MIB),
+    kind=Whole(100, MIB),
     default=64 * 1024,
-    show_default=True,
     metavar="BYTES",
     help="Size of the batches above the recovery points.",
 )
@@ -339,17 +311,10 @@ def recovery(
 
 
 @bench.command()
-@click.option(
-    "--batch-bytes",
-    type=Whole(100, MIB),
-    default=64 * 1024,
-    show_default=True,
-    metavar="BYTES",
-    help="Size of a record batch.",
+@number_option(
+    "--batch-bytes", kind=Whole(100, MIB), default=64 * 1024, metavar="BYTES", help="Size of a record batch."
 )
-@click.option(
-    "--gigabytes", type=Real(0.001), default=1.0, show_default=True, metavar="GB", help="Size of all segments."
-)
+@number_option("--gigabytes", kind=Real(0.001), default=1.0, metavar="GB", help="Size of all segments.")
 @shared_options
 def verify(batch_bytes: int, gigabytes: float, **shared: Any) -> None:
     """Measure `logbroker segment verify` on segments in the page cache.

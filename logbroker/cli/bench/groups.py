@@ -10,39 +10,18 @@ import click
 from logbroker.cli.bench.options import setup_of, shared_options
 from logbroker.cli.bench.report import Measurement, run
 from logbroker.cli.common.arguments import Real, Whole
+from logbroker.cli.common.options import number_option
 from logbroker.tools.bench.groups import measurements as group_costs
 from logbroker.tools.bench.queues import measurements as queue_costs
 
 
 @click.command()
-@click.option(
-    "--members", type=Whole(2), default=10, show_default=True, metavar="N", help="Members of the small group."
-)
-@click.option(
-    "--partitions",
-    type=Whole(2),
-    default=900,
-    show_default=True,
-    metavar="N",
-    help="Partitions that the small group reads.",
-)
-@click.option(
-    "--streams", type=Whole(8), default=200, show_default=True, metavar="N", help="Members of the large group."
-)
-@click.option(
-    "--committers", type=Whole(1), default=16, show_default=True, metavar="N", help="Members that commit offsets."
-)
-@click.option(
-    "--changes",
-    type=Whole(1),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Members that join and leave in the disturbance.",
-)
-@click.option(
-    "--seconds", type=Real(0.1), default=60.0, show_default=True, metavar="SECONDS", help="Duration of the disturbance."
-)
+@number_option("--members", kind=Whole(2), default=10, help="Members of the small group.")
+@number_option("--partitions", kind=Whole(2), default=900, help="Partitions that the small group reads.")
+@number_option("--streams", kind=Whole(8), default=200, help="Members of the large group.")
+@number_option("--committers", kind=Whole(1), default=16, help="Members that commit offsets.")
+@number_option("--changes", kind=Whole(1), default=10, help="Members that join and leave in the disturbance.")
+@number_option("--seconds", kind=Real(0.1), default=60.0, metavar="SECONDS", help="Duration of the disturbance.")
 @click.option(
     "--only",
     type=click.Choice(["settle", "crowd", "commits", "disturbance"]),
@@ -87,23 +66,12 @@ def groups(
 
 
 @click.command()
-@click.option("--records", type=Whole(1000), default=500_000, show_default=True, metavar="N", help="Records to drain.")
-@click.option("--workers", type=Whole(1), default=2, show_default=True, metavar="N", help="Worker processes.")
-@click.option("--keys", type=Whole(1), default=10_000, show_default=True, metavar="N", help="Number of ordering keys.")
-@click.option(
-    "--waiting", type=Whole(1000), default=5_000_000, show_default=True, metavar="N", help="Most waiting records."
-)
-@click.option(
-    "--blocked", type=Whole(1000), default=2_000_000, show_default=True, metavar="N", help="Records of the blocked key."
-)
-@click.option(
-    "--seconds",
-    type=Real(1),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Duration of all rounds of blocked.",
-)
+@number_option("--records", kind=Whole(1000), default=500_000, help="Records to drain.")
+@number_option("--workers", kind=Whole(1), default=2, help="Worker processes.")
+@number_option("--keys", kind=Whole(1), default=10_000, help="Number of ordering keys.")
+@number_option("--waiting", kind=Whole(1000), default=5_000_000, help="Most waiting records.")
+@number_option("--blocked", kind=Whole(1000), default=2_000_000, help="Records of the blocked key.")
+@number_option("--seconds", kind=Real(1), default=60.0, metavar="SECONDS", help="Duration of all rounds of blocked.")
 @click.option(
     "--only",
     type=click.Choice(["drain", "distinct", "backlog", "blocked", "restart"]),

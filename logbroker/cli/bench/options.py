@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from logbroker.cli.common.arguments import PathType, Whole
-from logbroker.cli.common.options import json_option
+from logbroker.cli.common.options import json_option, number_option
 from logbroker.tools.bench.harness.measure import Setup
 
 
@@ -21,14 +21,7 @@ def shared_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="DIR",
             help="Directory for the data; its disk is measured.  [default: the temporary directory]",
         ),
-        click.option(
-            "--rounds",
-            type=Whole(1),
-            default=3,
-            show_default=True,
-            metavar="N",
-            help="Rounds of each measurement; the median counts.",
-        ),
+        number_option("--rounds", kind=Whole(1), default=3, help="Rounds of each measurement; the median counts."),
     ):
         command = option(command)
     return command

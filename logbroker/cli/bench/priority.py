@@ -10,23 +10,22 @@ import click
 from logbroker.cli.bench.options import setup_of, shared_options
 from logbroker.cli.bench.report import Measurement, run
 from logbroker.cli.common.arguments import Real, Whole
+from logbroker.cli.common.options import number_option
 from logbroker.tools.bench.queues import priority as costs
 from logbroker.tools.bench.queues import urgent as urgency
 
 
 @click.command()
-@click.option(
+@number_option(
     "--partitions",
     "counts",
-    type=Whole(1, 10_000),
-    multiple=True,
+    kind=Whole(1, 10_000),
     default=(1, 10, 100, 1000),
-    show_default=True,
-    metavar="N",
+    multiple=True,
     help="Number of partitions to merge. Repeatable.",
 )
-@click.option("--records", type=Whole(1000), default=200_000, show_default=True, metavar="N", help="Records to drain.")
-@click.option("--workers", type=Whole(1), default=2, show_default=True, metavar="N", help="Worker processes.")
+@number_option("--records", kind=Whole(1000), default=200_000, help="Records to drain.")
+@number_option("--workers", kind=Whole(1), default=2, help="Worker processes.")
 @click.option(
     "--ordering",
     type=click.Choice(["none", "key"]),
@@ -34,32 +33,15 @@ from logbroker.tools.bench.queues import urgent as urgency
     show_default=True,
     help="Order that the group keeps.",
 )
-@click.option(
-    "--keys",
-    type=Whole(1),
-    default=10_000,
-    show_default=True,
-    metavar="N",
-    help="Number of ordering keys, with --ordering key.",
-)
-@click.option(
-    "--waiting",
-    type=Whole(1000),
-    default=1_000_000,
-    show_default=True,
-    metavar="N",
-    help="Waiting records of rebuild and urgent.",
-)
-@click.option(
-    "--urgent", type=Whole(100), default=1000, show_default=True, metavar="N", help="Urgent records in a round."
-)
-@click.option(
+@number_option("--keys", kind=Whole(1), default=10_000, help="Number of ordering keys, with --ordering key.")
+@number_option("--waiting", kind=Whole(1000), default=1_000_000, help="Waiting records of rebuild and urgent.")
+@number_option("--urgent", kind=Whole(100), default=1000, help="Urgent records in a round.")
+@number_option(
     "--work-ms",
     "works_ms",
-    type=Real(0, 1000),
-    multiple=True,
+    kind=Real(0, 1000),
     default=(5, 0),
-    show_default=True,
+    multiple=True,
     metavar="MS",
     help="Work time per record that is not urgent, in milliseconds. Repeatable.",
 )

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import click
 
 from logbroker.address import parse_address
-from logbroker.cli.common.arguments import Real
+from logbroker.cli.common.arguments import Real, Whole
 from logbroker.config import MAX_INT64, MAX_SECONDS, BrokerConfig
 from logbroker.errors import quoted
 from logbroker.texts import whole_number
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _address(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -32,6 +34,11 @@ _BROKER: Final = click.option(
     callback=_address,
     help="Address of the broker.",
 )
+
+
+def number_option(*names: str, kind: Whole | Real, metavar: str = "N", **more: Any) -> Callable[[F], F]:
+    """Return an option that takes a number of this kind. A default is shown; `more` goes to click."""
+    return click.option(*names, type=kind, metavar=metavar, show_default="default" in more, **more)
 
 
 WAIT_SECONDS: Final = "logbroker.wait_seconds"

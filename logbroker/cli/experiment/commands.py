@@ -14,7 +14,7 @@ import msgspec
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PathType, Real, Whole
 from logbroker.cli.common.lines import warn, write_line
-from logbroker.cli.common.options import json_option
+from logbroker.cli.common.options import json_option, number_option
 from logbroker.cli.common.stops import stops_are_interrupts
 from logbroker.cli.demo import read_flights
 from logbroker.cli.experiment.view import show_lanes, show_scaling, shown
@@ -57,25 +57,11 @@ def experiment(context: click.Context) -> None:
 
 
 @experiment.command()
-@click.option(
-    "--work-ms",
-    type=Real(0, 10_000),
-    default=2.0,
-    show_default=True,
-    metavar="MS",
-    help="Work time per record, in milliseconds.",
+@number_option(
+    "--work-ms", kind=Real(0, 10_000), default=2.0, metavar="MS", help="Work time per record, in milliseconds."
 )
-@click.option(
-    "--records", type=Whole(1), default=10_000, show_default=True, metavar="N", help="Records in each queue group."
-)
-@click.option(
-    "--workers",
-    type=Whole(1, 64),
-    default=8,
-    show_default=True,
-    metavar="N",
-    help="Worker processes of each queue group.",
-)
+@number_option("--records", kind=Whole(1), default=10_000, help="Records in each queue group.")
+@number_option("--workers", kind=Whole(1, 64), default=8, help="Worker processes of each queue group.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write a page with pictures, too.")
 @click.option("--plain", is_flag=True, help="Print a line every two seconds instead of moving bars.")
 @json_option
@@ -120,14 +106,7 @@ def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain
     metavar="DIR",
     help="Directory for metrics, pictures and the report.",
 )
-@click.option(
-    "--seed",
-    type=Whole(-MAX_INT64, MAX_INT64),
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Seed of the random keys.",
-)
+@number_option("--seed", kind=Whole(-MAX_INT64, MAX_INT64), default=1, help="Seed of the random keys.")
 @json_option
 def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
     """Measure what partitions and consumers gain.

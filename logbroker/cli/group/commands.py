@@ -11,7 +11,15 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PARTITION, Whole
 from logbroker.cli.common.clients import CommandAdmin
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
-from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option, yes_option
+from logbroker.cli.common.options import (
+    PLACE_METAVAR,
+    Place,
+    PlaceType,
+    broker_option,
+    json_option,
+    number_option,
+    yes_option,
+)
 from logbroker.cli.group.reset import Move, plan
 from logbroker.client.sync import (
     GenerationDescription,
@@ -134,10 +142,9 @@ def members(name: str, broker: str, as_json: bool) -> None:
     metavar=PLACE_METAVAR,
     help="Where to continue. TIME is ISO 8601, in local time unless it names a zone.",
 )
-@click.option(
+@number_option(
     "--shift-by",
-    type=Whole(-MAX_INT64, MAX_INT64),
-    metavar="N",
+    kind=Whole(-MAX_INT64, MAX_INT64),
     help="Move the committed offsets forward by N records, or back if N is negative.",
 )
 @click.option(
@@ -147,12 +154,11 @@ def members(name: str, broker: str, as_json: bool) -> None:
     metavar="TOPIC",
     help="Set the offsets of this topic only. Repeatable.  [default: all topics with committed offsets]",
 )
-@click.option(
+@number_option(
     "--partition",
     "partitions",
-    type=PARTITION,
+    kind=PARTITION,
     multiple=True,
-    metavar="N",
     help="Set the offset of this partition only; needs one --topic. Repeatable.  [default: all]",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")

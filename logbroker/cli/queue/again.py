@@ -10,7 +10,15 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PARTITION, BytesType, Whole, key_of
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
-from logbroker.cli.common.options import PLACE_METAVAR, Place, PlaceType, broker_option, json_option, yes_option
+from logbroker.cli.common.options import (
+    PLACE_METAVAR,
+    Place,
+    PlaceType,
+    broker_option,
+    json_option,
+    number_option,
+    yes_option,
+)
 from logbroker.cli.queue.decisions import base64_option
 from logbroker.errors import LogbrokerError
 
@@ -27,7 +35,7 @@ _AT_ONCE: Final = 1000
     help="Send back the dead letters of this ordering key only.  [default: all]",
 )
 @base64_option
-@click.option("--max-records", type=Whole(1), metavar="N", help="Send back at most N dead letters.")
+@number_option("--max-records", kind=Whole(1), help="Send back at most N dead letters.")
 @click.option("--dry-run", is_flag=True, help="Count the dead letters, and change nothing.")
 @broker_option
 @json_option
@@ -83,12 +91,11 @@ def redrive(
     metavar=PLACE_METAVAR,
     help="Where to continue. TIME is ISO 8601, in local time unless it names a zone. OFFSET needs --partition.",
 )
-@click.option(
+@number_option(
     "--partition",
     "partitions",
-    type=PARTITION,
+    kind=PARTITION,
     multiple=True,
-    metavar="N",
     help="Move in this partition only. Repeatable.  [default: all]",
 )
 @click.option("--include-parked", is_flag=True, help="Resume parked lanes, too.")

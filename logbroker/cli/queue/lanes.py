@@ -11,7 +11,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import BytesType, Whole, key_of
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.common.lines import counted, write_line
-from logbroker.cli.common.options import broker_option, json_option
+from logbroker.cli.common.options import broker_option, json_option, number_option
 from logbroker.cli.queue.decisions import base64_option
 from logbroker.cli.queue.text import age_ms, indexed_text, key_text, lane_document, moment_text
 from logbroker.client.admin.queue_descriptions import LaneOrder
@@ -24,9 +24,7 @@ _REASONS: Final = 5
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.option(
-    "--top", type=Whole(1, MAX_TOP), metavar="N", default=20, show_default=True, help="Number of lanes to show."
-)
+@number_option("--top", kind=Whole(1, MAX_TOP), default=20, help="Number of lanes to show.")
 @click.option(
     "--order",
     type=click.Choice(["hottest", "oldest", "held", "waiting"]),
@@ -69,9 +67,7 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
 
 @click.command()
 @click.argument("group", metavar="GROUP")
-@click.option(
-    "--top", type=Whole(1, MAX_TOP), metavar="N", default=100, show_default=True, help="Number of lanes to show."
-)
+@number_option("--top", kind=Whole(1, MAX_TOP), default=100, help="Number of lanes to show.")
 @broker_option
 @json_option
 def parked(group: str, top: int, broker: str, as_json: bool) -> None:

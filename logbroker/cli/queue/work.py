@@ -21,7 +21,7 @@ from logbroker.cli.common.arguments import COUNT, BytesType, Real, Whole
 from logbroker.cli.common.child_process import CommandRunner, ErrorWriter, syntax_error
 from logbroker.cli.common.clients import CommandWorker
 from logbroker.cli.common.lines import encoded_line
-from logbroker.cli.common.options import broker_option
+from logbroker.cli.common.options import broker_option, number_option
 from logbroker.cli.common.output_formats import json_delivery
 from logbroker.cli.common.standard_output import TakenOutput
 from logbroker.cli.common.stops import Interrupter
@@ -69,20 +69,15 @@ _TOO_LONG: Final = os.strerror(errno.E2BIG)
     is_flag=True,
     help="Write each record as a JSON line. A record is acked when it is written and, in a pipe, taken by the reader.",
 )
-@click.option(
-    "--concurrency",
-    type=Whole(1, 1000),
-    metavar="N",
-    help="Number of commands that run at once.  [default: 1]",
-)
-@click.option(
+@number_option("--concurrency", kind=Whole(1, 1000), help="Number of commands that run at once.  [default: 1]")
+@number_option(
     "--timeout",
-    type=Real(most=MAX_TIMEOUT_SECONDS, min_open=True),
+    kind=Real(most=MAX_TIMEOUT_SECONDS, min_open=True),
     metavar="SECONDS",
     help="Kill CMD after this time, and nack the record.  [default: no limit]",
 )
 @click.option("--band", metavar="NAME", help="Process the records of this band only, in a group with priorities.")
-@click.option("--max-records", type=COUNT, metavar="N", help="Stop after N records.")
+@number_option("--max-records", kind=COUNT, help="Stop after N records.")
 @click.option(
     "--until-end",
     is_flag=True,

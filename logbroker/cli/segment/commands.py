@@ -15,7 +15,7 @@ import click
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import OFFSET, BytesType, PathType, Whole, key_of
 from logbroker.cli.common.lines import confirm, counted, tell, write_json_line, write_line
-from logbroker.cli.common.options import json_option, yes_option
+from logbroker.cli.common.options import json_option, number_option, yes_option
 from logbroker.cli.segment import output
 from logbroker.config import MAX_INT64
 from logbroker.errors import CorruptLogError, DataDirError, InvalidRequestError, LogbrokerError, quoted, quoted_key
@@ -155,14 +155,7 @@ def verify(paths: tuple[Path, ...], gaps_allowed: bool | None, as_json: bool) ->
 
 @segment.command()
 @paths_argument
-@click.option(
-    "--top",
-    type=Whole(0, 1000),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="Number of most frequent keys to show.",
-)
+@number_option("--top", kind=Whole(0, 1000), default=10, help="Number of most frequent keys to show.")
 @json_option
 def stats(paths: tuple[Path, ...], top: int, as_json: bool) -> None:
     """Show the most frequent keys, batch sizes and compression.
