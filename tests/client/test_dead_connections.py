@@ -184,3 +184,21 @@ async def test_a_worker_notices_in_time_for_a_short_lease(topic: str) -> None:
                     await asyncio.sleep(0.01)
             delivery.ack()
             await worker.flush()
+
+
+async def test_an_idle_worker_notices_in_time_for_a_short_lease(topic: str) -> None:
+    """Records would be handed out into the dead connection again and again, and use up their attempts."""
+    with embedded() as broker:
+        await create(broker.address, topic, lease_seconds=2.0)
+        await fill_queue(broker.address, topic, 1)
+        async with Link().to(broker.address) as link, Worker(link.address, topic) as worker:
+            [delivery] = await take(worker, 1)
+            await delivery.ack()
+            link.freeze()
+            async with asyncio.timeout(5):
+                while len(link.pipes) < 2:
+                    await asyncio.sleep(0.01)
+            await fill_queue(broker.address, topic, 1)
+            [delivery] = await take(worker, 1)
+            assert delivery.attempt == 1
+            await delivery.ack()

@@ -27,13 +27,23 @@ def test_each_connection_that_is_given_up_makes_a_worker_more_patient(hold_secon
     assert 1.0 <= shares[-1] <= 1.02, "as long as the lease lasts, a message may come"
 
 
-def test_after_a_minute_without_a_long_silence_a_link_is_not_slow_any_more() -> None:
+def test_a_link_that_was_slow_is_taken_as_slow_for_a_minute() -> None:
     patience = Patience()
     first = given_up_after(patience, 10.0, 0.0)
-    later = given_up_after(patience, 10.0, 30.0)
-    assert later > first
-    assert patience.bears(0.0, 10.0, 91.0)
-    assert given_up_after(patience, 10.0, 91.0) == first
+    assert patience.bears(4.0, 10.0, 5.0)
+    assert patience.bears(0.0, 10.0, 6.0), "the message has arrived"
+    assert patience.bears(4.0, 10.0, 65.0)
+    assert patience.bears(0.0, 10.0, 66.0)
+    assert patience.bears(0.0, 10.0, 127.0)
+    assert given_up_after(patience, 10.0, 127.0) == first
+
+
+def test_a_link_that_was_dead_is_forgotten_after_a_lease() -> None:
+    patience = Patience()
+    first = given_up_after(patience, 10.0, 0.0)
+    assert patience.bears(0.0, 10.0, 1.0)
+    assert patience.bears(0.0, 10.0, 11.0)
+    assert given_up_after(patience, 10.0, 11.0) == first
 
 
 def test_pings_are_soon_enough_for_long_leases() -> None:

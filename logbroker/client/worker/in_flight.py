@@ -79,6 +79,8 @@ class InFlight(Generic[D]):
         self._correlation_id = 0
         self._sent_at: dict[int, float] = {}
         """The time when each unanswered settlement was sent, by correlation id."""
+        self._question_id = 0
+        """The correlation id of the latest empty settlement, which asks for an answer only."""
 
     @property
     def in_hand(self) -> int:
@@ -192,7 +194,7 @@ class InFlight(Generic[D]):
             self._correlation_id += 1
             self.question_due = False
             self._sent_at[self._correlation_id] = now
-            return queues_pb2.Settle(correlation_id=self._correlation_id)
+            return self._question()
 
     def next_grant(self) -> queues_pb2.Credit | None:
         """Return the next credit in bytes for the broker, or None if none is due."""
@@ -212,10 +214,14 @@ class InFlight(Generic[D]):
             message = self._leases.due(self._batches, self._correlation_id, now)
             unheard_until = self.outbox.heard_at + self.shortest_hold_seconds() * _UNHEARD_SHARE
             if message is None and not self._sent_at and now >= unheard_until:
-                message = queues_pb2.Settle(correlation_id=self._correlation_id)
+                message = self._question()
             if message is not None:
                 self._sent_at[self._correlation_id] = now
             return message
+
+    def _question(self) -> queues_pb2.Settle:
+        self._question_id = self._correlation_id
+        return queues_pb2.Settle(correlation_id=self._question_id)
 
     def shortest_hold_seconds(self) -> float:
         """Return the shortest time after which a lease or lock ends unless it is extended."""
@@ -223,8 +229,9 @@ class InFlight(Generic[D]):
         return min(self._leases.lease_seconds, *locks, math.inf)
 
     def silent_since(self, now: float) -> float:
-        """Return how long the oldest unanswered extension has waited, in seconds."""
-        return self._leases.silent_since(now)
+        """Return how long the oldest unanswered extension or question has waited, in seconds. A settlement may wait
+        longer for its answer, because it is synced first."""
+        return max(self._leases.silent_since(now), now - self._sent_at.get(self._question_id, now))
 
     def held_records(self) -> queues_pb2.Places:
         """Return all records that the worker holds."""

@@ -23,24 +23,33 @@ class Patience:
     gRPC notices a dead connection by its pings, and takes every byte as a sign of life. With leases and locks that last
     at least twice as long as that takes, the worker leaves it to gRPC. With shorter ones it looks at the answers to its
     extensions, and sees whole messages only: a large one on a slow link looks like silence. Each connection that it
-    gives up therefore makes it more patient, up to the lease; otherwise such a message would never arrive.
+    gives up therefore makes it more patient, up to the lease; otherwise such a message would never arrive. It stays so
+    for a lease, and for longer if a long silence has ended with a message, which shows that the link is slow and not
+    dead.
     """
 
     def __init__(self) -> None:
         self._factor = 1
-        self._slow_at = -math.inf
+        self._silent_at = -math.inf
+        """When a silence was last longer than the first patience."""
+        self._is_silent = False
+        self._slow_until = -math.inf
 
     def bears(self, silent_seconds: float, hold_seconds: float, now: float) -> bool:
         """Return whether a silence of so long is still no sign of a dead connection. `hold_seconds` is the shortest
         lease or lock of the worker."""
         first_seconds = first_patience_seconds(hold_seconds)
-        if silent_seconds > first_seconds:
-            self._slow_at = now
-        elif now - self._slow_at > _SLOW_SECONDS:
+        was_silent, self._is_silent = self._is_silent, silent_seconds > first_seconds
+        if self._is_silent:
+            self._silent_at = now
+        elif was_silent:
+            self._slow_until = now + _SLOW_SECONDS
+        elif now > max(self._slow_until, self._silent_at + hold_seconds):
             self._factor = 1
         if hold_seconds >= _LONG_HOLD_SECONDS or silent_seconds <= min(hold_seconds, first_seconds * self._factor):
             return True
         self._factor *= 2 if self._factor * first_seconds < hold_seconds else 1
+        self._is_silent = False
         return False
 
 
