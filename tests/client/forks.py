@@ -112,6 +112,7 @@ class Uses:
             "worker.flush": self.worker.flush,
             "session": lambda: self.worker.session(b"k").open(),
             "poll": self.consumer.poll,
+            "a loop that goes on": lambda: next(self.records),
             "a new loop": lambda: next(iter(self.consumer)),
             "assign": lambda: self.consumer.assign("t"),
             "end_offsets": self.consumer.end_offsets,
@@ -193,6 +194,23 @@ def unused(address: str) -> None:
     for name, work in {"send": sent, "admin": lambda: listed(admin), "poll": polled, "work": worked}.items():
         in_child(name, work, leave=sys.exit)
     sent()
+
+
+def preloaded(address: str) -> None:
+    """A worker and a member that were made before the forks, in use in several children at once."""
+    worker, member = sync.Worker(address, "q"), sync.Consumer(address, group="g")
+
+    def names() -> str:
+        with worker, member:
+            member.subscribe("t")
+            delivery = next(iter(worker))
+            assert member._core._group is not None
+            identities = worker._core.link._identity, member._core._group.member._identity
+            delivery.ack().result(20)
+            return " ".join(f"{each.id} {each.incarnation} {each.client_name}" for each in identities)
+
+    for number in range(3):
+        in_child(f"child {number}", names, leave=sys.exit)
 
 
 def closed(address: str) -> None:
@@ -374,6 +392,7 @@ if __name__ == "__main__":
             used,
             many,
             unused,
+            preloaded,
             closed,
             closed_late,
             in_threads,

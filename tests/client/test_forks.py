@@ -79,6 +79,14 @@ def test_clients_work_in_a_child_where_none_was_in_use_at_the_fork(broker: Embed
 
 
 @pytest.mark.prove
+def test_clients_that_were_made_before_forks_are_others_in_each_child(broker: EmbeddedBroker) -> None:
+    """Two workers with one id and incarnation would take the stream, and what they hold, from each other."""
+    names = [name for told in play("preloaded", broker.address).values() for name in told.split()]
+    assert len(names) == 3 * 6
+    assert len(set(names)) == 3 * 5, "worker and member have their process in common"
+
+
+@pytest.mark.prove
 def test_a_fork_waits_for_the_end_of_what_closed_clients_leave_behind(broker: EmbeddedBroker) -> None:
     assert play("closed_late", broker.address) == {"left": True, "new": "works"}
 

@@ -154,7 +154,9 @@ class _WorkerProcess:
             number = self._next_number()
             state = f"{token}/{number}"
             settle = queues_pb2.Settle(states=[queues_pb2.SessionState(key=key, token=token, state=state.encode())])
-            request = queues_pb2.SettleRequest(group_id=self._spec.group, worker_id=core.link._worker_id, settle=settle)
+            request = queues_pb2.SettleRequest(
+                group_id=self._spec.group, worker_id=core.link._identity.id, settle=settle
+            )
             self._file.write(SessionBegun, number=number, key=key.decode(), token=token, state=state)
             answered, reason = False, ""
             with contextlib.suppress(BrokerUnavailableError):

@@ -23,6 +23,7 @@ from logbroker.client.consumer.group_reader import Callback, Calls, GroupReader
 from logbroker.client.consumer.group_settings import GroupSettings, GrowthOrder
 from logbroker.client.consumer.offset_reset import OffsetReset, reset_policy
 from logbroker.client.consumer.ownership_deadline import OwnershipDeadline
+from logbroker.client.runtime import forking
 from logbroker.client.runtime.arguments import MAX_INT, check_bounds
 from logbroker.client.runtime.exclusive import BESIDE, Exclusive
 from logbroker.client.runtime.handlers import CALLBACK, check_no_generator
@@ -141,6 +142,11 @@ class ConsumerCore(Droppable):
         self._keeps_order = growth_order != NO_ORDER
         self._whole_topics: WholeTopics | None = None
         """The topics that are assigned as a whole."""
+        forking.watch(self)
+
+    def forked(self) -> None:
+        """See `forking.Forked`. The records in hand are the parent's."""
+        self.cursor.stop()
 
     @property
     def fetcher(self) -> Fetcher:

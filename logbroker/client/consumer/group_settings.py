@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from typing import Literal
 
 import msgspec
@@ -57,7 +55,6 @@ def group_settings(
         session_timeout_seconds=session_timeout_seconds,
         rebalance_timeout_seconds=rebalance_timeout_seconds,
         max_poll_interval_seconds=max_poll_interval_seconds,
-        client_name=f"{socket.gethostname()}:{os.getpid()}",
     )
     return GroupSettings(
         member=member,

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -32,6 +30,7 @@ from logbroker.client.consumer.group_messages import (
 )
 from logbroker.client.consumer.membership import AssignedPartitions, Membership, MembershipState, next_heartbeat
 from logbroker.client.consumer.ownership_deadline import NOT_NOW
+from logbroker.client.runtime.identity import Identity
 from logbroker.client.transport.background import Background
 from logbroker.client.transport.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
 from logbroker.client.transport.status import UNKNOWN_EFFECT, error_of_item
@@ -66,7 +65,6 @@ class MemberOptions(msgspec.Struct, frozen=True, kw_only=True):
     session_timeout_seconds: float
     rebalance_timeout_seconds: float
     max_poll_interval_seconds: float
-    client_name: str
 
 
 class Activity(msgspec.Struct, frozen=True):
@@ -123,8 +121,7 @@ class GroupMember:
         self._reader = reader
         self._look_at_program = look_at_program
         self._on_change = on_change
-        self._member_id = str(uuid.uuid4())
-        self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
+        self._identity = Identity()
         self._subscription = groups_pb2.Subscription()
         self._busy_interval_seconds = self._idle_interval_seconds = (
             min(options.session_timeout_seconds, options.max_poll_interval_seconds) / 4
@@ -396,8 +393,8 @@ class GroupMember:
         options, membership = self._options, self.membership
         return groups_pb2.Join(
             group_id=options.group_id,
-            member_id=self._member_id,
-            incarnation=self._incarnation,
+            member_id=self._identity.id,
+            incarnation=self._identity.incarnation,
             instance_id=options.instance_id,
             subscription=self._subscription,
             assignor=options.assignor,
@@ -407,7 +404,7 @@ class GroupMember:
             max_poll_interval_ms=round(options.max_poll_interval_seconds * 1000),
             epoch=membership.epoch,
             owned=topic_partitions({partition: granted.topic_id for partition, granted in membership.owned.items()}),
-            client_name=options.client_name,
+            client_name=self._identity.client_name,
         )
 
     async def _write(self, stream: Stream) -> None:

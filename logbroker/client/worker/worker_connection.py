@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import secrets
-import uuid
 from collections import deque
 from collections.abc import Iterable
 from time import monotonic
@@ -15,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 import msgspec
 
+from logbroker.client.runtime.identity import Identity
 from logbroker.client.runtime.tasks import wait_until, waiter
 from logbroker.client.transport.background import CANCELLED, Background
 from logbroker.client.transport.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
@@ -59,8 +58,7 @@ class WorkerConnection(Generic[D]):
         """The group's ordering; empty before the first stream."""
         self.group_id = options.group_id
         self._options = options
-        self._worker_id = options.worker_id or str(uuid.uuid4())
-        self._incarnation = 1 + secrets.randbelow((1 << 64) - 1)
+        self._identity = Identity(options.worker_id, options.client_name)
         self._prefetch = 0
         self._credit = 0
         """Number of deliveries that the broker may still send outside of sessions, on this stream."""
@@ -235,9 +233,9 @@ class WorkerConnection(Generic[D]):
         self.in_flight.window.begin_stream()
         hello = queues_pb2.Hello(
             group_id=self._options.group_id,
-            worker_id=self._worker_id,
-            incarnation=self._incarnation,
-            client_name=self._options.client_name,
+            worker_id=self._identity.id,
+            incarnation=self._identity.incarnation,
+            client_name=self._identity.client_name,
             held=self.in_flight.held_records(),
             sessions=[
                 queues_pb2.SessionRef(

@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
-import socket
 import threading
 from collections.abc import Callable
 from time import monotonic
@@ -93,7 +91,7 @@ class WorkerCore(Generic[D]):
         options = WorkerOptions(
             group_id=group,
             worker_id=worker_id or "",
-            client_name=client_name or f"{socket.gethostname()}:{os.getpid()}",
+            client_name=client_name or "",
             band=band or "",
         )
         self.link: WorkerConnection[D] = WorkerConnection(self.connection, options, self.in_flight)

@@ -1,0 +1,34 @@
+"""The identity of a member or worker towards the broker."""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+import socket
+import uuid
+
+
+class Identity:
+    """Names one member or worker. Each part is drawn when the broker is first told of it, and kept from then on, so a
+    client that was made before a fork is another one in each process that uses it."""
+
+    def __init__(self, own_id: str = "", client_name: str = "") -> None:
+        """Empty: the id is drawn at random, and the name is that of the process, "HOST:PID"."""
+        self._own_id = own_id
+        self._client_name = client_name
+
+    @functools.cached_property
+    def id(self) -> str:
+        """The id in the group."""
+        return self._own_id or str(uuid.uuid4())
+
+    @functools.cached_property
+    def incarnation(self) -> int:
+        """A random number, from 1 to 2**64 - 1, that tells two clients with one id apart."""
+        return 1 + secrets.randbelow((1 << 64) - 1)
+
+    @functools.cached_property
+    def client_name(self) -> str:
+        """The name that operators see."""
+        return self._client_name or f"{socket.gethostname()}:{os.getpid()}"
