@@ -101,7 +101,7 @@ class MetadataStore:
         try:
             path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
             if not is_new:
-                check_pages(path / DATA_NAME)
+                check_pages(path / DATA_NAME, TABLES)
             environment = lmdb.open(
                 os.fsencode(path), map_size=map_bytes, max_dbs=len(TABLES), sync=True, metasync=True, mode=FILE_MODE
             )
@@ -285,7 +285,7 @@ class MetadataReader:
         or its format version is unknown.
         """
         try:
-            check_pages(path / DATA_NAME if path.is_dir() else path, live=True)
+            check_pages(path / DATA_NAME if path.is_dir() else path, TABLES, live=True)
             environment, is_registered = _open_to_read(path)
         except (OSError, lmdb.Error) as error:
             raise _failed("read", path, error) from None
@@ -440,7 +440,7 @@ def copy_store(path: Path, target_fd: int) -> None:
     if is_missing(path):
         raise DataDirError(f"there is no metadata store in {path}; name the data directory of a broker")
     try:
-        check_pages(path / DATA_NAME, live=True)
+        check_pages(path / DATA_NAME, TABLES, live=True)
         # A registered reader of LMDB: the broker leaves the pages of the snapshot alone meanwhile.
         environment = lmdb.open(
             os.fsencode(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False, mode=FILE_MODE

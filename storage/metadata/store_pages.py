@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -65,6 +65,10 @@ _META_READS: Final = 100
 class _Tree(NamedTuple):
     flags: int
     depth: int
+    branch_pages: int
+    leaf_pages: int
+    overflow_pages: int
+    entries: int
     root: int
 
 
@@ -81,8 +85,9 @@ class _DamageError(Exception):
     """Raised for damage; its text says where and what."""
 
 
-def check_pages(path: Path, *, live: bool = False) -> None:
+def check_pages(path: Path, tables: Collection[str], *, live: bool = False) -> None:
     """Check LMDB's file at `path`; an empty or missing one is valid. Reads the pages in use, without the values.
+    `tables` are the names that the tables in it may have.
 
     `live`: a broker may write to it meanwhile. Apparent damage is then checked again where pages of the snapshot may
     have been overwritten; a store that changes faster than it can be read passes.
@@ -94,7 +99,7 @@ def check_pages(path: Path, *, live: bool = False) -> None:
     fd = open_regular(path)
     try:
         for _ in range(_LIVE_TRIES if live else 1):
-            walk = _Walk(fd)
+            walk = _Walk(fd, tables)
             try:
                 walk.run()
             except _DamageError as error:
@@ -154,15 +159,16 @@ def _read_meta(fd: int, number: int, position: int) -> _Meta:
         raise _DamageError(f"meta page {number} names a page size of {page_bytes} bytes")
     if map_bytes > _MAX_MAP_BYTES:
         raise _DamageError(f"meta page {number} names a map of {map_bytes} bytes")
-    free, main = (_Tree(tree[1], tree[2], tree[7]) for tree in trees)
+    free, main = (_Tree(*tree[1:]) for tree in trees)
     return _Meta(page_bytes, map_bytes, free, main, last_page, transaction)
 
 
 class _Walk:
     """One walk through the newest snapshot."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, tables: Collection[str]) -> None:
         self._fd = fd
+        self._tables = {name.encode() for name in tables}
         self.transaction = 0
         self._page_bytes = 0
         self._last_page = 0
@@ -197,8 +203,9 @@ class _Walk:
     def _table(self, key: bytes, flags: int, value: bytes) -> None:
         if flags != _IS_TREE or len(value) != _TREE.size:
             raise _DamageError(f"the entry {key!r} of the main tree is no table")
-        fields = _TREE.unpack(value)
-        tree = _Tree(fields[1], fields[2], fields[7])
+        if key not in self._tables:
+            raise _DamageError(f"the main tree has a table {key!r}, which is none of logbroker's")
+        tree = _Tree(*_TREE.unpack(value)[1:])
         if tree.flags:
             raise _DamageError(f"table {key!r} has flags {tree.flags:#x}")
         self._walk(tree, None)
@@ -236,11 +243,12 @@ class _Walk:
     def _walk(self, tree: _Tree, entry: Callable[[bytes, int, bytes], None] | None) -> None:
         """Walk a tree; `entry` is called with each key, the flags of its node, and the value."""
         if tree.root == _NO_PAGE:
-            if tree.depth:
-                raise _DamageError(f"a tree of depth {tree.depth} has no root")
+            if any(tree[1:-1]):
+                raise _DamageError(f"a tree of depth {tree.depth} with {_counts(tree)} has no root")
             return
         if not 1 <= tree.depth <= _MAX_DEPTH:
             raise _DamageError(f"a tree has depth {tree.depth}")
+        branch_pages = leaf_pages = overflow_pages = entries = 0
         has_integer_keys = tree.flags == _INTEGER_KEYS
         # Page, levels below it, and the bounds of its keys (at least, below); None: no bound.
         todo: list[tuple[int, int, bytes | None, bytes | None]] = [(tree.root, tree.depth - 1, None, None)]
@@ -257,16 +265,25 @@ class _Walk:
                 keys[0] = least or b""
             self._check_order(number, keys, least, below)
             if levels:
+                branch_pages += 1
                 # From the right, so that the leftmost is walked first.
                 for index in range(len(nodes) - 1, -1, -1):
                     child = nodes[index][0] | nodes[index][1] << 16 | nodes[index][2] << 32
                     after = keys[index + 1] if index + 1 < len(keys) else below
                     todo.append((child, levels - 1, keys[index] if index else least, after))
                 continue
+            leaf_pages += 1
+            entries += len(nodes)
             for pointer, (low, high, flags, key_size) in zip(pointers, nodes, strict=True):
                 if not flags and entry is None:
                     continue
-                self._leaf_node(number, page, pointer, low | high << 16, flags, key_size, entry)
+                size = low | high << 16
+                overflow_pages += self._leaf_node(number, page, pointer, size, flags, key_size, entry)
+        found = tree._replace(
+            branch_pages=branch_pages, leaf_pages=leaf_pages, overflow_pages=overflow_pages, entries=entries
+        )
+        if found != tree:
+            raise _DamageError(f"the tree of page {tree.root} should have {_counts(tree)}, but has {_counts(found)}")
 
     def _page(self, number: int, kind: int, least_count: int) -> tuple[bytes, tuple[int, ...]]:
         """Read a branch or leaf; return it, and where its nodes begin."""
@@ -312,8 +329,10 @@ class _Walk:
             if end > page_bytes:
                 raise _DamageError(f"an entry of page {number} goes beyond its end")
             used += (end - pointer + 1) & -2
-        if used > page_bytes - min(pointers):
-            raise _DamageError(f"entries of page {number} overlap")
+        # LMDB leaves no room between entries, nor between them and the free room.
+        upper = _PAGE.unpack_from(page)[4]
+        if used != page_bytes - upper or min(pointers) != upper:
+            raise _DamageError(f"the entries of page {number} do not fill their room")
         return keys, nodes
 
     def _as_integer(self, number: int, key: bytes, index: int, is_branch: bool) -> bytes:
@@ -340,20 +359,23 @@ class _Walk:
         flags: int,
         key_size: int,
         entry: Callable[[bytes, int, bytes], None] | None,
-    ) -> None:
+    ) -> int:
+        """Check an entry of a leaf, and hand it on. Return the number of its overflow pages."""
+        overflow_pages = 0
         start = pointer + _NODE_BYTES + key_size
         value = page[start : start + size]
         if flags & _IN_OVERFLOW_PAGES:
             (first,) = _NUMBER.unpack_from(page, start)
-            position = self._overflow(first, size)
+            position, overflow_pages = self._overflow(first, size)
             value = pread(self._fd, size, position) if entry is not None else b""
         if entry is not None:
             entry(page[pointer + _NODE_BYTES : start], flags, value)
         elif flags != _IN_OVERFLOW_PAGES:
             raise _DamageError(f"an entry of page {number} has flags {flags:#x}")
+        return overflow_pages
 
-    def _overflow(self, first: int, size: int) -> int:
-        """Check the pages of a large value; return the position where it begins."""
+    def _overflow(self, first: int, size: int) -> tuple[int, int]:
+        """Check the pages of a large value; return the position where it begins, and their number."""
         if not 2 <= first <= self._last_page:
             raise _DamageError(f"a value lies in page {first}, the last one is {self._last_page}")
         position = first * self._page_bytes
@@ -369,4 +391,9 @@ class _Walk:
             raise _DamageError(f"page {first} does not begin a value of {size} bytes")
         for number in range(first, first + count):
             self._meet(number, _IN_USE)
-        return position + _HEADER_BYTES
+        return position + _HEADER_BYTES, count
+
+
+def _counts(tree: _Tree) -> str:
+    pages = f"{tree.branch_pages}, {tree.leaf_pages} and {tree.overflow_pages} branch, leaf and overflow pages"
+    return f"{tree.entries} entries in {pages}"

@@ -14,7 +14,7 @@ import pytest
 
 from logbroker.errors import CorruptLogError
 from logbroker.storage.metadata import store_pages
-from logbroker.storage.metadata.metadata_store import MetadataStore
+from logbroker.storage.metadata.metadata_store import TABLES, MetadataReader, MetadataStore
 from logbroker.storage.metadata.store_pages import check_pages
 from tests.fast_directory import fast_directory
 
@@ -56,7 +56,7 @@ def test_a_file_that_was_cut_says_where(good: Path, tmp_path: Path) -> None:
     file = tmp_path / "data.mdb"
     file.write_bytes(content[: len(content) // 2])
     with pytest.raises(CorruptLogError, match=f"{file} is damaged: .*ends at byte {len(content) // 2}.*meta restore"):
-        check_pages(file)
+        check_pages(file, TABLES)
 
 
 def test_an_old_snapshot_is_not_taken_for_the_newest(good: Path, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_an_old_snapshot_is_not_taken_for_the_newest(good: Path, tmp_path: Path)
     content[newest + 144 : newest + 152] = bytes(8)
     (tmp_path / "data.mdb").write_bytes(content)
     with pytest.raises(CorruptLogError, match="meta pages"):
-        check_pages(tmp_path / "data.mdb")
+        check_pages(tmp_path / "data.mdb", TABLES)
 
 
 def test_a_page_in_use_that_is_listed_as_free_would_be_written_over(good: Path, tmp_path: Path) -> None:
@@ -88,7 +88,43 @@ def test_a_page_in_use_that_is_listed_as_free_would_be_written_over(good: Path, 
     content[pages + 8 * count : pages + 8 * count + 8] = main_root.to_bytes(8, sys.byteorder)
     (tmp_path / "data.mdb").write_bytes(content)
     with pytest.raises(CorruptLogError, match=f"page {main_root}"):
-        check_pages(tmp_path / "data.mdb")
+        check_pages(tmp_path / "data.mdb", TABLES)
+
+
+def test_no_flipped_bit_in_the_header_of_a_page_takes_rows_away(good: Path, tmp_path: Path) -> None:
+    """A page says in bytes 12 and 13 how many entries it has, and LMDB believes it."""
+    content = (good / "data.mdb").read_bytes()
+    file = tmp_path / "data.mdb"
+    file.write_bytes(content)
+    whole = rows(tmp_path)
+    refused = 0
+    for page in range(2 * 4096, len(content), 4096):
+        for bit in range(16):
+            damaged = bytearray(content)
+            damaged[page + 12 + bit // 8] ^= 1 << bit % 8
+            file.write_bytes(damaged)
+            try:
+                assert rows(tmp_path) == whole, f"bit {bit} of the header at byte {page}"
+            except CorruptLogError:
+                refused += 1
+    assert refused
+
+
+def rows(directory: Path) -> dict[str, list[tuple[bytes, bytes]]]:
+    reader = MetadataReader.open(directory)
+    try:
+        return {table: reader.scan(table) for table in TABLES}
+    finally:
+        reader.close()
+
+
+def test_a_table_of_another_name_is_damage(good: Path, tmp_path: Path) -> None:
+    """LMDB would make the missing one anew, and empty."""
+    content = (good / "data.mdb").read_bytes()
+    assert b"partitions" in content
+    (tmp_path / "data.mdb").write_bytes(content.replace(b"partitions", b"qartitions"))
+    with pytest.raises(CorruptLogError, match=r"qartitions|not in order"):
+        check_pages(tmp_path / "data.mdb", TABLES)
 
 
 def test_whatever_lmdb_writes_is_sound() -> None:
@@ -114,12 +150,12 @@ def test_whatever_lmdb_writes_is_sound() -> None:
                         transaction.put(key, bytes(rng.choice((0, 3, 40, 500, 1990, 2100, 5000, 30_000))), db=table)
                 if rng.random() < 0.05:
                     transaction.drop(rng.choice(tables), delete=False)
-            check_pages(directory / "data.mdb", live=number % 2 == 0)
+            check_pages(directory / "data.mdb", "abc", live=number % 2 == 0)
         copy = directory / "copy"
         for compact in (False, True):
             with copy.open("wb") as file:
                 environment.copyfd(file.fileno(), compact=compact)
-            check_pages(copy)
+            check_pages(copy, "abc")
         for reader in readers:
             reader.abort()
         environment.close()
@@ -128,10 +164,10 @@ def test_whatever_lmdb_writes_is_sound() -> None:
 def test_an_empty_store_is_sound(tmp_path: Path) -> None:
     file = tmp_path / "data.mdb"
     file.touch()
-    check_pages(file)
+    check_pages(file, TABLES)
     lmdb.open(str(tmp_path), max_dbs=1).close()
     assert os.stat(file).st_size
-    check_pages(file)
+    check_pages(file, TABLES)
 
 
 def test_a_file_that_grows_while_it_is_read_is_sound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +191,7 @@ def test_a_file_that_grows_while_it_is_read_is_sound(monkeypatch: pytest.MonkeyP
                 return os.pread(fd, size, position)
 
             monkeypatch.setattr(store_pages, "pread", read)
-            check_pages(file, live=True)
+            check_pages(file, TABLES, live=True)
 
         read_beside_growth(-1)
         for chosen in range(steps):
@@ -186,7 +222,7 @@ def test_a_store_that_is_written_between_any_two_reads_is_sound(monkeypatch: pyt
 
         monkeypatch.setattr(store_pages, "pread", read)
         for _ in range(10):
-            check_pages(file, live=True)
+            check_pages(file, TABLES, live=True)
         store.close()
 
 
@@ -211,6 +247,6 @@ def test_a_meta_page_that_is_read_while_it_is_written_is_read_again(monkeypatch:
             return torn if is_first else os.pread(fd, size, position)
 
         monkeypatch.setattr(store_pages, "pread", read)
-        check_pages(file, live=True)
+        check_pages(file, TABLES, live=True)
         # Read once more, and the first one twice again after the second.
         assert reads.count(newest) == (3 if newest else 5)
