@@ -18,7 +18,7 @@ from logbroker.tools.experiments.lane_strip import Strip
 from logbroker.tools.experiments.lanes import strip_plans
 from logbroker.tools.experiments.metrics import Finish
 from logbroker.tools.experiments.worker_process import WorkerJob
-from tests.cli.command import logbroker
+from tests.cli.command import failure_of, logbroker
 
 RECORDS = 400
 WORKERS = 4
@@ -91,6 +91,22 @@ def test_more_records_than_there_are_flights_is_a_wrong_call(tmp_path: Path) -> 
     result = logbroker("experiment", "lanes", "--records", "30000")
     assert result.returncode == 2
     assert "27,004 flights" in result.stderr.decode()
+
+
+def test_a_page_that_was_there_stays_until_another_one_is_written(tmp_path: Path) -> None:
+    page, missing = tmp_path / "page.html", tmp_path / "missing" / "page.html"
+    page.write_text("precious")
+    for wrong in (["--workers", "0"], ["--records", "30000"], ["--html", str(missing)]):
+        assert logbroker("experiment", "lanes", "--html", page, *wrong).returncode
+        assert page.read_text() == "precious"
+    logbroker("experiment", "lanes", "--html", tmp_path / "new.html", "--records", "30000")
+    assert not (tmp_path / "new.html").exists()
+
+
+def test_files_that_cannot_be_written_are_told_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "scaling.csv").mkdir()
+    assert "scaling.csv: Is a directory" in failure_of("experiment", "scaling", "--quick", "--out", tmp_path)
+    assert not (tmp_path / "scaling.json").exists()
 
 
 def test_strips_fit_a_terminal_of_80_columns_and_24_lines() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TextIO, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import grpc
@@ -35,8 +36,6 @@ T = TypeVar("T")
 SECONDS: Final = 1.2
 """Approximate duration of each of the two parts of a run."""
 QUICK_SECONDS: Final = 0.8
-# Opened at once, so that a file that cannot be written is reported before the experiment runs.
-_FILE: Final = click.File("w", encoding="utf-8", lazy=False)
 
 
 @click.group()
@@ -62,10 +61,10 @@ def experiment(context: click.Context) -> None:
 )
 @number_option("--records", kind=Whole(1), default=10_000, help="Records in each queue group.")
 @number_option("--workers", kind=Whole(1, 64), default=8, help="Worker processes of each queue group.")
-@click.option("--html", type=_FILE, metavar="FILE", help="Write a page with pictures, too.")
+@click.option("--html", type=PathType(), metavar="FILE", help="Write a page with pictures, too.")
 @click.option("--plain", is_flag=True, help="Print a line every two seconds instead of moving bars.")
 @json_option
-def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain: bool, as_json: bool) -> None:
+def lanes(work_ms: float, records: int, workers: int, html: Path | None, plain: bool, as_json: bool) -> None:
     """Drain the same records without order, in one line, and by key.
 
     Four queue groups drain the same flights side by side, each with its own worker processes: with the ordering none,
@@ -81,17 +80,17 @@ def lanes(work_ms: float, records: int, workers: int, html: TextIO | None, plain
         raise click.BadParameter(f"there are {len(rows):,} flights", param_hint="--records")
     rows = rows[:records]
     warn(f"Starting {4 * workers} worker processes...")
-    with embedded() as broker, shown(plain=plain) as look:
+    with _writable(*[html] if html is not None else []), embedded() as broker, shown(plain=plain) as look:
         strips = _run(drain(broker.address, rows, workers=workers, work_seconds=work_ms / 1000, look=look))
-    metrics = [strip.settle() for strip in strips]
-    if html is not None:
-        html.write(lanes_page(strips, metrics, work_ms))
+        metrics = [strip.settle() for strip in strips]
+        if html is not None:
+            html.write_text(lanes_page(strips, metrics, work_ms), encoding="utf-8")
     if as_json:
         terminal.write_json({"work_ms": work_ms, "strips": metrics})
         return
     show_lanes(metrics)
     terminal.say(*conclusions(metrics))
-    write_line("Give --html FILE to get pictures." if html is None else f"Pictures: {html.name}")
+    write_line("Give --html FILE to get pictures." if html is None else f"Pictures: {html}")
 
 
 @experiment.command()
@@ -125,7 +124,8 @@ def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
     draws = can_draw()
     if not draws:
         warn(HOW_TO_INSTALL)
-    with embedded() as broker, terminal.progress("measuring", len(grid), "runs") as count:
+    files = [out / name for name in ("scaling.json", "scaling.csv", "report.html")]
+    with _writable(*files), embedded() as broker, terminal.progress("measuring", len(grid), "runs") as count:
         work = scale(broker.address, grid, seconds=QUICK_SECONDS if quick else SECONDS, seed=seed, done=count)
         found = _run(work)
     (out / "scaling.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
@@ -145,6 +145,21 @@ def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
     terminal.say(
         *advice(found), f"Report: {out / 'report.html'}; metrics: {out / 'scaling.json'}; keys by seed {seed}."
     )
+
+
+@contextmanager
+def _writable(*paths: Path) -> Iterator[None]:
+    """Report files that cannot be written before the experiment runs. What is in them stays until they are written; one
+    that was not there is removed if the experiment fails. Raises OSError."""
+    made = [path for path in paths if not path.exists()]
+    try:
+        for path in paths:
+            path.open("ab").close()
+        yield
+    except BaseException:
+        for path in made:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
