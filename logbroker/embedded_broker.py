@@ -57,6 +57,7 @@ class EmbeddedBroker:
         self.log_path: Final = Path(self._own_dir, "broker.log")
         """The file with the broker's standard error."""
         self._process: subprocess.Popen[bytes] | None = None
+        _brokers.add(self)
         self._stopped = threading.Event()
         """Set to stop the watch of the process before it is ended from here."""
         self.on_end: Callable[[str], None] | None = None
@@ -97,15 +98,21 @@ class EmbeddedBroker:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, process_group=0
             )
+        self._process = process
         try:
             self._listen = self._wait_until_ready(process, time.monotonic() + timeout_seconds)
         except BaseException:
-            _end(process, kill=True)
+            self._end(kill=True)
             raise
-        self._process = process
         self._stopped = threading.Event()
         # A daemon, as a program may end without stopping the broker.
         threading.Thread(target=self._watch, args=(process, self._stopped), name="logbroker-watch", daemon=True).start()
+
+    def leave_to_parent(self) -> None:
+        """Close this child's end of the pipe whose other end tells the broker that the program has ended. Called after
+        a fork."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
 
     def _watch(self, process: subprocess.Popen[bytes], stopped: threading.Event) -> None:
         """Report at once a broker that ends by itself. Clients would wait for it until their requests time out."""
@@ -175,6 +182,18 @@ class EmbeddedBroker:
     ) -> None:
         self.stop()
         self._remove_own_dir()
+
+
+_brokers: Final[weakref.WeakSet[EmbeddedBroker]] = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    for broker in list(_brokers):
+        broker.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def embedded(data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> EmbeddedBroker:

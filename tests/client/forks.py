@@ -213,6 +213,34 @@ def preloaded(address: str) -> None:
         in_child(f"child {number}", names, leave=sys.exit)
 
 
+def in_a_callback(address: str) -> None:
+    """A fork in the clients' own thread, whose child ends by sys.exit."""
+    children: list[int] = []
+
+    def fork(delivery: object) -> None:
+        pid = os.fork()
+        if not pid:
+            sys.exit()
+        children.append(pid)
+
+    with sync.Producer(address) as producer:
+        delivery = producer.send("t", b"of the parent")
+        delivery.add_done_callback(fork)
+        delivery.result(20)
+        producer.flush()
+    deadline = monotonic() + _CHILD_SECONDS
+    while not children and monotonic() < deadline:
+        threading.Event().wait(0.01)
+    end = "hangs"
+    while children and end == "hangs" and monotonic() < deadline:
+        ended, _ = os.waitpid(children[0], os.WNOHANG)
+        end = "ends" if ended else end
+        threading.Event().wait(0.01)
+    if end == "hangs":
+        os.kill(children[0], signal.SIGKILL)
+    outcomes["child"] = end
+
+
 def closed(address: str) -> None:
     """Clients that were closed before the fork, and new ones in the child, again and again."""
     for number in range(5):
@@ -393,6 +421,7 @@ if __name__ == "__main__":
             many,
             unused,
             preloaded,
+            in_a_callback,
             closed,
             closed_late,
             in_threads,

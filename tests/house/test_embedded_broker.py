@@ -16,6 +16,7 @@ import logbroker
 from logbroker.client.sync import Admin, Consumer
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
+from tests.waiting import until
 
 
 def topic_names(broker: EmbeddedBroker) -> list[str]:
@@ -149,3 +150,36 @@ def test_one_that_was_killed_from_outside_is_started_again(logbroker_broker: Emb
 
 def test_the_session_fixture_serves(logbroker_session_broker: EmbeddedBroker) -> None:
     assert isinstance(topic_names(logbroker_session_broker), list)
+
+
+PROGRAM = """
+import os, signal, sys, time
+from logbroker.embedded_broker import embedded
+broker = embedded(sys.argv[1]).__enter__()
+child = os.fork()
+if child:
+    print(broker.pid, child, flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_does_not_keep_the_broker_of_a_killed_program(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        broker, child = map(int, program.stdout.readline().split())
+        try:
+            program.kill()
+            program.wait(30)
+            until(lambda: not is_running(broker))
+            assert is_running(child)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

@@ -10,6 +10,7 @@ import asyncio
 import concurrent.futures.thread  # noqa: F401 - event loops import it late, which fails while the program ends.
 import contextlib
 import logging
+import os
 import sys
 import threading
 from collections.abc import Coroutine
@@ -40,6 +41,7 @@ class SharedLoop:
     def __init__(self) -> None:
         """Raises BrokerUnavailableError if no thread can be started."""
         self.loop = _new_loop()
+        self._pid = os.getpid()
         self._has_ended = False
         # A daemon thread, so that an unclosed client does not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="logbroker-client", daemon=True)
@@ -87,6 +89,8 @@ class SharedLoop:
                 try:
                     self.loop.run_forever()
                 except BaseException:
+                    if os.getpid() != self._pid:
+                        return  # A callback has forked, and its child is to end.
                     # Exceptions that end an event loop, such as SystemExit from a logging handler, must not end the
                     # clients: go on.
                     _log.exception("an exception in the background thread of the clients")
