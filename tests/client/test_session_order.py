@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.held_session import HeldSession, IdleWait
 from logbroker.client.worker.leased_record import WorkerDelivery
 from logbroker.errors import LeaseLostError, StaleSessionError
 from logbroker.v1 import queues_pb2
@@ -158,3 +160,19 @@ def test_a_session_hands_out_the_first_of_its_records_before_patience_counts(wor
     worker.receive(1, [0, 1], session=session)
     session.handed_out()
     assert session.patience_seconds(0.5, NOW) == 0.5
+
+
+def test_a_session_is_idle_once_the_broker_has_answered_after_the_wait_began(worker: Worker) -> None:
+    answer = queues_pb2.SessionAnswer(key=b"k", token=7, lock_ms=round(LEASE_SECONDS * 1000))
+    session = worker.in_flight.sessions.opened(answer, 10, 1 << 20, NOW, NOW)
+    wait = IdleWait(session, 1.0, NOW)
+    assert wait.until == NOW + 1
+    assert not wait.is_over(NOW - 0.1, NOW + 1), "what the broker sent since may be on its way"
+    assert NOW + 1 < wait.until < NOW + 2
+    assert not wait.is_over(NOW + 0.5, NOW + 1.1), "a record may follow that the program has given credit for later"
+    assert wait.is_over(NOW + 1.0, NOW + 1.2)
+    assert IdleWait(session, 1.0, NOW).is_over(NOW, NOW + 1), "the broker has answered meanwhile"
+    assert not (wait := IdleWait(session, 1.0, NOW)).is_over(NOW - 0.1, NOW + 1)
+    assert wait.is_over(NOW - 0.1, NOW + 1 + LEASE_SECONDS), "the broker may never answer"
+    assert IdleWait(session, 0, NOW).is_over(NOW - 0.1, NOW)
+    assert IdleWait(session, None, NOW).until == math.inf

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from logbroker.client import Consumer, Producer, Session, TopicPartition, Worker, WorkerDelivery
+from logbroker.client import Consumer, Producer, Session, TopicPartition, Worker, WorkerDelivery, sync
 from logbroker.client.worker.session_calls import SessionCalls
 from logbroker.embedded_broker import embedded
 from tests.client.group_helpers import Events, fill, numbers
@@ -184,3 +185,47 @@ async def test_a_request_has_time_as_long_as_records_arrive_before_its_answer(
         await worker.sessions(handle, concurrency=keys // 2)
     assert sorted(map(bytes, filter(None, handled))) == sorted(b"k%d" % number for number in range(keys))
     assert not given_up
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_a_session_is_not_idle_while_its_next_record_is_on_the_link(
+    address: str, topic: str, blocking: bool
+) -> None:
+    """A session that ended then would give the record back, and the link would carry it again."""
+    keys, records, value_bytes, idle_seconds = 4, 3, 2 * RECORD_BYTES, 0.3
+    await create(address, topic, partitions=1)
+    async with Producer(address) as producer:
+        for number in range(keys * records):
+            await producer.send(topic, os.urandom(value_bytes), b"k%d" % (number % keys))
+    handled: list[int] = []
+
+    def take(delivery: Any) -> None:
+        assert delivery.attempt == 1
+        delivery.ack()
+        handled.append(delivery.offset)
+
+    async def handle(session: Session) -> None:
+        async for delivery in session:
+            take(delivery)
+            if len(handled) == keys * records:
+                worker.stop()
+
+    def work(broker: str) -> None:
+        with sync.Worker(broker, topic) as worker:
+
+            def handle(session: sync.Session) -> None:
+                for delivery in session:
+                    take(delivery)
+                    if len(handled) == keys * records:
+                        worker.stop()
+
+            worker.sessions(handle, concurrency=keys, idle_seconds=idle_seconds)
+
+    async with asyncio.timeout(60), Link(bytes_per_second=4 * RECORD_BYTES).to(address) as link:
+        if blocking:
+            await asyncio.to_thread(work, link.address)
+        else:
+            async with Worker(link.address, topic) as worker:
+                await worker.sessions(handle, concurrency=keys, idle_seconds=idle_seconds)
+        assert sum(pipe.bytes_back for pipe in link.pipes) < 1.2 * keys * records * value_bytes
+    assert sorted(handled) == list(range(keys * records))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -13,7 +14,7 @@ from logbroker.client.runtime.arguments import check_bounds, checks_arguments
 from logbroker.client.runtime.handlers import call_plain, check_plain
 from logbroker.client.runtime.lifetime import Droppable
 from logbroker.client.runtime.sync_loop import Latch, run, wait_for
-from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.held_session import HeldSession, IdleWait
 from logbroker.client.worker.in_flight import DEFAULT_PREFETCH_BYTES
 from logbroker.client.worker.leased_record import SyncWorkerDeliveries, SyncWorkerDelivery
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
@@ -416,16 +417,15 @@ def _next_delivery(
     """
     if keeps and buffer.on_the_way:
         core.in_flight.take_back(buffer)
-    deadline: float | None = None
+    wait: IdleWait | None = None
     while not core.stopping:
         delivery = core.take(buffer, keeps=keeps)
         if delivery is not None:
             return delivery
-        if session is not None and deadline is None:
-            now = monotonic()
-            patience_seconds = session.patience_seconds(idle_seconds, now)
-            deadline = None if patience_seconds is None else now + patience_seconds
-        if not _wait(core, buffer, session, deadline):
+        if session is not None and wait is None:
+            wait = IdleWait(session, idle_seconds, monotonic())
+        deadline = None if wait is None or wait.until == math.inf else wait.until
+        if not _wait(core, buffer, session, deadline) and (wait is None or core.is_idle(wait)):
             return None
     return None
 

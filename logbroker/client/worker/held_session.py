@@ -9,7 +9,8 @@ broker has answered.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Generic, TypeVar
+import math
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from logbroker.client.runtime.arguments import as_bytes, fits
 from logbroker.client.worker.delivery_batch import SAID, DeliveryBatch
@@ -30,8 +31,36 @@ from logbroker.v1 import queues_pb2
 D = TypeVar("D", bound=LeasedRecord)
 
 MAX_STATE_BYTES: Final = 256 * 1024
+_LOOK_SECONDS: Final = 0.05
+"""The time between two looks for the answer that shows that a session is idle."""
 _FIRST_SECONDS: Final = 5.0
 """The time to wait for the first record that the broker announced. Retention may remove that record in the meantime."""
+
+
+class IdleWait:
+    """One wait for the next record of a session. It ends when the session is idle: no record has come for a time, and
+    the broker has answered a request of meanwhile, so none is on its way behind other records on a slow link."""
+
+    def __init__(self, session: HeldSession[Any], idle_seconds: float | None, now: float) -> None:
+        """`idle_seconds`: None: wait for ever; 0: end at once if no record is at hand."""
+        self._heard_by = now
+        self._has_asked = False
+        patience_seconds = session.patience_seconds(idle_seconds, now)
+        self._is_sure = patience_seconds == 0
+        self.until = math.inf if patience_seconds is None else now + patience_seconds
+        """When to look whether the session is idle, in monotonic seconds."""
+        self._last_until = self.until + session.lock_seconds
+
+    def is_over(self, heard_at: float, now: float) -> bool:
+        """Return whether the session is idle. If not, ask the broker for an answer, and look again at `until`.
+        `heard_at` is when the newest answered request was sent."""
+        if self._is_sure or heard_at >= self._heard_by or now >= self._last_until:
+            return True
+        if not self._has_asked:
+            # An answer to what was sent before may have overtaken the credit for the record.
+            self._has_asked, self._heard_by = True, now
+        self.until = now + _LOOK_SECONDS
+        return False
 
 
 class HeldSession(Settlements, Generic[D]):

@@ -229,9 +229,10 @@ class InFlight(Generic[D]):
         return min(self._leases.lease_seconds, *locks, math.inf)
 
     def silent_since(self, now: float) -> float:
-        """Return how long the oldest unanswered extension or question has waited, in seconds. A settlement may wait
-        longer for its answer, because it is synced first."""
-        return max(self._leases.silent_since(now), now - self._sent_at.get(self._question_id, now))
+        """Return how long the oldest unanswered extension has waited, in seconds. A question may wait for a lease
+        longer, as nothing is held that might be lost, and a settlement for any time, because it is synced first."""
+        asked_at = self._sent_at.get(self._question_id, now)
+        return max(self._leases.silent_since(now), now - asked_at - self.shortest_hold_seconds())
 
     def held_records(self) -> queues_pb2.Places:
         """Return all records that the worker holds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from time import monotonic
 from types import TracebackType
@@ -14,7 +15,7 @@ from logbroker.client.runtime.arguments import check_bounds, check_seconds, chec
 from logbroker.client.runtime.handlers import Slots, check_no_generator, check_outcome
 from logbroker.client.runtime.lifetime import Droppable
 from logbroker.client.runtime.tasks import waiter
-from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.held_session import HeldSession, IdleWait
 from logbroker.client.worker.in_flight import DEFAULT_PREFETCH_BYTES
 from logbroker.client.worker.leased_record import WorkerDeliveries, WorkerDelivery
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
@@ -405,13 +406,17 @@ class Session:
             delivery = self._core.take(session.buffer)
             if delivery is None:
                 session.check()
-                try:
-                    async with asyncio.timeout(session.patience_seconds(self._idle_seconds, monotonic())):
-                        delivery = await turns.after(next_delivery(self._core, session.buffer, session))
-                except TimeoutError:
-                    return
-                if delivery is None:
-                    return
+                wait = IdleWait(session, self._idle_seconds, monotonic())
+                while delivery is None:
+                    try:
+                        async with asyncio.timeout(wait.until - monotonic() if wait.until < math.inf else None):
+                            delivery = await turns.after(next_delivery(self._core, session.buffer, session))
+                    except TimeoutError:
+                        if self._core.is_idle(wait):
+                            return
+                    else:
+                        if delivery is None:
+                            return
             session.handed_out()
             yield delivery
             if (pause_seconds := turns.pause_seconds()) is not None:

@@ -15,7 +15,7 @@ from logbroker.client.runtime import forking
 from logbroker.client.runtime.arguments import MAX_INT, check_bounds
 from logbroker.client.runtime.lifetime import Lifetime
 from logbroker.client.transport.connection import Connection, running_loop
-from logbroker.client.worker.held_session import HeldSession
+from logbroker.client.worker.held_session import HeldSession, IdleWait
 from logbroker.client.worker.in_flight import InFlight
 from logbroker.client.worker.leased_record import LeasedRecord, reason_of
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
@@ -247,6 +247,14 @@ class WorkerCore(Generic[D]):
         if not isinstance(error, LeaseLostError | StaleSessionError) and not (is_handled and _passes(error)):
             raise error
         _log.warning("the session of key %r: %s", key, error)
+
+    def is_idle(self, wait: IdleWait) -> bool:
+        """Return whether a wait for a session's next record is over. Otherwise ask the broker for an answer."""
+        if wait.is_over(self.in_flight.outbox.heard_at, monotonic()):
+            return True
+        self.in_flight.question_due = True
+        self._wake()
+        return False
 
     async def close_session(self, session: HeldSession[D], *, save: bool) -> None:
         """Settle a session and give it back. Raises its refusals, or the error of a session that was lost before."""
