@@ -18,7 +18,7 @@ from logbroker.cli.common.stops import Interrupter, Stopped, stops_are_interrupt
 from logbroker.client.consumer.cursor import Record
 from logbroker.client.consumer.offset_reset import reset_policy
 from logbroker.client.transport.metadata import check_bands
-from logbroker.errors import InvalidRequestError
+from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.types import TopicPartition
 
 _LAST_WAIT_SECONDS: Final = 0.5
@@ -102,7 +102,8 @@ def consume(
 
     With --group, the command commits the offsets of the records that it has written, once a second and at the end. In a
     pipe, only records that the reader has taken count as written. After a crash, records that were not committed come
-    again. With --group, SIGTERM and SIGHUP end the command with exit code 0, so that a service manager can stop it.
+    again. With --group, SIGTERM and SIGHUP end the command with exit code 0, so that a service manager can stop it, or
+    with 1 if the last commit fails.
 
     Ctrl-C always ends the command with exit code 130, so that a script knows that it was interrupted.
 
@@ -155,6 +156,14 @@ def consume(
                 )
         except Stopped:
             pass  # A stop is no failure.
+        except KeyboardInterrupt:
+            ended, delivery = delivery, None
+            if ended is not None:
+                try:
+                    ended.commit()
+                except LogbrokerError as error:
+                    warn(f"logbroker: {error}")
+            raise
         finally:
             if delivery is not None:
                 delivery.commit()

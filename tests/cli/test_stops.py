@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -21,9 +22,10 @@ from logbroker.cli.common.stops import Interrupter, Stopped, stops_are_interrupt
 from logbroker.cli.main import run
 from logbroker.client.admin.groups import PartitionLag
 from logbroker.client.sync import Admin, Consumer, Producer
+from logbroker.embedded_broker import embedded
 from logbroker.errors import UnknownGroupError
 from logbroker.types import TopicPartition
-from tests.cli.command import ENVIRONMENT, LOGBROKER
+from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of
 from tests.cli.queues import Queue
 from tests.waiting import until
 
@@ -342,3 +344,27 @@ def test_ctrl_c_during_imports_kills_the_command_without_a_traceback() -> None:
         command = [sys.executable, "-c", program.format(module=module)]
         result = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=60, check=False)
         assert (result.returncode, result.stderr) == (-signal.SIGINT, b""), module
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize(("stop", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 1)])
+def test_a_stop_beside_a_frozen_broker_has_the_exit_code_that_it_should(stop: signal.Signals, exit_code: int) -> None:
+    """The last commit fails. Ctrl-C is told from that, and SIGTERM, which would be no failure, is not."""
+    with embedded() as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t", 1)
+        produce(broker.address, TopicPartition("t", 0), 1)
+        command = [*LOGBROKER, "consume", "t", "--group", "g", "--broker", broker.address]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=ENVIRONMENT) as process:
+            try:
+                assert line_of(process) == b"v\n"
+                os.kill(broker.pid, signal.SIGSTOP)
+                process.send_signal(stop)
+                _, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
+                os.kill(broker.pid, signal.SIGCONT)
+    assert process.returncode == exit_code
+    assert err.decode().startswith("logbroker: the ")
+    assert len(err.strip().splitlines()) == 1

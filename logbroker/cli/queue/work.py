@@ -98,7 +98,7 @@ def work(
     """Process the records of GROUP as they arrive, until Ctrl-C.
 
     Ctrl-C waits for the commands that run; a second Ctrl-C kills them and releases their records. SIGTERM and SIGHUP do
-    the same. The exit code after such a stop is 0.
+    the same. The exit code after such a stop is 0, or 1 if the broker does not answer what was settled.
 
     \b
     CMD reads the value of the record from standard input. Its environment:
