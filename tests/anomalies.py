@@ -1,4 +1,4 @@
-"""What checkers find, and the error that says so."""
+"""Anomalies that checkers find, and the error that reports them."""
 
 from __future__ import annotations
 

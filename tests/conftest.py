@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis prints how to repeat a failure, and no example is given up for a slow machine.
+"""Settings of all tests: Hypothesis prints how to repeat a failure, and no example is given up for a slow machine.
 
 Tests run at two speeds. `make test` leaves out what is marked `prove`, and says how many tests that are; `make prove`
 runs all. Who names files, or a part of a name (-k), gets all that has it.

@@ -1,4 +1,4 @@
-"""What several processes did, as they wrote it down: one file per process, one JSON line per event.
+"""History of several processes, as they wrote it down: one file per process, one JSON line per event.
 
 `at` is the machine's monotonic clock, which all its processes share and which no step of the wall clock moves. A line
 is one write to a file that is only appended to, so what a process wrote before it was killed or frozen is there.

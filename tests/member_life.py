@@ -22,7 +22,7 @@ class MemberFailedError(AssertionError):
 
 
 class Spec(Protocol):
-    """What such a process is told when it begins."""
+    """Start parameters of such a process."""
 
     @property
     def name(self) -> str: ...

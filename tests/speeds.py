@@ -9,7 +9,7 @@ SPEED: Final = "LOGBROKER_TESTS"
 FAST: Final = "fast"
 ALL: Final = "all"
 REST: Final = "rest"
-"""What is left out, or shortened, at the speed `fast`."""
+"""Tests that are left out, or shortened, at the speed `fast`."""
 
 
 def examples(few: int, many: int) -> int:

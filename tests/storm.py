@@ -1,5 +1,5 @@
-"""What all storms are: processes that work for a broker are killed, frozen, sent away and replaced, and so is the
-broker while they work. Each storm adds who they are, what else happens, and what must hold in the end.
+"""The common part of all storms: processes that work for a broker are killed, frozen, sent away and replaced, and so is
+the broker while they work. Each storm adds who they are, what else happens, and what must hold in the end.
 
 The seed fixes what is done and when, not how threads and processes interleave: a failure may take a few runs of its
 seed to come again.
@@ -27,7 +27,7 @@ _QUIET_SECONDS: Final = 90.0
 
 
 class Weather(msgspec.Struct, frozen=True, kw_only=True):
-    """What every kind of storm has. `chances` are the weights of the events, by name."""
+    """Settings of every kind of storm. `chances` are the weights of the events, by name."""
 
     events: int
     pause_seconds: float
@@ -65,14 +65,14 @@ class Storm(ABC, Generic[W]):
         self._histories.mkdir()
         self._file = HistoryFile(self._histories / "storm", "storm")
         self._troubles: list[str] = []
-        """What is wrong beside the anomalies."""
+        """Troubles beside the anomalies."""
         self._lives: dict[str, Life] = {}
         """Those that work, by the name of the place that they fill."""
         self._others: list[Life] = []
         """Those that have left their places, or never had one."""
         self._names = Counter[str]()
         self._background: set[asyncio.Task[None]] = set()
-        """What takes its time, and must not fail."""
+        """Tasks that take their time, and must not fail."""
 
     async def run(self, limit_seconds: float) -> Counter[str]:
         """Return figures; raises BrokenPromisesError, BrokerFailedError, MemberFailedError and, late, TimeoutError."""

@@ -1,4 +1,4 @@
-"""What an acknowledgement means: order, durability, duplicates, bounds, and the end after a storage failure."""
+"""The meaning of an acknowledgement: order, durability, duplicates, bounds, and the end after a storage failure."""
 
 from __future__ import annotations
 

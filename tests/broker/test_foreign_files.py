@@ -1,4 +1,4 @@
-"""What the broker did not make, in the directory of a partition: that partition may suffer, nothing else does."""
+"""Files in a partition's directory that the broker did not make: that partition may suffer, nothing else does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs that there are many topics, partitions and groups that nobody uses: counted, not timed."""
+"""The cost of many topics, partitions and groups that nobody uses: counted, not timed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.queues.shell import hello, take, until
 
 FEW, MANY = 20, 140
 REPEATS = 5
-"""Of which the least counts: the loop may have something else to do."""
+"""Measurements, of which the least counts: the loop may have something else to do."""
 
 
 async def calls_of_a_change(path: Path, topics: int) -> int:

@@ -36,7 +36,7 @@ SETTINGS = QueueGroupSettings(grace_seconds=0.0)
 
 
 class Expected(msgspec.Struct):
-    """What a group was last acknowledged to be."""
+    """The last acknowledged state of a group."""
 
     topic_id: TopicId
     acked: set[int] = msgspec.field(default_factory=set)
@@ -152,7 +152,7 @@ class World:
         return self.chance.choice([*self.topics.values(), None])
 
     def live(self) -> set[TopicId]:
-        """What is certainly there: a topic leaves this before it is deleted, and comes after it is made."""
+        """Return the topics that certainly exist: one leaves before it is deleted, and joins after it is created."""
         return {topic.id for topic in self.topics.values()}
 
     async def storm(self, steps: int) -> None:

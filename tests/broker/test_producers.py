@@ -1,4 +1,4 @@
-"""What the broker remembers of idempotent producers: however many there are, whatever the clock does, over restarts."""
+"""The broker's memory of idempotent producers: however many there are, whatever the clock does, over restarts."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ async def test_ids_that_were_not_handed_out_are_refused_and_their_owner_loses_no
 
 
 async def test_ids_begin_above_those_in_a_log_that_was_taken_over(open_at: OpenEngine, tmp_path: Path) -> None:
-    """Of a broker whose clock was ahead; but an id that no broker hands out does not use up all others."""
+    """The other broker's clock was ahead; but an id that no broker hands out does not use up all others."""
     ahead = DAY_MS * 365 << 20
     async with open_at() as opened:
         topic = await opened.engine.create_topic("t", 1, {})

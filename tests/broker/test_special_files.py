@@ -81,7 +81,7 @@ ADVICE: Final = ("move away", "move it away", "put the file", "move that away", 
 
 
 def table(*places: str) -> pytest.MarkDecorator:
-    """What does not belong there, for each place."""
+    """Parametrize over the things that do not belong in each place."""
     return pytest.mark.parametrize(
         ("place", "thing"),
         [

@@ -1,4 +1,4 @@
-"""What lasts: topics, recovery points, retention, producer ids and state, over restarts and interrupted changes."""
+"""Lasting state: topics, recovery points, retention, producer ids and state, over restarts and interrupted changes."""
 
 from __future__ import annotations
 

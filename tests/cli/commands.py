@@ -14,7 +14,7 @@ _FILLED = {"group": "g", "name": "n", "topic": "t", "key": "k", "keys": "k"}
 
 class Parameter(NamedTuple):
     path: tuple[str, ...]
-    """Of the command."""
+    """Path of the command."""
     command: click.Command
     parameter: click.Parameter
 

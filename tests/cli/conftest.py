@@ -1,4 +1,4 @@
-"""What the tests of the command line share: a broker, a topic with records, a group, and a Ctrl-C that counts."""
+"""Fixtures of the command-line tests: a broker, a topic with records, a group, and a Ctrl-C that counts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def topic(address: str) -> str:
 
 @pytest.fixture
 def name() -> str:
-    """Of a queue group that no other test uses."""
+    """Name of a queue group that no other test uses."""
     return f"q-{uuid.uuid4()}"
 
 

@@ -23,7 +23,7 @@ from logbroker.cli.common.child_process import CommandOutcome, CommandRunner
 from tests.waiting import until
 
 WHOLE_SECONDS = 60
-"""What nobody waits for."""
+"""Timeout that no test waits for."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a broker does with its data directory, and what the command says of who may get at the records."""
+"""A broker's use of its data directory, and what the command says about who may get at the records."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def topic(address: str) -> str:
 
 @pytest.fixture
 def name() -> str:
-    """Of a group that no other test uses."""
+    """Name of a group that no other test uses."""
     return f"g-{uuid.uuid4()}"
 
 

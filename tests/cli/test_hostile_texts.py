@@ -1,4 +1,4 @@
-"""What users wrote does nothing to the terminal of whoever looks at it: every command, beside a broker full of it."""
+"""Texts written by users do nothing to the terminal that shows them: every command, with a broker full of them."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_the_log_of_a_broker_is_harmless(state: State, logbroker_session_broker:
 
 
 def test_a_terminal_is_told_nothing_to_obey(state: State) -> None:
-    """What is bold or drawn anew comes from us; no more."""
+    """Only the program's own output is bold or redrawn."""
     for arguments in (
         ("queue", "parked", state.group),
         ("consume", state.topic, "--until-end"),

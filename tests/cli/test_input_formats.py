@@ -1,4 +1,4 @@
-"""What `logbroker produce` reads: every byte arrives as it was, and every fault names its line."""
+"""Input of `logbroker produce`: every byte arrives as it was, and every fault names its line."""
 
 from __future__ import annotations
 

@@ -368,7 +368,7 @@ def test_a_stop_while_there_is_no_broker_is_no_failure(form: tuple[str, ...]) ->
 
 
 def test_a_command_whose_record_is_lost_is_killed(address: str, group: str, tmp_path: Path) -> None:
-    """By a rewind of the group: the record comes again, to the same worker here."""
+    """The record is lost by a rewind of the group: it comes again, to the same worker here."""
     own = tmp_path / "own"
     with QueueAdmin(address) as queues:
         queues.alter_queue(group, QueueSettings(lease_seconds=1.5))
@@ -598,7 +598,7 @@ def test_a_refusal_that_comes_long_after_a_stop_does_not_fail_it(tmp_path: Path)
 FLOOD = "head -c 3000000 /dev/zero | tr '\\0' x >&2"
 """More than the pipe and the worker hold."""
 MOST_HELD_BYTES = 1024 * 1024 + 3 * 64 * 1024
-"""By pipes and the worker together, while the worker has room."""
+"""Most that pipes and the worker hold together, while the worker has room."""
 
 
 def work_unread(address: str, group: str, script: str, *options: str) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""What commands say, and how soon, of a broker's address that is none, or behind which there is no broker."""
+"""Commands given an invalid address, or one without a broker behind it: what they say, and how soon."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ NO_ADDRESSES = [
 
 @pytest.mark.parametrize(("text", "advice"), NO_ADDRESSES)
 def test_what_is_no_address_is_refused_with_the_right_form(text: str, advice: str) -> None:
-    """By every client, before anything is connected, and by commands, from the option and from the environment."""
+    """Every client refuses it before it connects, and so do commands, from the option and from the environment."""
     for client in (sync.Admin, sync.Producer, sync.Consumer):
         with pytest.raises(InvalidRequestError) as caught:
             client(text)

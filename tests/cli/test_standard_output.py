@@ -1,4 +1,4 @@
-"""What commands do when the reader of their output goes, takes its time, or when the output's disk is full."""
+"""Commands whose reader goes away or takes its time, or whose output's disk is full."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_full_disk_is_one_line(address: str, full: str, queue_group: str, argu
 def test_without_standard_output_nothing_counts_as_delivered(
     address: str, full: str, queue_group: str, arguments: tuple[str, ...]
 ) -> None:
-    """What nobody can have seen is neither committed nor acked, nor handed out at all."""
+    """Records that nobody can have seen are neither committed nor acked, nor handed out at all."""
     names = {"TOPIC": full, "GROUP": f"w-{full}", "QUEUE": queue_group}
     named = [names.get(argument, argument) for argument in arguments]
     code, said = run_closed(">&-", *named, *(() if "--help" in named else ("--broker", address)))
@@ -296,7 +296,7 @@ def workers(address: str, group: str) -> int:
 def test_a_stop_does_not_wait_for_a_reader_that_takes_nothing(
     address: str, full: str, queue_group: str, way: str, stop: signal.Signals
 ) -> None:
-    """What is left in buffers when the command ends would be waited for until its pipe has room: for ever."""
+    """Output left in buffers when the command ends would be waited for until its pipe has room: for ever."""
     arguments = {
         "plain": ("consume", full, "--format", "json"),
         "group": ("consume", full, "--group", f"g-{queue_group}"),

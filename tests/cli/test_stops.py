@@ -1,4 +1,4 @@
-"""What becomes of records that a stop meets half done."""
+"""The fate of records that a stop meets half done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the client's tests against real brokers share."""
+"""Fixtures shared by the client's tests against real brokers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def address(logbroker_session_broker: EmbeddedBroker) -> str:
-    """Of a broker that all tests share."""
+    """Address of a broker that all tests share."""
     return logbroker_session_broker.address
 
 
 @pytest.fixture(autouse=True)
 def deadline() -> Iterator[None]:
-    """What never comes fails its test instead of stopping the run."""
+    """Fail a test that waits for what never comes, instead of stopping the run."""
 
     def give_up(number: int, frame: object) -> None:
         raise TimeoutError(f"the test takes more than {DEADLINE_SECONDS} s")

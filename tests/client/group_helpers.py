@@ -1,4 +1,4 @@
-"""What the tests of group members share."""
+"""Helpers shared by the tests of group members."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Listeners(TypedDict):
 
 
 class Events:
-    """What the callbacks of several members were told, in order."""
+    """Calls of several members' callbacks, in order."""
 
     def __init__(self) -> None:
         self.all: list[tuple[str, str, list[int]]] = []

@@ -1,4 +1,4 @@
-"""What a worker holds, with a broker by hand: the test says what comes, and sees what goes."""
+"""A worker's records in flight, with a broker by hand: the test says what comes, and sees what goes."""
 
 from __future__ import annotations
 

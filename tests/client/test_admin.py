@@ -138,7 +138,7 @@ async def test_the_broker_describes_itself(address: str) -> None:
 
 
 async def test_the_error_of_a_whole_call_is_the_brokers(address: str) -> None:
-    """By the reason in its google.rpc.ErrorInfo."""
+    """The reason in its google.rpc.ErrorInfo selects the exception."""
     async with Admin(address) as admin:
         with pytest.raises(UnsupportedFeatureError, match="transactions"):
             await admin._connection.unary("InitProducerId", log_pb2.InitProducerIdRequest(transactional_id="t"))

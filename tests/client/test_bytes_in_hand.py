@@ -1,4 +1,4 @@
-"""What a client holds is bounded in bytes, however much its records expand to, and however many they are."""
+"""A client's memory for records is bounded in bytes, however much they expand to, and however many they are."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ async def test_what_nobody_takes_from_one_session_keeps_no_other_waiting(address
 
 
 async def test_records_of_a_delivery_are_decoded_as_they_are_taken() -> None:
-    """What came as a few compressed bytes is not all expanded for the sake of its first record."""
+    """A delivery of few compressed bytes is not all expanded for the sake of its first record."""
     worker = WorkerByHand()
     made: list[int] = []
 

@@ -1,4 +1,4 @@
-"""What a bounded loop leaves out, and what ends a loop that would wait for ever."""
+"""Bounded loops and what they leave out, and the end of a loop that would wait for ever."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_an_assignment_changes_what_a_bounded_loop_waits_for(address: str,
 @pytest.mark.parametrize("group", [None, "readers"])
 @pytest.mark.parametrize("how", ["poll", "loop", "batches"])
 async def test_closing_ends_a_wait_for_records(address: str, topic: str, how: str, group: str | None) -> None:
-    """Who would wait for ever is told, as is who asks later."""
+    """A caller that would wait for ever is told, as is one that asks later."""
     await create(address, topic, (1,))
     consumer = Consumer(address, group=group and topic)
     await (consumer.subscribe(topic) if group else consumer.assign(topic))

@@ -1,4 +1,4 @@
-"""What users of other clients reach for: topics that may exist, headers, serializers, futures, commits of records; and
+"""Conveniences known from other clients: topics that may exist, headers, serializers, futures, commits of records; and
 wrong arguments, named."""
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ async def until_assigned(consumer: Consumer) -> None:
 
 
 def test_what_is_dead_is_noticed_before_the_time_of_a_call_is_over() -> None:
-    """By whoever waits on it, also without a word to say: gRPC would stop to ask after two questions."""
+    """Whoever waits on it notices, even without anything to send: gRPC would stop asking after two pings."""
     assert connection.KEEPALIVE_SECONDS + connection.KEEPALIVE_TIMEOUT_SECONDS < 10
     assert connection.MEMBER_KEEPALIVE_SECONDS + connection.KEEPALIVE_TIMEOUT_SECONDS < 15
     assert connection.MEMBER_KEEPALIVE_SECONDS * 1000 > MAX_IDLE_HEARTBEAT_INTERVAL_MS  # Heartbeats are sign enough.
@@ -132,7 +132,7 @@ async def test_a_consumer_that_waits_goes_on(address: str, topic: str, link: Lin
 @pytest.mark.prove
 @pytest.mark.usefixtures("quick")
 async def test_a_producer_sends_again_and_nothing_is_doubled(address: str, topic: str, link: Link) -> None:
-    """What the broker has, and could not say so, is not appended again."""
+    """Batches that the broker has, but could not acknowledge, are not appended again."""
     await fill(address, topic, 1, 0)
     async with Producer(link.address) as producer, Consumer(address) as consumer:
         await producer.send_and_wait(topic, b"0")

@@ -438,7 +438,7 @@ async def test_work_that_others_end_begins_anew_until_its_client_ends_it(connect
 
 
 async def test_work_has_ended_when_others_hear_of_the_last_that_it_did(connection: Connection) -> None:
-    """Who is woken by that may start it again, and that is not taken for over when the end of the first is heard of."""
+    """A caller that this wakes may start it again; the end of the first run is not taken for that of the second."""
     told = asyncio.Event()
     may_end = asyncio.Event()
     begun = 0

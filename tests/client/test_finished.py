@@ -1,4 +1,4 @@
-"""What a program has finished, whichever way it takes its records: never more than it has."""
+"""Records that a program has finished, whichever way it takes them: never more than it has."""
 
 from __future__ import annotations
 

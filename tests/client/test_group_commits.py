@@ -1,4 +1,4 @@
-"""What a group has committed, by its members and by an administrator."""
+"""Commits of a group, by its members and by an administrator."""
 
 from __future__ import annotations
 

@@ -405,7 +405,7 @@ async def test_what_is_no_failure_ends_a_run_aloud_and_gives_its_record_back(
 
 
 async def test_a_handler_in_a_thread_may_let_a_cancellation_out_too(address: str, topic: str) -> None:
-    """That of a coroutine which it runs: it has failed, in `run` and in a block of the delivery."""
+    """The cancellation of a coroutine that the handler runs is a failure, in `run` and in a block of the delivery."""
     await create(address, topic, backoff_initial_seconds=0)
     await fill(address, topic, 1)
     attempts = []

@@ -28,7 +28,7 @@ MEMBERS = 4
 
 @pytest.fixture
 def broker() -> Iterator[EmbeddedBroker]:
-    """What a heartbeat permits is over long before the next one of an idle member."""
+    """The time that a heartbeat permits is over long before an idle member's next one."""
     with embedded(reconnect_grace_seconds=GRACE_SECONDS) as broker:
         yield broker
 

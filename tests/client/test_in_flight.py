@@ -1,4 +1,4 @@
-"""What a worker holds, says and loses, whatever its stream and its program do. No I/O, no clock."""
+"""Records that a worker holds, settles and loses, whatever its stream and its program do. No I/O, no clock."""
 
 from __future__ import annotations
 

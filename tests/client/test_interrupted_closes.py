@@ -50,7 +50,7 @@ async def done() -> None:
 
 @pytest.fixture(autouse=True)
 def coroutines_that_never_began() -> Iterator[None]:
-    """What an interrupt came before is let go here, where its warning is expected."""
+    """Collect coroutines that an interrupt kept from beginning, here where their warning is expected."""
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -69,7 +69,7 @@ class Opened(msgspec.Struct):
 
     close: Callable[[], Awaitable[Any]]
     waits: list[asyncio.Future[Any]]
-    """Of the program, on this client."""
+    """The program's waits on this client."""
     is_open: Callable[[], bool]
     """Whether it holds anything yet."""
     close_rest: Callable[[], Awaitable[Any]] = done
@@ -185,7 +185,7 @@ def of_clients() -> list[asyncio.Task[Any]]:
 
 
 async def give_up(opened: Opened, turns: int, cancels: int) -> None:
-    """What comes out is the cancellation that was asked for: anyio knows those of its scopes by their message."""
+    """Cancel a close; the very cancellation asked for comes out: anyio knows those of its scopes by their message."""
     got: list[asyncio.CancelledError] = []
 
     async def close() -> None:
@@ -327,7 +327,7 @@ async def client_tasks() -> set[asyncio.Task[Any]]:
 
 
 class Background:
-    """What clients of this test have in the loop of the synchronous ones: other tests may leave something there."""
+    """Tasks of this test's clients in the loop of the synchronous ones: other tests may leave something there."""
 
     def __init__(self) -> None:
         self._before = sync_loop.run(client_tasks())

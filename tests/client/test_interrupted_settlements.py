@@ -1,4 +1,4 @@
-"""What becomes of a settlement in whose midst a signal handler raises: all of it is said, or nothing."""
+"""Settlements interrupted by a signal handler that raises: all of a settlement is sent, or nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_POINTS = 200
 
 
 class RungError(Exception):
-    """What the handler raises."""
+    """Raised by the handler."""
 
 
 class _At:

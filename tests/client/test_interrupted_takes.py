@@ -102,7 +102,7 @@ async def prepare(address: str, topic: str, keys: int, records: int = RECORDS) -
 
 
 class RungError(Exception):
-    """What a program's handler of SIGALRM raises."""
+    """Raised by a program's handler of SIGALRM."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a member may deliver, claim and commit, whatever its stream and its program do. No I/O, no clock."""
+"""A member's rights to deliver, claim and commit, whatever its stream and its program do. No I/O, no clock."""
 
 from __future__ import annotations
 

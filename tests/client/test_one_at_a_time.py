@@ -346,7 +346,7 @@ async def test_a_subscription_that_is_refused_leaves_the_member_what_it_has(
 
 @both
 async def test_a_handler_may_stop_and_close_its_worker(address: str, topic: str, blocking: bool) -> None:
-    """What it has in hand goes to others at once."""
+    """The records in its hands go to others at once."""
     await create(address, topic, lease_seconds=600)
     await fill_queue(address, topic, 20)
     seen: list[bytes | None] = []

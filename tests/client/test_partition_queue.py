@@ -49,7 +49,7 @@ def contents_of(payload: bytes) -> list[int]:
 
 
 class SequenceChecker:
-    """What a partition does with the batches of one producer: Kafka's rules, and the log they lead to."""
+    """A partition's treatment of the batches of one producer: Kafka's rules, and the log they lead to."""
 
     def __init__(self) -> None:
         self.log: list[int] = []
@@ -280,7 +280,7 @@ def test_a_broker_that_forgot_the_producer_makes_it_raise_its_epoch(seed: int) -
 
 @pytest.mark.parametrize("first_seed", range(0, 1000, 200))
 def test_a_partition_that_forgets_at_any_time_stores_nothing_twice(first_seed: int) -> None:
-    """What may be there already fails; all else goes on, in its order. Other partitions change the identity, too."""
+    """Batches that may be there already fail; all others go on, in order. Other partitions change the identity, too."""
     not_known = 0
     for seed in range(first_seed, first_seed + 200):
         world = walk(seed, STEPS | {"break": 4, "expire": 1, "forget": 5, "renew": 1})

@@ -29,7 +29,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 async def check_order(address: str, topic: str, sent: int | list[int], *, may_repeat: bool = False) -> None:
-    """What each key has in an older generation comes first, and all of it is in order. `sent`: how many in all, or by
+    """Check that each key's records of an older generation come first, all in order. `sent`: how many in all, or by
     each thread."""
     found = await numbers_over_growth(address, topic)
     for number, key in enumerate(KEYS):
@@ -41,7 +41,7 @@ async def check_order(address: str, topic: str, sent: int | list[int], *, may_re
 
 
 class Growing:
-    """What happens to a topic while its producer sends: each round it grows, in one of them the broker is killed."""
+    """A topic whose producer sends while it changes: each round it grows, in one of them the broker is killed."""
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         self._broker = broker

@@ -1,4 +1,4 @@
-"""What a topic does not take fails by itself: its neighbours in the batch are delivered, once and in their order."""
+"""Records that a topic refuses fail alone: their neighbours in the batch are delivered, once and in their order."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_a_batch_of_before_the_bound_was_lowered_is_split(
 
 
 async def test_parts_are_routed_again_where_the_topic_grows_too(address: str, topic: str) -> None:
-    """By the ordering keys that lie beside their records."""
+    """The ordering keys beside the records choose the partitions."""
     await create(address, topic, 2)
     async with Producer(address, linger_ms=60_000) as producer, Admin(address) as admin:
         sent = [

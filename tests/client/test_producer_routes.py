@@ -1,4 +1,4 @@
-"""Which partition a producer chooses, and again where a topic grows meanwhile."""
+"""A producer's choice of partitions, made again where a topic grows meanwhile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_an_ordering_key_chooses_the_partition_instead_of_the_key(address:
 
 @pytest.mark.parametrize("by_ordering_key", [False, True])
 async def test_growth_routes_again_what_was_not_appended(address: str, topic: str, *, by_ordering_key: bool) -> None:
-    """By the keys of the records, or by ordering keys that lie beside them."""
+    """The keys of the records choose the partitions, or the ordering keys beside them."""
     await create(address, topic, 2)
     keys = [b"key-%d" % number for number in range(30)]
     sent: list[tuple[Delivery, bytes]] = []

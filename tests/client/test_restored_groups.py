@@ -57,7 +57,7 @@ def restored(logbroker_broker: EmbeddedBroker, topic: str, tmp_path: Path) -> Re
 @pytest.mark.prove
 @pytest.mark.parametrize("by_hand", [False, True], ids=["auto", "by hand"])
 async def test_the_group_goes_on_to_the_next_generation(restored: Restored, by_hand: bool) -> None:
-    """What it waits for is committed again, without a word of the program, which has said it once."""
+    """The client repeats the commit that the group waits for, which the program made only once."""
     async with Consumer(restored.address, group=restored.topic, auto_commit=not by_hand) as consumer:
         await restored.read(consumer, by_hand=by_hand)
         await asyncio.to_thread(restored.broker.start)

@@ -23,7 +23,7 @@ HANGS_SECONDS: Final = 60
 NUMBERS: Final = (math.nan, math.inf, -math.inf, -1, -0.5, 0, 1 << 31, 1 << 40, 1 << 63, 1 << 70, 1e300, True)
 TEXTS: Final = (SURROGATE, "", "\0")
 SENSELESS: Final = (math.nan, 1 << 70)
-"""What no number may be."""
+"""Values that no number may have."""
 
 CLIENTS: Final = ("Producer", "Consumer", "Worker", "Admin", "QueueAdmin")
 FIXED: Final = {
@@ -49,7 +49,7 @@ FIXED: Final = {
     "settings": sync.QueueSettings(),
     "handler": lambda delivery: None,
 }
-"""What other arguments are given. Of methods for queues, "q" is the group."""
+"""Values of the other arguments. For methods of queues, "q" is the group."""
 NOT_CALLED: Final = {"run", "sessions", "create_topic", "create_topics", "create_queue", "delete_topic", "delete_queue"}
 """Those that go on for ever with settings of sense, or change what the others need: below, with some values."""
 

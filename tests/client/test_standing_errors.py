@@ -579,7 +579,7 @@ async def test_where_the_log_was_cut_any_policy_goes_on_at_the_cut(
 async def test_a_search_for_a_place_that_is_overtaken_leaves_nothing_behind(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a pause and a resumption, by a break of the connection, and by an assignment without that partition."""
+    """It is overtaken by a pause and a resumption, a broken connection, and an assignment without that partition."""
     asked = asyncio.Semaphore(0)
     answer = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What gRPC says of a failed call, in the client's words."""
+"""Failed gRPC calls, in the client's words."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_a_restart_is_ridden_out(logbroker_broker: EmbeddedBroker) -> None:
 
 
 class InterruptedWaitError(TimeoutError):
-    """What a program's own signal handler raises, most of all to end what takes too long."""
+    """Raised by a program's own signal handler, most of all to end what takes too long."""
 
 
 def interrupt(number: int, frame: object) -> None:

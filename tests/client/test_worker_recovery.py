@@ -105,7 +105,7 @@ async def test_who_is_away_for_longer_than_the_grace_has_lost_what_it_held(addre
 @pytest.mark.prove
 @pytest.mark.parametrize("restart", [restart_cleanly, kill_and_start])
 async def test_work_goes_on_over_a_restart(logbroker_broker: EmbeddedBroker, topic: str, restart: Restart) -> None:
-    """What is in hand stays in hand; what was answered never comes again; each key keeps its order."""
+    """Records in hand stay in hand; answered ones never come again; each key keeps its order."""
     address = logbroker_broker.address
     await create(address, topic)
     await fill(address, topic, 2000)
@@ -343,7 +343,7 @@ async def test_sessions_that_can_never_be_are_said_to_be_so(address: str, topic:
 async def test_a_broker_that_is_away_at_the_end_of_a_session_does_not_end_the_others(
     logbroker_broker: EmbeddedBroker, topic: str, kind: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was not answered by then comes again."""
+    """Records not answered by then come again."""
     address, attempts = logbroker_broker.address, []
     await create(address, topic, grace_seconds=0)
     await fill(address, topic, 1)

@@ -1,4 +1,4 @@
-"""What a worker sends, and in how few messages."""
+"""Requests that a worker sends, and in how few messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of workers share."""
+"""Helpers shared by the tests of workers."""
 
 from __future__ import annotations
 

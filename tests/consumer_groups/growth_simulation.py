@@ -302,7 +302,7 @@ class World:
         self.frontiers: dict[int, int] = {}
         """Up to where each partition was delivered, or passed over, since the last reset."""
         self.last_numbers: dict[int, int] = {}
-        """By key, of what was delivered for the first time since then."""
+        """Last number per key, of records delivered for the first time since then."""
         self.excused: set[int] = set()
         """Partitions that could not be read at some time."""
         self.group = self._started()
@@ -327,7 +327,7 @@ class World:
         return start
 
     def note_start(self, partition: int, offset: int) -> None:
-        """What lies before is not to be delivered, or was."""
+        """Records before `offset` are not to be delivered, or were."""
         self.frontiers[partition] = max(self.frontiers.get(partition, 0), offset)
 
     def delivered(self, client: Client, partition: int, offset: int) -> None:

@@ -234,7 +234,7 @@ class World:
             self.group.disconnected(client.member_id, self.now)
 
     def pass_time(self, seconds: float) -> None:
-        """Who lives sends heartbeats; who is to be fenced is."""
+        """Let time pass: live clients send heartbeats, and those due to be fenced are."""
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + 0.5)
@@ -314,7 +314,7 @@ class World:
             client.send()
 
     def _wanted(self, subscription: Subscription) -> set[PartitionKey]:
-        """What a subscription asks for, found partition by partition."""
+        """Return the partitions that a subscription asks for, found one by one."""
         wanted = set()
         for name in subscription.resolve(self.topics):
             topic = self.topics[name]

@@ -39,7 +39,7 @@ class Group:
 
     @property
     def generation(self) -> int:
-        """What members hear: it changes by what `advanced` tells."""
+        """The generation that members hear: it changes by what `advanced` tells."""
         first = self.generations.of(TOPIC, self.now)
         assert self.generations.advanced(self.now) in ({}, {TOPIC: first})
         return first

@@ -1,4 +1,4 @@
-"""What a start takes in: one group after the other, however many offsets there are."""
+"""Loading at a start: one group after the other, however many offsets there are."""
 
 from __future__ import annotations
 

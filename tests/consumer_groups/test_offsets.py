@@ -1,4 +1,4 @@
-"""What a commit may change, and what stays of it."""
+"""Changes that a commit may make, and what stays of it."""
 
 from __future__ import annotations
 

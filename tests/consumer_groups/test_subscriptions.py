@@ -1,4 +1,4 @@
-"""Which topics a subscription takes in, and which patterns are refused."""
+"""Topics that a subscription takes in, and patterns that are refused."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ MEMBERS = st.dictionaries(st.sampled_from([f"m:{number}" for number in range(7)]
 
 
 def wanted(subscription: Subscription) -> set[PartitionKey]:
-    """What a subscription asks for, found partition by partition."""
+    """Return the partitions that a subscription asks for, found one by one."""
     found = set()
     for each in TOPICS.values():
         for partition in range(each.partitions if each.name in subscription.topics else 0):
@@ -87,7 +87,7 @@ def test_sticky_stays_where_nothing_has_changed_also_over_a_restart(members: dic
 
 @given(members=MEMBERS, gone=st.integers(0, 6))
 def test_sticky_takes_from_nobody_when_a_member_goes(members: dict[str, Subscription], gone: int) -> None:
-    """Of those who subscribe alike: else a member that goes may let others be leveled anew."""
+    """All members subscribe alike: otherwise one that goes may let the others be leveled anew."""
     alike = dict.fromkeys(members, Subscription(("a", "b"), bands=("hot", "cold")))
     table = TargetTable()
     before = computed(table, "sticky", alike)

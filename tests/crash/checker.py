@@ -1,4 +1,4 @@
-"""What a history of sends and polls proves wrong about a log. Pure: no broker, no clock, no files.
+"""Find what a history of sends and polls proves wrong about a log. Pure: no broker, no clock, no files.
 
 After the kafka workload of Jepsen (jepsen.tests.kafka). Every value is sent once and is unlike any other, so what
 happened can be told from the values alone: each acknowledgement and each polled record places a value at an offset of
@@ -33,7 +33,7 @@ class Log(NamedTuple):
 
 
 class Outcome(enum.Enum):
-    """What a sender learned. A send that never ended is unknown."""
+    """Outcome of a send, as its sender learned it. A send that never ended is unknown."""
 
     OK = "ok"
     FAILED = "failed"

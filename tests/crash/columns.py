@@ -1,4 +1,4 @@
-"""What `make torture` runs: columns of seeds.
+"""Columns of seeds, which `make torture` runs.
 
 A module `tests/<folder>/torture_<name>.py` registers its columns by a list `COLUMNS`; nothing else has to be changed.
 """
@@ -20,7 +20,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     about: str
-    """What one seed does, in a line."""
+    """One line that says what a seed does."""
     seeds: Sequence[int]
     run: Callable[[int, Path], Mapping[str, int]]
     """Takes a seed and an empty directory; returns figures, which are added up; raises where it fails."""

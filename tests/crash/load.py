@@ -1,4 +1,4 @@
-"""Who writes and reads while the broker is killed again and again. All in one event loop, all noted in one history.
+"""Writers and readers while the broker is killed again and again. All in one event loop, all noted in one history.
 
 Four senders, each different: many small batches; compressed ones that linger, some of them refused; one that asks for
 less durability than the topics have, by partition; one whose client dies with the broker. A repeater sends every batch
@@ -48,14 +48,14 @@ _TOLD_UNKNOWN: Final = (RequestTimeoutError, BrokerUnavailableError, UnknownTopi
 
 
 class History:
-    """What everybody did, in its order, and what went wrong beside it."""
+    """All that was done, in order, and what went wrong beside it."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.acked: deque[Send] = deque()
         """Since somebody took them away last."""
         self.troubles: list[str] = []
-        """What no crash explains."""
+        """Troubles that no crash explains."""
         self.figures: Counter[str] = Counter()
         self.progress = asyncio.Event()
         """Set by every acknowledgement."""

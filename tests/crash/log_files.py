@@ -41,13 +41,13 @@ class TornTail(msgspec.Struct, frozen=True):
         return self.path.with_name(f"{self.path.name}.cut-{self.position}")
 
     def kept(self) -> list[bytes]:
-        """What recoveries have cut off here so far."""
+        """Return the bytes that recoveries have cut off here so far."""
         later = self.path.parent.glob(f"{self.side_path.name}-*")
         return [path.read_bytes() for path in (self.side_path, *later) if path.exists()]
 
 
 class LogOnDisk(msgspec.Struct):
-    """What is known of one partition directory."""
+    """Known state of one partition directory."""
 
     start_offset: int = -1
     end_offset: int = -1

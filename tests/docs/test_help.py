@@ -71,7 +71,7 @@ def test_a_list_of_commands_shows_whole_sentences(context: click.Context) -> Non
 
 
 def test_the_shell_completes_commands() -> None:
-    """By what the help and docs/PRODUCTION.md say; click asks the shell's own script for no more than this."""
+    """The help and docs/PRODUCTION.md say how; click asks the shell's own script for no more than this."""
     variables = {"_LOGBROKER_COMPLETE": "zsh_complete", "COMP_WORDS": "logbroker queue expl", "COMP_CWORD": "2"}
     done = subprocess.run(
         LOGBROKER, capture_output=True, env={**os.environ, **ENVIRONMENT, **variables}, timeout=60, check=True

@@ -154,7 +154,7 @@ class MemoryFiles:
 
 
 def disk_with(ops: Iterable[Op]) -> MemoryFiles:
-    """What a disk holds after these operations; its own record begins empty."""
+    """Return the disk that these operations leave; its own record begins empty."""
     files = MemoryFiles()
     for op in ops:
         files.apply(op)

@@ -22,16 +22,16 @@ PRODUCERS = (5, 6)
 
 
 class Promised(msgspec.Struct):
-    """What held when an operation began."""
+    """Promises that held when an operation began."""
 
     staged: int = 0
     """The log end offset: nothing at or above it was ever sent."""
     written: int = 0
-    """What a killed process must not lose."""
+    """End offset of what a killed process must not lose."""
     synced: int = 0
-    """What nothing must lose."""
+    """End offset of what must never be lost."""
     visible: int = 0
-    """What readers have seen, in `epoch`."""
+    """End offset of what readers have seen, in `epoch`."""
     epoch: int = 0
     log_start: int = 0
     next_log_start: int = 0
@@ -84,7 +84,7 @@ class Trace:
         self.promises.append((len(self.files.ops), self._now))
 
     def at(self, index: int) -> Promised:
-        """What was promised when so many operations had been done."""
+        """Return the promises that held after this many operations."""
         return next(promised for before, promised in reversed(self.promises) if before <= index)
 
     def _open(self) -> None:

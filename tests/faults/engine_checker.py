@@ -1,4 +1,4 @@
-"""What a broker's engine must have after a life of which only the notes are left."""
+"""The expected state of a broker's engine after a life of which only the notes are left."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ExpectedTopic(msgspec.Struct):
     counts: set[int]
     """How many partitions it may have."""
     sent: dict[int, list[Note]]
-    """By partition; those that were refused are not there."""
+    """Notes of sends by partition, without those refused."""
     sure: bool = True
     """Whether it must be there."""
 
 
 class Expected:
-    """What the notes of a life promise."""
+    """Promises made in the notes of a life."""
 
     def __init__(self, notes: Sequence[Note]) -> None:
         self.topics: dict[str, ExpectedTopic] = {}

@@ -97,7 +97,7 @@ _WEIGHTS: Final = (12, 4, 1, 2, 2, 1, 1)
 
 
 class Note(msgspec.Struct):
-    """What was asked for, and answered. Two lines of a file: when it begins, and when it has ended."""
+    """A request and its answer. Two lines of a file: when it begins, and when it has ended."""
 
     step: Step
     value: bytes = b""

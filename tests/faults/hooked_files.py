@@ -26,7 +26,7 @@ class Hook(Protocol):
         ...
 
     def halved(self) -> None:
-        """That is done."""
+        """Called when half of the bytes are written."""
         ...
 
 

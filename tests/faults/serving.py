@@ -128,7 +128,7 @@ class Served:
         return self.process.wait(TIMEOUT_SECONDS)
 
     def error_lines(self) -> list[str]:
-        """What it said on standard error, but for its log."""
+        """Return what it said on standard error, without its log."""
         text = self._log_path.read_text(encoding="utf-8", errors="replace")
         return [line for line in text.splitlines() if line.startswith("logbroker:") or "Traceback" in line]
 

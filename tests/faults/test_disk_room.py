@@ -1,4 +1,4 @@
-"""What is refused while the disk is nearly full: all that takes room, wherever it is stored; nothing that makes it."""
+"""Requests refused while the disk is nearly full: all that take room, wherever it is stored; none that make room."""
 
 from __future__ import annotations
 

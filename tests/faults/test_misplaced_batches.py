@@ -29,7 +29,7 @@ from tests.tools.segment_files import kafka_partition
 
 BATCHES = 60
 RECORDS = 5
-"""Of a batch."""
+"""Records per batch."""
 TOTAL = BATCHES * RECORDS
 DEADLINE_SECONDS = 60
 ZERO = TopicPartition(TOPIC, 0)

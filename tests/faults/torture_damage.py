@@ -19,7 +19,7 @@ from tests.tools.segment_files import StoppedPartition
 
 _LARGE_BYTES: Final = 64 << 10
 _PARTS: Final = 32
-"""Of the places in a tail of large batches; one a seed."""
+"""Parts of the places in a tail of large batches; one a seed."""
 _CODECS: Final = list(Codec)
 _FLIPS: Final = {"of a tail": 880, "of an index": 50, "of an epoch checkpoint": 20, "of a backup": 50}
 """A seed's; 1,000 in all."""

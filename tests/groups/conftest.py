@@ -86,7 +86,7 @@ class Group:
                 member.take_what_has_come()
 
     def owners(self) -> dict[int, str]:
-        """Who holds which partition of the topic, as `describe` says; fails where somebody holds another's."""
+        """Return the owner of each partition of the topic, as `describe` says; fails where a partition has two."""
         found: dict[int, str] = {}
         for member in self.groups.describe(self.id).members:
             for topic in member.owned:

@@ -1,4 +1,4 @@
-"""What the history of a group's members proves wrong about the group. Pure: no broker, no clock, no files.
+"""Find what the history of a group's members proves wrong about the group. Pure: no broker, no clock, no files.
 
 A *span* is the time in which a member's program has a partition: from the moment it is told so, to the moment it is
 told that the partition goes. What can be proved of other members' spans:
@@ -123,7 +123,7 @@ class _Run:
         self._acknowledged: dict[TopicPartition, int] = {}
         self._tried: defaultdict[TopicPartition, set[int]] = defaultdict(set)
         self._look: dict[TopicPartition, int] = {}
-        """What was acknowledged when the present look at the committed offsets began."""
+        """Acknowledged offsets when the present look at the committed offsets began."""
         self._seen: dict[TopicPartition, int] = {}
         self._changes: list[tuple[float, str]] = []
 

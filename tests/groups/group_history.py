@@ -1,4 +1,4 @@
-"""What the members of a group did, as they wrote it down: see `tests.history`.
+"""History of the members of a group, as they wrote it down: see `tests.history`.
 
 What a member's program is told and given it has by right from the moment at which its client looked at that clock, to
 see whether it may (`Assigned`, `Delivered`). A process that is frozen just then writes it down when it wakes, and gives
@@ -56,7 +56,7 @@ class CommitBegun(Happening, frozen=True):
 
 
 class CommitEnded(Happening, frozen=True):
-    """What became of it. Without an answer it may or may not have taken effect."""
+    """Outcome of a commit. Without an answer it may or may not have taken effect."""
 
     number: int
     answered: bool

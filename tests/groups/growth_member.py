@@ -15,7 +15,7 @@ from logbroker.client.sync import Consumer
 
 
 class GrowthMemberSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the process is told when it begins."""
+    """Start parameters of the process."""
 
     name: str
     broker: str
@@ -32,7 +32,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
     """A record that a member got."""
 
     at: float
-    """By the clock that all processes share, before the member could say that it has it."""
+    """Time of the clock that all processes share, before the member could say that it has the record."""
     partition: int
     offset: int
     key: str

@@ -55,7 +55,7 @@ _ZOMBIE_CORRELATION_ID: Final = 1 << 60
 
 
 class MemberSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member process is told when it begins."""
+    """Start parameters of a member process."""
 
     name: str
     broker: str

@@ -17,7 +17,7 @@ from tests.grpc_api.api import Service
 DEADLINE_SECONDS: Final = 20
 
 Partitions = dict[str, list[int]]
-"""By the names of topics, sorted."""
+"""Partition numbers by topic name, sorted."""
 
 _incarnations = count(1)
 

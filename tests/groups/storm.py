@@ -49,7 +49,7 @@ _MAX_FROZEN: Final = 4
 
 
 class Weather(storm.Weather, frozen=True, kw_only=True):
-    """What kind of storm it is. A plant is a bug in the broker, or in every member."""
+    """Settings of a storm. A plant is a bug in the broker, or in every member."""
 
     topics: dict[str, int] = msgspec.field(default_factory=lambda: {"few": 8, "many": 64})
     members: int = 16

@@ -1,4 +1,4 @@
-"""What a broker is sent that no good client sends: each with a clear refusal, and the group goes on."""
+"""Requests that no good client sends: each gets a clear refusal, and the group goes on."""
 
 from __future__ import annotations
 

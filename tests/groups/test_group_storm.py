@@ -34,7 +34,7 @@ SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
     "committed_while_in_hand": ({"chances": {"kill": 1.0}, "events": 2, "members": 2}, Kind.COMMIT_AHEAD),
     "frozen_member_reads_on": ({"chances": _SLEEPY, "events": 8}, Kind.TWO_OWNERS),
 }
-"""By the name of the plant: what in a small storm shows it, and what it is found by."""
+"""For each plant, settings of a small storm that show it, and the anomaly that it is found by."""
 
 pytestmark = pytest.mark.usefixtures("quiet_clients")
 

@@ -20,7 +20,7 @@ from tests.member_life import Life
 TOPIC = "growing"
 KEYS = 60
 RECORDS = 1_500
-"""Of each generation."""
+"""Records per generation."""
 _seconds = 50
 
 

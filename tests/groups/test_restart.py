@@ -1,4 +1,4 @@
-"""What a group is after its broker was killed."""
+"""Groups after their broker was killed."""
 
 from __future__ import annotations
 

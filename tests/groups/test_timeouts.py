@@ -110,7 +110,7 @@ def test_a_static_member_has_its_session_timeout_to_come_back(hasty_group: Group
 
 @pytest.fixture(scope="module")
 def impatient_group() -> Iterator[Group]:
-    """Of a broker without a grace."""
+    """A group of a broker without a grace."""
     with embedded(reconnect_grace_seconds=0) as broker:
         found = Group(broker)
         yield found

@@ -132,7 +132,7 @@ def test_growth_is_validated_as_a_whole(api: Api) -> None:
 
 
 def test_a_topic_is_altered_once_by_a_request(api: Api, topic: str) -> None:
-    """By its name and by its id."""
+    """Its name and its id refer to the same topic."""
     topic_id = describe(api, topic).topic.id
     refs = [pb.TopicRef(name=topic), pb.TopicRef(id=topic_id), pb.TopicRef(name=topic)]
     alterations = [pb.TopicAlteration(topic=ref, set_configs={"retention.ms": str(n)}) for n, ref in enumerate(refs)]
@@ -148,7 +148,7 @@ NO_NUMBERS += ["", "-", "--5", "5" * 21]
 
 @pytest.mark.parametrize("name", ["max.message.bytes", "retention.ms"])
 def test_a_number_is_digits_and_nothing_else(api: Api, topic: str, name: str) -> None:
-    """What is no number fails by itself: what stands beside it in a list is carried out."""
+    """A text that is no number fails alone: its neighbours in a list are carried out."""
     bad = [pb.NewTopic(name=f"bad-{next(_numbers)}", configs={name: text}) for text in NO_NUMBERS]
     good = pb.NewTopic(name=f"beside-{next(_numbers)}")
     assert outcomes(api, [*bad, good], validate_only=False) == ["INVALID_CONFIG"] * len(bad) + [""]

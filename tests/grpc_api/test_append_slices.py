@@ -19,7 +19,7 @@ from logbroker.v1.log_pb2 import PlainRecords, ProduceItem, ProduceRequest
 from tests.grpc_api.turns import served
 
 MAX_BYTES = 1_000
-"""Of a batch: about three of the records."""
+"""Size limit of a batch: about three of the records."""
 PARTS = 6
 OTHERS = APPENDS_AT_ONCE + 3
 """Items of one batch behind the one of several."""

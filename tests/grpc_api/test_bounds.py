@@ -1,4 +1,4 @@
-"""What one request may cost: answers stay below what gRPC clients accept, however much is asked for at once."""
+"""Limits on the cost of one request: answers stay below what gRPC clients accept, however much is asked for at once."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_stream_tells_that_its_generation_has_ended(api: Api, topic: str, stre
 
 
 def test_no_record_slips_through_while_the_topic_grows(api: Api, topic: str, stream: Stream) -> None:
-    """What a stream has sent when it tells the end lies before it."""
+    """Records sent before a stream announces the end lie before that end."""
     stream.send(assign=[pb.FetchItem(topic=topic, partition=0, generation=1)], add_credit_bytes=10**6)
     stream.results(1)
     for count in range(5, 15):

@@ -162,7 +162,7 @@ class Stream:
         self._requests.put(pb.ProduceRequest(items=items))
 
     def reasons(self) -> list[str]:
-        """Of the items of the next answer, which may be of any request."""
+        """Return the reasons of the items of the next answer, which may be of any request."""
         return [result.status.reason for result in next(self._answers).results]
 
     def close(self) -> None:

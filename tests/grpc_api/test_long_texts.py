@@ -16,7 +16,7 @@ from logbroker.grpc_api.request_parsing import DATA, LONG_TEXTS, UNMEASURED, max
 from tests.grpc_api.turns import CountingLoop, Served, all_methods, counting, served
 
 MAX_LINES: Final = 2_000
-"""Of the whole call: a refusal looks at fields, not at bytes."""
+"""Limit of the whole call: a refusal looks at fields, not at bytes."""
 BATCH: Final = "logbroker.v1.ProduceItem.batch"
 """Is judged by the log."""
 

@@ -51,7 +51,7 @@ def _with(item: pb.ProduceItem, **data: Any) -> pb.ProduceItem:
 
 
 def seen(request: pb.ProduceRequest | WireRequest) -> list[Any]:
-    """What both readers must agree on."""
+    """Return the values on which both readers must agree."""
     found: list[Any] = [request.correlation_id, int(request.durability)]
     for item in request.items:
         if isinstance(item, pb.ProduceItem):

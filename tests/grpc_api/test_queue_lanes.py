@@ -1,4 +1,4 @@
-"""What an operator sees of lanes, and decides about them."""
+"""An operator's view of lanes, and decisions about them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def batch(records: Iterable[tuple[bytes, int]]) -> bytes:
 
 
 def refused(call: Any, **arguments: Any) -> str:
-    """What an INVALID_REQUEST says."""
+    """Return the message of an INVALID_REQUEST."""
     with pytest.raises(grpc.RpcError) as caught:
         call(**arguments)
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT

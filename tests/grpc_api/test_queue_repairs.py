@@ -1,4 +1,4 @@
-"""What an operator does about records that failed: dead letters sent back, groups rewound, heads replaced."""
+"""An operator's repairs of records that failed: dead letters sent back, groups rewound, heads replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What refusals leave behind in the broker: nothing, however many items of a request, or requests, are refused.
+"""Refusals leave nothing behind in the broker, however many items of a request, or requests, are refused.
 
 An error that is kept keeps, by its traceback, the request and the answer; one that is put into a list leaves a cycle
 for the garbage collector, whose full collections hold the event loop. Here the collector is off, and counts.

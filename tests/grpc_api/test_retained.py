@@ -1,4 +1,4 @@
-"""What a queue group keeps from retention, as users meet it: over a whole broker, with retention at work."""
+"""Records that a queue group keeps from retention, as users meet it: over a whole broker, with retention at work."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def of_session(token: int, key: bytes) -> Delivered:
 
 
 async def test_no_record_of_a_session_goes_before_the_worker_is_told_of_it(tmp_path: Path) -> None:
-    """Of two that are opened at the same time, the one that had waited is answered last: though its token is lower."""
+    """Two are opened at the same time; the one that had waited is answered last, though its token is lower."""
     async with shell(tmp_path) as opened:
         group = await keyed(opened, b"a", b"b")
         holder, link = await group.connect(hello("holder")), await group.connect(hello())
@@ -75,7 +75,7 @@ class Context:
         self.requests.put_nowait(pb.WorkerRequest(**request))
 
     def offsets(self) -> list[int]:
-        """Of all that was delivered."""
+        """Return the offsets of all that was delivered."""
         return [
             offset
             for response in self.written

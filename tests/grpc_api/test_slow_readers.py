@@ -23,7 +23,7 @@ FIXED_WINDOW = ("grpc.http2.bdp_probe", 0)
 
 
 def resident_bytes(pid: int) -> int:
-    """What the process holds in memory now."""
+    """Return the memory that the process holds now."""
     for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) * 1024

@@ -28,13 +28,13 @@ from logbroker.v1.common_pb2 import Header, Record
 from tests.grpc_api.turns import Caller, CountingLoop, Served, all_methods, counting, served
 
 MAX_LINES: Final = 60_000
-"""Of one round of the loop: some 10 ms."""
+"""Limit of one round of the loop: some 10 ms."""
 MAX_SCAN_LINES: Final = 140_000
-"""Of one step of a scan, in which it admits 4,096 records by priority: some 20 ms."""
+"""Limit of one step of a scan, in which it admits 4,096 records by priority: some 20 ms."""
 MAX_ANSWER_BYTES: Final = 4 * MIB
 MANY: Final = 3_000
 FEW: Final = 300
-"""Of what gives way by itself for each, as it waits for something."""
+"""Number of items in requests that yield at each item by themselves, as it waits for something."""
 PARTITIONS: Final = 500
 LANES: Final = 10_000
 GROUPS: Final = 1_500
@@ -317,7 +317,7 @@ async def _delete_groups(scene: Scene) -> AsyncIterator[Any]:
 
 
 def _settlements(first: int, count: int) -> Iterator[queues_pb2.Settle]:
-    """Of `count` receipts, and of such that nobody holds."""
+    """Yield settlements of `count` receipts, and of some that nobody holds."""
     receipts = range(first, first + count)
     ends = min(count, MANY)
     yield queues_pb2.Settle(

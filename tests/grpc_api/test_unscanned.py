@@ -1,4 +1,4 @@
-"""What is told of a queue group whose scan has not met all that is readable: it is waited for, or said so."""
+"""Reports on a queue group whose scan has not reached all readable records: they wait for it, or say so."""
 
 from __future__ import annotations
 

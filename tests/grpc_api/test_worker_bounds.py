@@ -67,7 +67,7 @@ class Link:
         return delivered
 
     def put_back(self, delivered: Delivered) -> None:
-        """What was under way when the stream ended."""
+        """Called with the delivery that was under way when the stream ended."""
 
     def disconnected(self) -> None:
         self.is_gone = True

@@ -40,13 +40,13 @@ class CountingLoop(asyncio.SelectorEventLoop):
         super().__init__()
         self.is_counting = False
         self.most = 0
-        """Of all rounds, by the one with the most, without what scans of queue groups admitted in it."""
+        """Lines of the round with the most, without what scans of queue groups admitted in it."""
         self.where: dict[str, int] = {}
         """Lines by function, of that round."""
         self.most_of_scan = 0
-        """Of all steps in which the scan of a queue group admits a piece of the log, by the one with the most."""
+        """Lines of the step with the most, of those in which the scan of a queue group admits a piece of the log."""
         self.total = 0
-        """Of all rounds, with the scans."""
+        """Lines of all rounds, with the scans."""
         self._steps: list[dict[str, int]] = []
         """Lines by function, of each callback of this round."""
 

@@ -34,12 +34,12 @@ from tests.hostile.ledger import Ledger
 from tests.hostile.statuses import check_call_error, check_response
 
 MEMORY_BYTES: Final = 1024 * MIB
-"""What the broker may allocate, by the kernel's word; it begins with 165 MiB (stacks and arenas, mostly untouched)."""
+"""Memory that the kernel lets the broker allocate; it begins with 165 MiB (stacks and arenas, mostly untouched)."""
 PEAK_BYTES: Final = 512 * MIB
-"""What it may have in memory at any moment. Its parts, in MiB: 60 for itself; 64 that queue groups keep; 64 of requests
-and responses (16 of each may be on their way, and gRPC holds them twice); 3 x 72 of batches being expanded, one each by
-the decoder of queue groups, for a plain fetch and for a lookup by time (64, and an eighth that gzip's buffer is larger
-than what it holds); 100 that malloc keeps in two arenas: buffers below 32 MiB, as larger ones go back to the kernel.
+"""Limit on its memory at any moment. Its parts, in MiB: 60 for itself; 64 that queue groups keep; 64 of requests and
+responses (16 of each may be on their way, and gRPC holds them twice); 3 x 72 of batches being expanded, one each by the
+decoder of queue groups, for a plain fetch and for a lookup by time (64, and an eighth that gzip's buffer is larger than
+what it holds); 100 that malloc keeps in two arenas: buffers below 32 MiB, as larger ones go back to the kernel.
 Measured: 196 to 335 MiB."""
 SETTINGS: Final[dict[str, Any]] = {
     "max_request_bytes": 4 * MIB,
@@ -205,7 +205,7 @@ class _Barrage:
             self.figures["received"] += sum(delivered.count for delivered in response.deliveries)
 
     def _told(self, asked: Input) -> str:
-        """What a failure needs to be repeated; where the broker died, any request on its way may have done it."""
+        """Return what is needed to repeat a failure; where the broker died, any request on its way may have done it."""
         lines = [f"seed {self._seed}, input {asked.number}, {asked.method}:"]
         lines += [f"  {message.hex()[:2000]}" for message in asked.messages]
         if not self._broker.is_alive():

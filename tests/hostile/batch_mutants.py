@@ -27,7 +27,7 @@ _BASE_OFFSET, _LENGTH, _EPOCH, _MAGIC, _CRC, _ATTRIBUTES = range(6)
 _LAST_DELTA, _COUNT = 6, 12
 
 PRIORITY_BYTES: Final = (b"0", b"9", b"", b"10", b"-1", b"high", b"\xff", b"9" * 1000)
-"""What a producer may put into the header of a record's priority."""
+"""Values that a producer may put into the header of a record's priority."""
 
 
 def sound_batch(rng: random.Random, *, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytes:

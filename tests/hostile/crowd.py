@@ -29,11 +29,11 @@ CONNECTIONS: Final = 1000
 FEW_DESCRIPTORS: Final = 64
 PAUSE_SECONDS: Final = 20.0
 PEAK_BYTES: Final = 300 * MIB
-"""What the broker may have in memory at any moment: 50 MiB without anybody, twice what readers may hold (gRPC has it
-once more), and some KiB for each connection."""
+"""Limit on the broker's memory at any moment: 50 MiB without anybody, twice what readers may hold (gRPC has it once
+more), and some KiB for each connection."""
 MEMORY_BYTES: Final = 640 * MIB
 AFTERWARDS_BYTES: Final = 96 * MIB
-"""What it may have more than before when the crowd has left: it keeps 64 MiB of freed memory for itself."""
+"""Limit on its growth after the crowd has left: it keeps 64 MiB of freed memory for itself."""
 LEAVE_SECONDS: Final = 20.0
 
 _PARTITIONS: Final = 4

@@ -1,4 +1,4 @@
-"""What a hostile client sends: requests to every method of Log, Admin and Queues, sound, nearly sound and not at all.
+"""Requests of a hostile client to every method of Log, Admin and Queues: sound, nearly sound and not at all.
 
 All of it follows from a seed and a number, so that one line repeats one input.
 """

@@ -1,4 +1,4 @@
-"""What the broker acknowledged of hostile requests, compared with what it has in the end.
+"""Hostile requests that the broker acknowledged, compared with what it has in the end.
 
 The request is read here by protobuf's own parser, the broker reads it with another: where they disagree, what was
 acknowledged is not what is stored, or was never a request.

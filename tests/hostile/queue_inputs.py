@@ -1,4 +1,4 @@
-"""What a hostile client sends to the service Queues: sound requests, of which the mutations are made."""
+"""Requests of a hostile client to the service Queues: sound ones, of which the mutations are made."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ MAKERS: Final[Mapping[str, Callable[[random.Random], Message]]] = {
 
 
 def set_up() -> list[pb.CreateQueueRequest]:
-    """What is there before anything is sent. Batches that nobody can decode go aside: else all would soon stand."""
+    """Return the groups that exist at first. Undecodable batches go aside: else all groups would soon stand still."""
     settings = {
         "queue-0": pb.QueueSettings(max_attempts=2, backoff_cap_seconds=1, on_exhausted="dead-letter"),
         "queue-1": pb.QueueSettings(ordering="none", lease_seconds=1),

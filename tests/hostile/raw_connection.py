@@ -43,7 +43,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def unfinished_words(rng: random.Random) -> bytes:
-    """What a connection may say that comes to nothing: silence, half a greeting, rubbish, or a greeting and silence."""
+    """Return bytes that come to nothing: silence, half a greeting, rubbish, or a greeting and silence."""
     return rng.choice(
         (
             b"",

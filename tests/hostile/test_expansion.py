@@ -24,10 +24,10 @@ VALUE_BYTES = 40 * MIB
 AT_ONCE = 4
 TOPIC = "large"
 DECODED_BYTES = MAX_EXPANDED_BYTES + 2 * VALUE_BYTES + 64 * MIB
-"""Of one that is decoded: the buffer that it expands into, its record, what is made of that; and what malloc keeps of
+"""One decoded batch: the buffer that it expands into, its record, what is made of that; and what malloc keeps of
 smaller buffers: 21 MiB in each of its two arenas, and more where something small came to lie between (seen: 12 MiB)."""
 SENT_BYTES = 2 * VALUE_BYTES
-"""Of one that is sent: gRPC holds it twice."""
+"""One batch that is sent: gRPC holds it twice."""
 
 
 def bounded(directory: Path, wait_seconds: float) -> LimitedBroker:

@@ -23,14 +23,14 @@ from tests.hostile.wire_mutants import BYTES, varint
 
 SEED = 1
 QUEUE_SEED = 3
-"""Of those to queue groups: by few seeds hardly any Receive is right while something is ready."""
+"""Seed of the requests to queue groups: by few seeds hardly any Receive is right while something is ready."""
 INPUTS = 10_000
 QUEUE_INPUTS = 4_000
 ONE_AT_A_TIME_BYTES = 288 * MIB
-"""What the broker may ever have in memory where requests of 12 MiB come one after the other. Its parts, in MiB: 65 for
-itself; 128 that malloc keeps of what is freed, 64 in each of two arenas; and a request four times: as gRPC reads it, as
-it joins it, as bytes, and what is looked at of it, 48, with 24 of buffers for sockets. Measured: 141. Elements that
-became objects would be 500."""
+"""Limit on the broker's memory where requests of 12 MiB come one after the other. Its parts, in MiB: 65 for itself; 128
+that malloc keeps of what is freed, 64 in each of two arenas; and a request four times: as gRPC reads it, as it joins
+it, as bytes, and what is looked at of it, 48, with 24 of buffers for sockets. Measured: 141. Elements that became
+objects would be 500."""
 REPEATED = {
     "Fetch": "items",
     "FetchStream": "assign",

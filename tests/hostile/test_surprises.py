@@ -1,4 +1,4 @@
-"""What should not happen, and does no more harm than it must where it happens."""
+"""Events that should not happen, and do no more harm than they must where they happen."""
 
 from __future__ import annotations
 

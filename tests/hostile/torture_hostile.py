@@ -1,4 +1,4 @@
-"""What `make torture` runs of this folder: a million hostile inputs, and ten minutes of a crowd."""
+"""Columns of `make torture` of this folder: a million hostile inputs, and ten minutes of a crowd."""
 
 from __future__ import annotations
 

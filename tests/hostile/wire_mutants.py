@@ -37,7 +37,7 @@ TEXTS: Final = (
     b"n" * 250,
     b"n" * 70_000,
 )
-"""What nobody expects where a name or a value is expected; some of it is not UTF-8."""
+"""Bytes that nobody expects as a name or a value; some are not UTF-8."""
 
 
 class Field(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Docstrings of production code begin with their subject. `test_public_names` checks that public names have one."""
+"""Docstrings begin with their subject. `test_public_names` checks that public names have one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PRODUCTION: Final = ("logbroker", "storage", "consumer_groups", "tools", "compare")
-MODULES: Final = sorted(path for folder in PRODUCTION for path in (ROOT / folder).rglob("*.py"))
+FOLDERS: Final = ("logbroker", "storage", "consumer_groups", "tools", "compare", "tests")
+MODULES: Final = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 WITHOUT_SUBJECT: Final = re.compile(r"\s*(Of|That|What|Who|Which|By)\b")
 
 

@@ -1,4 +1,4 @@
-"""What must not be loaded: start-up time and memory of the broker and of other people's test runs hang on it."""
+"""Modules that must not be loaded: start-up time and memory of the broker and of users' test runs depend on it."""
 
 from __future__ import annotations
 

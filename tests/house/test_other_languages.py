@@ -1,4 +1,4 @@
-"""What programs in other languages get: the .proto files and the examples, run by their own tools where there are any.
+"""Programs in other languages: the .proto files and the examples, run by their own tools where there are any.
 
 The tools fetch what they need from their registries; that is tried three times, since a registry may be busy.
 """

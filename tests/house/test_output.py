@@ -1,4 +1,4 @@
-"""What users wrote gets to a terminal through two modules that escape it, and by no other way."""
+"""Texts written by users get to a terminal through two modules that escape them, and by no other way."""
 
 from __future__ import annotations
 

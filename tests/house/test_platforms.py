@@ -1,4 +1,4 @@
-"""What runs where this project cannot be run: shown by taking away what macOS and Windows lack."""
+"""Platforms where this project cannot be run: shown by taking away what macOS and Windows lack."""
 
 from __future__ import annotations
 

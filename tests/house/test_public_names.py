@@ -1,4 +1,4 @@
-"""What an editor and a type checker see of the public names: exactly those that are there, each with its own words."""
+"""Public names as an editor and a type checker see them: exactly those that are there, each with its own words."""
 
 from __future__ import annotations
 

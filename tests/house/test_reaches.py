@@ -49,7 +49,7 @@ PARTS: Final = parts_of("QueueGroup") | parts_of("WorkerLink")
 
 
 class Groups:
-    """Which expressions of a module are queue groups or the streams of their workers, as far as its text shows."""
+    """Expressions of a module that are queue groups or the streams of their workers, as far as its text shows."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._names: set[str] = set()

@@ -31,7 +31,7 @@ _BATCH: Final = struct.Struct(">qqiqhiqb???")
 
 
 class ReadFile(msgspec.Struct):
-    """What a reader found in one log file. Equal where two readers saw the same."""
+    """Contents of one log file, as a reader found them. Equal where two readers saw the same."""
 
     batches: int = 0
     records: int = 0

@@ -83,7 +83,7 @@ def create(broker: EmbeddedBroker, topic: str, **configs: str) -> None:
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a broker that was killed and recovered, written to again, and stopped."""
+    """Data directory of a broker that was killed and recovered, written to again, and stopped."""
     path = tmp_path_factory.mktemp("kafka") / "data"
     with embedded(path) as broker:
         for codec in Codec:

@@ -43,9 +43,9 @@ class IdealGroup:
         self._unanswered: list[tuple[float, Sent, bool]] = []
         """Sent at, and whether it is readable."""
         self._lanes: dict[object, list[Sent]] = defaultdict(list)
-        """What waits, by key, in the order of the log."""
+        """Waiting records by key, in the order of the log."""
         self._in_flight: dict[int, tuple[Sent, float]] = {}
-        """By receipt, with the end of the lease."""
+        """Records in flight by receipt, with the end of the lease."""
         self._receipts = EPOCH - 1
         self._workers = [_Worker(f"w{number}") for number in range(_WORKERS)]
 

@@ -1,4 +1,4 @@
-"""What the history of a queue group with priorities proves wrong about its order. Pure: no broker, no clock, no files.
+"""Find what the history of a prioritized queue group proves wrong about its order. Pure: no broker, no clock, no files.
 
 The rule: no record is handed out while a more urgent one waited that had been answered as synced before the receive
 began. Each receive has credit for one record.
@@ -48,13 +48,13 @@ class Kind(enum.Enum):
 
 
 class Report(msgspec.Struct):
-    """What was found, and how much there was to look at."""
+    """Anomalies found, and how much there was to look at."""
 
     anomalies: list[Anomaly]
     checked: int = 0
     """Records handed out while others waited."""
     excused: int = 0
-    """Of these, how many overtook others that may have been out."""
+    """How many of these overtook others that may have been out."""
 
 
 class _Waiting(NamedTuple):
@@ -88,7 +88,7 @@ def check(events: Iterable[Event], rules: Rules) -> Report:
 
 
 def _lanes_of(history: History) -> dict[RecordId, list[Sent]]:
-    """By its record, each lane from there on. Without an order a lane is one record."""
+    """Return each lane from a record on, by that record. Without an order a lane is one record."""
     by_key: dict[object, list[Sent]] = defaultdict(list)
     for record_id, (sent, _, _) in history.sent.items():
         by_key[sent.key if history.rules.by_key and sent.key else record_id].append(sent)
@@ -201,7 +201,7 @@ def _began_before_a_kill(history: History, given: Given) -> bool:
 
 
 def _more_urgent(heap: list[_Waiting], given: Given, rank: tuple[float, ...], rules: Rules) -> Iterator[_Waiting]:
-    """Of one level, what waited when the receive began and goes before a rank, the most urgent first."""
+    """Yield those of one level that waited when the receive began and go before a rank, the most urgent first."""
     passed: list[_Waiting] = []
     try:
         while heap and rules.rank(heap[0].level, heap[0].sent) < rank:

@@ -25,7 +25,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     rank_by_lane: bool = True
     """The priority_rank `lane`; else `head`."""
     age_seconds: float = 0.0
-    """Of `ageing`; 0: strict."""
+    """Setting of `ageing`; 0: strict."""
     grace_seconds: float = 0.5
     lease_seconds: float = 1.0
     """After the end of a lease there is no backoff: it would begin when the broker takes note."""

@@ -1,4 +1,4 @@
-"""What producers and workers of queue groups with priorities did, as they wrote it down.
+"""History of producers and workers of queue groups with priorities, as they wrote it down.
 
 Beside the events of `tests.queue_storm.queue_history`. `at` is the machine's monotonic clock, which all its processes
 share.
@@ -36,7 +36,7 @@ class ReceiveBegun(Happening, frozen=True):
 
     lowest_priority: int = 0
     highest_priority: int = 9
-    """Of the band that it serves."""
+    """Upper bound of the band that it serves."""
 
 
 class Kept(Happening, frozen=True):

@@ -45,7 +45,7 @@ _AWAY_SECONDS: Final = 0.05
 
 
 class ProducerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a producer process is told when it begins."""
+    """Start parameters of a producer process."""
 
     name: str
     broker: str
@@ -59,7 +59,7 @@ class ProducerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker process is told when it begins."""
+    """Start parameters of a worker process."""
 
     name: str
     broker: str

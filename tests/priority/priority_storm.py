@@ -151,7 +151,7 @@ class _PriorityStorm(Storm[Weather]):
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _counts(self) -> list[pb.QueueCounts]:
-        """Of each group."""
+        """Return the counts of each group."""
         request = pb.DescribeQueuesRequest(group_ids=list(self._plans))
         queues = (await self._connection.unary("DescribeQueues", request)).queues
         for queue in queues:
@@ -179,7 +179,7 @@ class _PriorityStorm(Storm[Weather]):
             raise BrokenPromisesError(found, kinds)
 
     def _check_promises(self, plan: GroupPlan, events: Iterable[Event]) -> list[Anomaly]:
-        """What any queue group promises: nothing lost, leases, order by key."""
+        """Check the promises of any queue group: nothing lost, leases, order by key."""
         lanes: dict[str, list[RecordId]] = defaultdict(list)
         seen: list[Taken | SettleBegun | SettleEnded] = []
         for event in events:

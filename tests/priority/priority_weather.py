@@ -1,4 +1,4 @@
-"""What kind of storm it is that queue groups with priorities are in."""
+"""Settings of storms on queue groups with priorities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real broker hands out, one record after the other: the exact order, and the shares of bands."""
+"""Records that a real broker hands out, one after the other: their exact order, and the shares of bands."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ AGEING = Rules(lease_seconds=1000, age_seconds=1.0)
 
 
 RESTARTED = 1 << EPOCH_BITS
-"""What receipts are larger by after a restart."""
+"""Amount by which receipts are larger after a restart."""
 
 
 class Story:

@@ -22,7 +22,7 @@ from tests.speeds import examples
 
 TRIES: Final = 5
 EXCUSED_SHARE: Final = 0.1
-"""Of what is checked, at most: where the fate of more was not known, the storm shows little."""
+"""Largest share of what is checked: where the fate of more was not known, the storm shows little."""
 
 _CALM: Final = {"events": 0, "nacks": 0.0, "releases": 0.0, "late": 0.0}
 _SMALL: Final = Weather(groups=(ANY,), partitions=4, records=200, keys=20, quiet_seconds=3)
@@ -46,7 +46,7 @@ SHOWS: Final[dict[str, dict[str, Any]]] = {
     },
     "mark_not_awaited": {**_CALM, "partitions": 200, "keys": 200},
 }
-"""By the name of the plant: what in a small storm shows it."""
+"""For each plant, settings of a small storm that show it."""
 
 
 pytestmark = pytest.mark.usefixtures("quiet_clients")

@@ -1,4 +1,4 @@
-"""What a storm left: what is in the topics, and figures of what happened."""
+"""Outcome of a storm: what is in the topics, and figures of what happened."""
 
 from __future__ import annotations
 

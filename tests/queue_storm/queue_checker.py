@@ -1,4 +1,4 @@
-"""What the history of a queue group's workers proves wrong about the group. Pure: no broker, no clock, no files.
+"""Find what the history of a queue group's workers proves wrong about the group. Pure: no broker, no clock, no files.
 
 Receipts grow in the order in which records are handed out. So of two deliveries of one lane the one with the larger
 receipt was handed out when the other was over: settled, lost or given back. What follows needs no guess about times:
@@ -64,10 +64,10 @@ class Kind(enum.Enum):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known beside the history, once all is quiet."""
+    """Facts that are known beside the history, once all is quiet."""
 
     lanes: Mapping[str, Sequence[RecordId]]
-    """By ordering key, all its records in their order; "": those without, in any order."""
+    """All records of each ordering key in their order; "": those without, in any order."""
     dead: Mapping[RecordId, Sequence[int]] = msgspec.field(default_factory=dict)
     """The dead letters of each record: what each says of the attempts that failed."""
     max_attempts: int
@@ -169,7 +169,7 @@ def _read(history: Iterable[Event]) -> tuple[dict[int, _Given], dict[str, list[f
 
 
 def _of_record(record_id: RecordId, deliveries: Sequence[_Given], facts: Facts) -> Iterator[Anomaly]:
-    """What is wrong with the deliveries of one record, in the order of their receipts."""
+    """Yield the anomalies in the deliveries of one record, which are in the order of their receipts."""
     failures = 0
     settled: _Given | None = None
     for index, each in enumerate(deliveries):

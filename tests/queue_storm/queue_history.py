@@ -1,4 +1,4 @@
-"""What the workers of a queue group did, as they wrote it down: one file per process, one JSON line per event.
+"""History of the workers of a queue group, as they wrote it down: one file per process, one JSON line per event.
 
 `at` is the machine's monotonic clock, which all its processes share. Receipts count up over a group epoch and
 from one to the next, so they say in which order records were handed out, whoever saw them first.
@@ -24,7 +24,7 @@ class RecordId(NamedTuple):
 
 
 class How(enum.Enum):
-    """What a program says of deliveries."""
+    """Ways in which a program settles deliveries."""
 
     ACK = "ack"
     NACK = "nack"
@@ -40,7 +40,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True):
     attempt: int
     redelivered: bool
     token: int = 0
-    """Of the session that it belongs to."""
+    """Token of the session that it belongs to."""
 
 
 class Taken(Happening, frozen=True):
@@ -56,11 +56,11 @@ class SettleBegun(Happening, frozen=True):
     how: How
     receipts: list[int]
     delay_seconds: float = 0.0
-    """Of nacks: how long the broker was asked to wait at least."""
+    """For nacks, how long the broker was asked to wait at least."""
 
 
 class SettleEnded(Happening, frozen=True):
-    """What became of it. Without an answer it may or may not have taken effect."""
+    """Outcome of a settlement. Without an answer it may or may not have taken effect."""
 
     number: int
     answered: bool
@@ -86,7 +86,7 @@ class SessionBegun(Happening, frozen=True):
 
 
 class SessionEnded(Happening, frozen=True):
-    """What became of it."""
+    """Outcome of a `SessionBegun`."""
 
     number: int
     answered: bool

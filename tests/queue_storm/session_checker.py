@@ -1,4 +1,4 @@
-"""What the history of a queue group's workers proves wrong about its sessions. Pure, as `queue_checker` is.
+"""Find what the history of a queue group's workers proves wrong about its sessions. Pure, as `queue_checker` is.
 
 Fencing tokens grow from holder to holder of a lane. So whoever saw that a session was opened knows that all with
 smaller tokens were over: what their holders say afterwards must be refused. The state that a holder finds is the last
@@ -26,7 +26,7 @@ from tests.queue_storm.queue_history import (
 
 
 class _Word(msgspec.Struct, eq=False):
-    """What a holder said under its token: a state, or only a settlement."""
+    """A holder's request under its token: a state, or only a settlement."""
 
     token: int
     begun_at: float

@@ -51,7 +51,7 @@ SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
         Kind.STALE_TOKEN,
     ),
 }
-"""By the name of the plant: what in a small storm shows it, and what it is found by."""
+"""For each plant, settings of a small storm that show it, and the anomaly that it is found by."""
 
 
 pytestmark = pytest.mark.usefixtures("quiet_clients")

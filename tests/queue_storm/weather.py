@@ -1,4 +1,4 @@
-"""What kind of storm it is that a queue group is in."""
+"""Settings of storms on a queue group."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ _LOOK_SECONDS: Final = 0.05
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker process is told when it begins."""
+    """Start parameters of a worker process."""
 
     name: str
     broker: str
@@ -236,5 +236,5 @@ class _WorkerProcess:
 
 
 def receipt_of(delivery: WorkerDelivery) -> int:
-    """What the client keeps to itself."""
+    """Return the receipt, which the client keeps to itself."""
     return delivery.batch.receipt(delivery.index)

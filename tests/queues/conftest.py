@@ -1,4 +1,4 @@
-"""What the tests of queue groups share: a directory where syncs are quick, of which they make thousands."""
+"""Fixtures shared by the tests of queue groups: a directory where syncs are quick, of which they make thousands."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class FakePartition:
         self.start = 0
         self.end = 0
         self.error: LogbrokerError | None = None
-        """What a read answers."""
+        """The error that a read answers with."""
 
 
 class FakeLog:

@@ -26,7 +26,7 @@ ORDERINGS = [Ordering.NONE, Ordering.KEY]
 
 
 class Reads:
-    """Which partitions were read, from which offsets on."""
+    """Partitions that were read, and the offsets at which the reads began."""
 
     def __init__(self, opened: Shell) -> None:
         self.offsets: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""What outlives a crash of the simulation: the log, and what the model knows to be durable."""
+"""State that outlives a crash of the simulation: the log, and what the model knows to be durable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logbroker.queues.model.record_id import record_id_of
 
 @dataclass
 class Durable:
-    """What a crash leaves of the model."""
+    """State of the model that a crash leaves."""
 
     done: set[int] = field(default_factory=set)
     failures: dict[int, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Durable:
 
 @dataclass
 class Hold:
-    """What the model knows of an open session."""
+    """An open session, as the model knows it."""
 
     token: int
     worker: str

@@ -21,11 +21,11 @@ from tests.queues.lasting import Durable, Hold, Log
 
 WALL_MS = 1_000_000
 Unit = bytes | int
-"""What is in order: an ordering key, or a record alone."""
+"""Unit of ordering: an ordering key, or a record alone."""
 
 
 class Model(Log):
-    """What is known of all epochs of a queue, and of the present one."""
+    """Knowledge of all epochs of a queue, and of the present one."""
 
     def __init__(self, settings: QueueGroupSettings, partitions: int) -> None:
         super().__init__(partitions)
@@ -34,7 +34,7 @@ class Model(Log):
         self.wall_offset_ms = WALL_MS
         self.epochs = 0
         self.rescanned = False
-        """By a change of the ordering, after which the queue may mark needlessly."""
+        """Set by a change of the ordering, after which the queue may mark needlessly."""
         self.durable = Durable()
         self.delivered: set[int] = set()
         self.touched: set[int] = set()
@@ -48,7 +48,7 @@ class Model(Log):
         self.in_flight: dict[int, tuple[int, str, float]] = {}
         """Record id, worker and deadline, by receipt."""
         self.issued: dict[int, str] = {}
-        """Who was handed what."""
+        """Workers that records were handed to, by receipt."""
         self.lost: set[int] = set()
         self.settled: set[int] = set()
         self.holds: dict[bytes, Hold] = {}
@@ -163,7 +163,7 @@ class Model(Log):
             self.fail(record_id, None)
 
     def end_session(self, key: bytes, *, failed: bool) -> None:
-        """What is in flight comes back; only the first of it has failed."""
+        """End a session: records in flight come back, and only the first of them can have failed."""
         for number, receipt in enumerate(self.holds.pop(key).receipts):
             record_id, _, _ = self.in_flight.pop(receipt)
             self.stale.add(receipt)

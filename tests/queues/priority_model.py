@@ -48,7 +48,7 @@ def strict_order(ready: Iterable[ModelLane], rank: PriorityRank, levels: range =
 def aged_order(
     ready: Iterable[ModelLane], rank: PriorityRank, age_ms: int, levels: range = range(10)
 ) -> list[ModelLane]:
-    """Who has waited for an age counts as one level more urgent."""
+    """Return the lanes in order, where each age waited counts as one level more urgent."""
 
     def key(lane: ModelLane) -> tuple[int, int, int, int]:
         level, head = lane.level(rank), lane.head

@@ -28,7 +28,7 @@ LEVELS = st.sampled_from([ALL_LEVELS, ALL_LEVELS, *map(levels_of, DEFAULT_BANDS)
 
 
 class PriorityMachine(RuleBasedStateMachine):
-    """What is taken is what the model would take, one by one."""
+    """The lanes taken are those that the model would take, one by one."""
 
     ranks: tuple[PriorityRank, ...] = tuple(PriorityRank)
     priorities: tuple[Priority, ...] = (Priority.STRICT, Priority.AGEING)
@@ -44,7 +44,7 @@ class PriorityMachine(RuleBasedStateMachine):
         self.ranking: Ranking = self.lanes.ranking
         self.ends = [0] * PARTITIONS
         self.ready: dict[int, ModelLane] = {}
-        """By their heads."""
+        """Ready lanes by their heads."""
         self.others: dict[int, tuple[ModelLane, Lane]] = {}
         """In flight or held."""
         self.by_key: dict[bytes, ModelLane] = {}

@@ -43,7 +43,7 @@ class SessionWorld(World):
         self.hold(session)
 
     def why_not(self, worker: str, key: bytes | None, prefetch: int) -> type[LogbrokerError] | None:
-        """Which error an open must meet."""
+        """Return the error that an open must meet, if any."""
         if self.settings.ordering is not Ordering.KEY:
             return InvalidRequestError
         if sum(hold.prefetch for hold in self.holds.values() if hold.worker == worker) + prefetch > 8:

@@ -28,7 +28,7 @@ class SessionMachine(QueueMachine):
 
     @rule(worker=WORKERS, keys=st.lists(KEYS, max_size=7), prefetch=st.integers(1, 4), how=HOW, pick=st.integers(0, 3))
     def work_in_session(self, worker: str, keys: list[bytes | None], prefetch: int, how: str, pick: int) -> None:
-        """What the rules above and below seldom come to in a row."""
+        """Run a sequence that the rules above and below seldom produce."""
         world = self.world
         for key in keys:
             world.append(key, 0, 0)

@@ -20,7 +20,7 @@ def opened(
 
 
 def taken(queue: Queue, seconds: float = 0) -> list[Granted]:
-    """What all sessions have to take."""
+    """Take all that sessions have ready."""
     queue.tick(at(seconds))
     return [piece for session in queue.sessions.ready() for piece in queue.sessions.take(session, at(seconds))]
 

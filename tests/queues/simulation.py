@@ -37,7 +37,7 @@ class World(Model):
         self.letters: list[DeadLetter] = []
         """Yet to be sent, or refused."""
         self.producers: dict[int, LetterProducer] = {}
-        """Of dead letters, by partition; those set apart have their own."""
+        """Producers of dead letters, by partition; those set apart have their own."""
         super().__init__(settings, partitions)
         self.queue = Queue(bytes(16), settings, random=lambda: 0.0, route=self.route)
         self.begin_queue()
@@ -95,7 +95,7 @@ class World(Model):
                 self.rows[event.key] = event.value
 
     def commit(self) -> None:
-        """What the queue owes is made durable: what was answered until now must survive."""
+        """Make durable what the queue owes: what was answered until now must survive."""
         outputs = self.queue.take_outputs()
         self.apply(outputs.events)
         if outputs.rescan and self.altered is not None and self.altered.ordering is not self.settings.ordering:
@@ -341,7 +341,7 @@ class World(Model):
         ]
 
     def check_parked(self) -> None:
-        """What is told of a parked lane is what it was parked for, scanned or not."""
+        """Check that a parked lane is reported with what it was parked for, scanned or not."""
         inspector, heads = Inspector(self.queue), self.heads()
         for unit, failed in self.state.parked.items():
             facts = inspector.explain(inspector.lane(unit), self.now)

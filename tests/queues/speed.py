@@ -68,7 +68,7 @@ def keys_of(count: int) -> list[bytes]:
 
 
 def memory_mb(fill: Callable[[Queue], object]) -> float:
-    """What a queue takes after `fill`, with the keys of its lanes."""
+    """Return the memory of a queue after `fill`, with the keys of its lanes."""
     queue = new_queue(Ordering.KEY)
     gc.collect()
     tracemalloc.start()

@@ -113,7 +113,7 @@ class QueueMachine(RuleBasedStateMachine):
         how=st.sampled_from(["ack", "nack", "nack all", "every other", "hold"]),
     )
     def work(self, worker: str, keys: list[bytes | None], how: str) -> None:
-        """What the rules above seldom come to in a row: records arrive, are taken and settled."""
+        """Run a sequence that the rules above seldom produce: records arrive, are taken and settled."""
         for key in keys:
             self.world.append(key, 0, 0)
         self.scan_all()

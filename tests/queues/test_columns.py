@@ -1,4 +1,4 @@
-"""What a scan takes out of batches: columns, joined and cut, with ranks where the group has priorities."""
+"""Columns that a scan takes out of batches, joined and cut, with ranks where the group has priorities."""
 
 from __future__ import annotations
 

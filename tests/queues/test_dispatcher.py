@@ -1,4 +1,4 @@
-"""What was granted and does not fit into a message is granted again, in the order of the line."""
+"""Granted records that do not fit into a message are granted again, in their order."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_pieces_that_do_not_fit_into_a_message_come_again_in_their_order(
 
 @pytest.mark.parametrize("way", ["no order", "keys", "session"])
 async def test_what_never_left_the_broker_is_not_marked_as_handed_out_before(tmp_path: Path, way: str) -> None:
-    """What is granted by its mean size, and then exceeds the credit, was never seen by anybody."""
+    """Records granted by their mean size that then exceed the credit were never seen by anybody."""
     count, size, in_session = 60, 10_000, way == "session"
     async with shell(tmp_path) as opened, asyncio.timeout(30):
         await opened.topic()

@@ -1,4 +1,4 @@
-"""What is done: floors and pages against plain sets, through their rows; and how much an acknowledgement writes."""
+"""Done records: floors and pages against plain sets, through their rows; and how much an acknowledgement writes."""
 
 from __future__ import annotations
 

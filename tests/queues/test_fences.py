@@ -99,7 +99,7 @@ class Fences:
             self.links.pop(name, None)
 
     def between(self) -> None:
-        """What an operator does to a broker that does not run."""
+        """Do what an operator does to a broker that does not run."""
         what = self.chance.choice(("nothing", "back up", "restore", "restore", "lose the file"))
         self.history.append(what)
         data_dir = self.path / "data"
@@ -160,7 +160,7 @@ class Fences:
         self.sessions[name][key] = token
 
     async def settle(self, name: str) -> None:
-        """What is held can be settled."""
+        """Settle half of the receipts held: each is accepted."""
         link = await self.link(name)
         for receipt in self.chance.sample(sorted(self.held[name]), len(self.held[name]) // 2):
             await ack(link, receipt)
@@ -311,7 +311,7 @@ async def test_a_directory_of_a_broker_that_counted_epochs_goes_on_above_them(tm
 
 
 async def test_after_a_restore_no_sequence_of_a_dead_letter_is_used_again(tmp_path: Path) -> None:
-    """What the topic of dead letters remembers of the group's producer is of letters that the store forgot."""
+    """The dead-letter topic remembers letters of the group's producer that the store forgot."""
     settings: dict[str, Any] = {
         "on_exhausted": OnExhausted.DEAD_LETTER,
         "max_attempts": 1,

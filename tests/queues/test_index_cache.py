@@ -1,4 +1,4 @@
-"""What a queue group keeps of its index: used where it fits, and gone when it is of no use."""
+"""The index that a queue group keeps: used where it fits, and gone when it is of no use."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def gather(cache: IndexCache, partition: int, first: int, count: int) -> None:
 
 
 def kept(path: Path) -> list[tuple[int, int, int]]:
-    """What a start would find: partitions and offsets of all blocks."""
+    """Return what a start would find: partitions and offsets of all blocks."""
     parts = [decode(part, Checkpoint) for part in split(IndexCacheFiles(path, "g").read_checkpoint())]
     return sorted((block.partition, *_span(block)) for part in parts if part is not None for block in part.blocks)
 

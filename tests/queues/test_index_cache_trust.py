@@ -1,4 +1,4 @@
-"""What a queue group kept of its index counts only where it fits: not damaged, nor of another boot, log or key."""
+"""The index that a queue group kept counts only where it fits: not damaged, nor of another boot, log or key."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_damaged_files_are_never_believed(
 
 
 async def refused_files(path: Path, change: Callable[[], Any], **settings: Any) -> list[tuple[int, int]]:
-    """What of the log is read at a start after a change."""
+    """Return the reads of the log at a start after a change."""
     async with shell(path) as opened:
         await opened.topic(partitions=PARTITIONS)
         group = await group_of(opened, Ordering.KEY, **settings)

@@ -29,7 +29,7 @@ from tests.queues.shell import Shell, ack, hello, nack, shell, take, until
 ROOM = 1 << 22
 ORDERS = [pb.LaneOrder.Name(order) for order in pb.LaneOrder.values()]
 RECORDS = 3
-"""Of key k; offset 0 of the partition is of another key, so that its first one has offset 1."""
+"""Records of key k; offset 0 of the partition is of another key, so that its first one has offset 1."""
 
 
 class Scene:
@@ -223,7 +223,7 @@ async def test_the_first_record_of_a_lane_that_is_not_due(tmp_path: Path) -> Non
 
 
 async def test_the_age_and_the_share_of_a_lane_are_those_of_all_its_records(tmp_path: Path) -> None:
-    """Of a lane of which a session has the first records, too."""
+    """This includes a lane of which a session has the first records."""
     async with shell(tmp_path) as opened:
         await opened.topic()
         group = await opened.group(alarm_age_seconds=60.0, alarm_share=0.0)

@@ -43,7 +43,7 @@ def no_entry(lane: Lane) -> None:
 
 
 def taken(lanes: LaneIndex, credit: int) -> list[Lane]:
-    """What the line has for so much credit; only lanes."""
+    """Take what is ready for so much credit; only lanes."""
     found: list[Lane] = []
     for piece in lanes.take(credit):
         assert isinstance(piece, list)

@@ -1,4 +1,4 @@
-"""What is lost at once is taken back by and by, and is lost to its holder all the same: nothing holds the loop for
+"""Records lost at once are taken back by and by, and are lost to their holder all the same: nothing holds the loop for
 long, nothing is handed out twice, and nothing is forgotten."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What operators see and decide."""
+"""An operator's view of a queue group, and decisions."""
 
 from __future__ import annotations
 

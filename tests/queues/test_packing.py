@@ -29,7 +29,7 @@ FIRST = 1 << 44
 
 
 def received(delivered: Delivered) -> list[LogRecord]:
-    """What a worker makes of a message: the records with the offsets that they have in the log."""
+    """Return a message's records as a worker reads them, with the offsets that they have in the log."""
     records = [record for _, batch in split_batches(delivered.batches) for record in decode_batch(batch)]
     if len(delivered.offsets) < delivered.count:
         [first] = delivered.offsets
@@ -237,7 +237,7 @@ async def test_calls_per_record() -> None:
 
 
 async def test_nothing_is_handed_on_behind_what_is_left_out() -> None:
-    """What is kept in memory behind it would be given back, as all from there on, and handed to another worker too."""
+    """Records kept in memory behind it would be given back, as all from there on, and handed to another worker too."""
     log = FakeLog()
     for _ in range(3):
         log.append(NewRecord(bytes(MAX_READ_BYTES)))

@@ -1,4 +1,4 @@
-"""What is told of a lane that is set aside, and what can be done with it, is the same when the index is made anew."""
+"""Facts about a lane that is set aside, and what can be done with it, are the same after the index is rebuilt."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.queues.shell import Shell, ack, hello, shell, take, until
 from tests.queues.test_standing import CONFIGS, scan_nothing
 
 KEYS = [b"a", b"b"]
-"""Of the lanes that are set aside, beside a record without a key."""
+"""Keys of the lanes that are set aside, beside a record without a key."""
 RECORDS = [(b"a", b"a0"), (None, b"none"), (b"b", b"b0"), (b"free", b""), (b"a", b"a1"), (b"b", b"b1"), (b"a", b"a2")]
 
 
 class Told:
-    """What an operator is told."""
+    """Facts that an operator is told."""
 
     def __init__(
         self, explained: pb.ExplainLanesResponse, held: pb.ListLanesResponse, alarms: list[Alarm], counts: Any

@@ -20,7 +20,7 @@ Record = tuple[bytes | None, int, int]
 
 HOT, WARM, COLD = DEFAULT_BANDS
 EXAMPLE: list[Record] = [(b"a", 2, 1), (b"b", 5, 2), (b"a", 9, 3), (None, 4, 4), (b"c", 5, 5), (b"b", 1, 6)]
-"""That of docs/QUEUES.md."""
+"""The example of docs/QUEUES.md."""
 
 
 def ranked_queue(priority: Priority = Priority.STRICT, partitions: int = 1, **settings: object) -> Queue:

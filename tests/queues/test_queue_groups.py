@@ -1,4 +1,4 @@
-"""Which queue groups there are: created, altered, rewound and deleted; what a start finds."""
+"""The life of queue groups: created, altered, rewound and deleted; what a start finds."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def records_of(log: FakeLog, cache_bytes: int = 1 << 20) -> Records:
 
 
 def all_records(log: FakeLog) -> dict[int, LogRecord]:
-    """By record id, decoded batch by batch."""
+    """Return all records by record id, decoded batch by batch."""
     return {
         record_id_of(number, record.offset): record
         for number, partition in enumerate(log.partitions)

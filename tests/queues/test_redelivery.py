@@ -127,7 +127,7 @@ def rewind_here(queue: Queue) -> None:
 def test_when_the_index_is_made_anew_only_what_was_handed_out_is_marked(
     happens: Callable[[Queue], None], ordering: Ordering, seed: int
 ) -> None:
-    """Of records that are handed out, and come back or are done, in any order; some wait behind others of their key."""
+    """Records are handed out, and come back or are done, in any order; some wait behind others of their key."""
     chance = random.Random(seed)
     count = 60
     queue = new_queue(2, ordering=ordering, max_in_flight=1_000)

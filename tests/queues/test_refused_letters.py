@@ -117,7 +117,7 @@ async def test_one_that_is_too_large_holds_back_its_lane_and_no_other(tmp_path: 
 
 
 async def test_what_is_said_of_letters_is_of_the_topic_as_it_is(tmp_path: Path) -> None:
-    """Of one that was too large nothing is said while there is no topic: to raise a limit would not help."""
+    """A letter that was too large is not mentioned while there is no topic: to raise a limit would not help."""
     async with shell(tmp_path) as opened:
         await opened.topic()
         await opened.append((b"large", LARGE))

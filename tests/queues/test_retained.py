@@ -70,7 +70,7 @@ async def test_lanes_that_stand_neither_fill_the_disk_nor_lose_a_record(
 
 @pytest.mark.parametrize("crash", [False, True])
 async def test_a_log_that_expires_to_its_end_leaves_what_stands_in_copies(tmp_path: Path, crash: bool) -> None:
-    """By age the active segment goes as well, whose records are held like all others."""
+    """Expiry by age takes the active segment as well, whose records are held like all others."""
     count = 30
     by_age = {"retention.ms": "1", "retention.bytes": "-1", "retention.hold.bytes": "-1"}
     async with shell(tmp_path, crash=crash) as opened:

@@ -46,7 +46,7 @@ class Scanned:
         self.check()
 
     def something(self) -> None:
-        """What may happen at any time, also during a read."""
+        """Do what may happen at any time, also during a read."""
         what = self.draw.random()
         if what < 0.3:
             self.append()

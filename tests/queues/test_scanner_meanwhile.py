@@ -1,4 +1,4 @@
-"""What happens while the scan reads: the index is emptied, records are done, the topic goes."""
+"""Events while the scan reads: the index is emptied, records are done, the topic goes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a queue group can be set to, and what it refuses."""
+"""Settings that a queue group takes, and those that it refuses."""
 
 from __future__ import annotations
 

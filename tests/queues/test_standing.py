@@ -89,7 +89,7 @@ async def run_with_a_head_that_stands(opened: Shell, stands_by: str) -> GroupRun
 
 
 async def happen(run: GroupRun, what: str) -> None:
-    """What empties the index in the same run of the broker."""
+    """Do what empties the index in the same run of the broker."""
     group = run.group
     if what == "rewind":
         await group.operations.rewind(StartAt(offset=0), [1])

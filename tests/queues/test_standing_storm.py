@@ -41,7 +41,7 @@ class Storm:
         self.failed: set[int] = set()
         """And are not done; while one of them is there, its lane stands."""
         self.lost: set[int] = set()
-        """That may be so: they did not stand when retention came."""
+        """Records that may be lost: they did not stand when retention came."""
         self.in_flight: dict[int, int] = {}
         """Receipts, by offset."""
         self.run: GroupRun
@@ -133,7 +133,7 @@ class Storm:
             await self.run.look()
 
     def note_lost(self) -> None:
-        """What does not stand may go."""
+        """Note the records that retention may take, as they do not stand."""
         stands = {self.keys[offset] for offset in self.failed - self.lost}
         waits: set[bytes] = set()
         for offset in sorted(self.keys):

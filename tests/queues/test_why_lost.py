@@ -24,7 +24,7 @@ WORDS = {
     "rewind": "begin elsewhere",
     "alteration": "another ordering",
 }
-"""What tells a cause from all others."""
+"""Words that tell each cause from all others."""
 
 
 def check(message: str, cause: str) -> None:

@@ -1,4 +1,4 @@
-"""What a reader expands is bounded, whatever the bytes claim."""
+"""A reader's expansion is bounded, whatever the bytes claim."""
 
 from __future__ import annotations
 

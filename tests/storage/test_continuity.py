@@ -1,4 +1,4 @@
-"""What the CRC of a batch does not cover, and files in the place of others: no reader passes over a record in silence.
+"""Bytes that the CRC of a batch does not cover, and files in the place of others: no reader skips a record in silence.
 
 Fault model: in files that the recovery point covers, one bit of a header is another, a segment file lies in the place
 of another, or a file is cut while the log is open. What is read must be the log from the offset asked for on, record by

@@ -1,4 +1,4 @@
-"""What keeps a second broker out of a data directory, whatever becomes of the files in it."""
+"""The lock that keeps a second broker out of a data directory, whatever becomes of the files in it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_same_directory_by_another_path_is_held_too(tmp_path: Path) -> None:
 
 
 def test_a_broker_of_an_older_version_keeps_it_too(tmp_path: Path) -> None:
-    """That one locks the file alone."""
+    """An older version locks the file alone."""
     with (tmp_path / LOCK_NAME).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(DataDirError, match="in use by another broker"):

@@ -150,7 +150,7 @@ AHEAD = [YEAR_MS, WEEK_MS + DAY_MS, 1]
 def test_stamps_ahead_of_the_clock_hold_retention_up_no_longer_than_others(
     partition: PartitionOnDisk, ahead_ms: int, restart: bool
 ) -> None:
-    """Of a producer whose clock is ahead: what was appended a week ago goes, its neighbours too."""
+    """The clock of a producer is ahead: records appended a week ago go, their neighbours too."""
     for stamp in (NOW_MS + ahead_ms, NOW_MS):
         partition.append(batch_of(bytes(1900), timestamp_ms=stamp))
     if restart:

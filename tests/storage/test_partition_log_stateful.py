@@ -24,7 +24,7 @@ PRODUCER = 7
 
 @dataclass(frozen=True)
 class Batch:
-    """What the model knows of an appended batch."""
+    """An appended batch, as the model knows it."""
 
     batch: bytes
     base_offset: int

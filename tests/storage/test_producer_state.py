@@ -1,4 +1,4 @@
-"""What a partition decides about the batches of idempotent producers."""
+"""A partition's decisions about the batches of idempotent producers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a read costs, counted in calls: it must not depend on where in a partition it begins."""
+"""The cost of a read, counted in calls: it must not depend on where in a partition it begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which segments go, and which stay for somebody who still needs their records."""
+"""Segments that go, and those that stay for somebody who still needs their records."""
 
 from __future__ import annotations
 

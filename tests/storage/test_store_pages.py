@@ -21,7 +21,7 @@ from tests.fast_directory import fast_directory
 ROOT = Path(__file__).resolve().parents[2]
 CASES = 60
 META_BYTES = 152
-"""Of a meta page: its header, two trees and two numbers, of which the transaction is the last."""
+"""Size of a meta page: its header, two trees and two numbers, of which the transaction is the last."""
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ WORKERS = 4
 
 @pytest.fixture(scope="module")
 def lanes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, str]:
-    """What a small experiment said: its metrics, its lines, its page."""
+    """Output of a small experiment: its metrics, its lines, its page."""
     html = tmp_path_factory.mktemp("lanes") / "lanes.html"
     sizes = ("--records", RECORDS, "--workers", WORKERS, "--work-ms", 5)
     result = logbroker("experiment", "lanes", *map(str, sizes), "--json", "--html", html)

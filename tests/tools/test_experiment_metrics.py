@@ -1,4 +1,4 @@
-"""What experiments read out of times: order, idle workers, percentiles, the strips, the shares of keys."""
+"""Metrics that experiments read out of times: order, idle workers, percentiles, the strips, the shares of keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What writes: indexes built anew are what the broker writes, and a repaired partition opens again."""
+"""Repairs that write: rebuilt indexes are what the broker writes, and a repaired partition opens again."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def made(stopped: StoppedPartition, tmp_path: Path) -> Backup:
 
 
 def state_of(data_dir: Path) -> dict[tuple[str, bytes], bytes]:
-    """What the store holds, but for the mark of partitions that a restore leaves."""
+    """Return the contents of the store, but for the mark of partitions that a restore leaves."""
     reader = MetadataReader.open(data_dir / "meta")
     try:
         found = {(table, key): value for table in ("topics", "state") for key, value in reader.scan(table)}

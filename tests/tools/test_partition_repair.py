@@ -87,7 +87,7 @@ def opened(stopped: StoppedPartition, *, stopped_cleanly: bool = False) -> Parti
 
 
 def bytes_in(directory: Path) -> int:
-    """Of all log files and side files: a repair throws nothing away."""
+    """Size of all log files and side files: a repair throws nothing away."""
     return sum(path.stat().st_size for path in directory.glob("*.log*") if path.is_file())
 
 
@@ -122,7 +122,7 @@ def damaged_at_the_start(stopped: StoppedPartition) -> None:
 
 
 def no_first_header(stopped: StoppedPartition) -> None:
-    """What is left tells nothing of which batch it was."""
+    """The rest of the segment does not tell which batch it was."""
     overwrite(stopped.logs()[1], 0, bytes(61))
 
 
@@ -234,7 +234,7 @@ BELOW_THE_RECOVERY_POINT = (
     zeros_everywhere,
     another_segment_instead,
 )
-"""Of which a start reads nothing: readers meet it."""
+"""Damage of which a start reads nothing: readers meet it."""
 LOSSLESS: list[Damage] = [longer, a_stray, no_epochs, bad_epochs, an_epoch_too_many, no_metadata]
 
 
@@ -333,7 +333,7 @@ def test_what_is_above_the_recovery_point_is_kept_too(tmp_path: Path) -> None:
 def test_a_leader_epoch_that_begins_behind_the_end_tells_that_the_end_is_missing(
     stopped: StoppedPartition, accept_gaps: bool
 ) -> None:
-    """Of what was appended since the last recovery point nothing else may tell."""
+    """Nothing else may tell of records appended since the last recovery point."""
     path = stopped.directory / "leader-epoch-checkpoint"
     path.write_text(f"0\n2\n0 0\n1 {END + 5}\n")
     assert wrong(report_of(stopped.data_dir))
