@@ -33,6 +33,7 @@ from logbroker.queues.retention.holder import RetentionHolder
 from logbroker.queues.state import failures as retry
 from logbroker.queues.state.completion import RecordIds
 from logbroker.record.codec import Headers, LogRecord
+from logbroker.record.message_headers import NOT_BEFORE
 from logbroker.types import TopicId
 
 DROPPED_AT_ONCE: Final = 500
@@ -292,9 +293,11 @@ def _finds(find: Callable[[Inspector], Lane], inspector: Inspector, lane: Lane) 
 
 def _with_ordering_key(headers: Headers, old: Headers, key_header: str) -> Headers:
     """Return the headers of a replacement, with the ordering key headers of the old record. Raises InvalidRequestError
-    where other ones are given."""
+    where other ones are given, or a not-before time that the old record has not."""
     ordering = [header for header in old if key_header and header[0] == key_header]
     given = [header for header in headers if key_header and header[0] == key_header]
     if given and given != ordering:
         raise InvalidRequestError(f"header {quoted(key_header)} holds the ordering key: leave it out, or as it is")
+    if any(header[0] == NOT_BEFORE and header not in old for header in headers):
+        raise InvalidRequestError(f"a replacement is handed out at once: leave out header {NOT_BEFORE}")
     return headers if given else (*ordering, *headers)

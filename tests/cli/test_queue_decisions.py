@@ -185,6 +185,15 @@ def test_the_head_of_a_lane_is_replaced(queue: Queue, topic: str, name: str) -> 
             break
 
 
+def test_a_replacement_is_handed_out_at_once(queue: Queue, topic: str, name: str) -> None:
+    """The lane was held already, so a time to wait for is refused and not ignored."""
+    exhaust(queue, topic, name, "block")
+    header = "logbroker-not-before=4102444800000"
+    assert "leave out header logbroker-not-before" in queue(
+        "replace", name, "c2", "--value", "later", "--header", header, exit_code=1
+    )
+
+
 def test_an_empty_standard_input_is_no_value(
     queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
