@@ -397,7 +397,18 @@ class _Killed(BaseException):
 
 @pytest.mark.prove(keep=1)
 @BOTH
-@pytest.mark.parametrize("damage", [middle_missing, last_missing, damaged_in_the_middle, damaged_at_the_end, a_stray])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        middle_missing,
+        last_missing,
+        damaged_in_the_middle,
+        damaged_at_the_start,
+        no_first_header,
+        damaged_at_the_end,
+        a_stray,
+    ],
+)
 def test_a_repair_that_dies_at_any_step_can_be_run_again(
     stopped: StoppedPartition, tmp_path: Path, damage: Damage, accept_gaps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -336,7 +336,8 @@ class _Surveyor:
         with LogFile(segment.path) as log:
             size_bytes = log.size_bytes
             first = log.header(0)
-            if first is not None and first_crc not in (-1, first.crc) and _is_sound(log, first):
+            is_other = first is not None and first_crc not in (-1, first.crc) and _is_sound(log, first)
+            if is_other and not self._lost_its_first(segment, first_crc):
                 self._tell_stray(segment, "its first batch is not the one that was written there")
                 return
             before = self._expected
@@ -437,6 +438,18 @@ class _Surveyor:
         """Whether something was taken out of a file before: a repair that died may not have told that yet."""
         path = Path(kept.segment.path)
         return any(path.parent.glob(f"{path.name}.cut-*"))
+
+    @staticmethod
+    def _lost_its_first(segment: SegmentFile, first_crc: int) -> bool:
+        """Whether a repair took the first batch, which had this CRC, out of a file. The metadata store does not know of
+        it if the repair died, or if a backup was restored."""
+        path = Path(segment.path)
+        for side in sorted(path.parent.glob(f"{path.name}.cut-0*")):
+            with LogFile(str(side)) as log:
+                first = log.header(0)
+                if first is None or first.crc == first_crc or not _is_sound(log, first):
+                    return True
+        return False
 
     def _take(self, kept: Kept, position: int, header: BatchHeader) -> None:
         found, checkpoint, pieces = self._survey, self._checkpoint, kept.pieces
