@@ -19,6 +19,7 @@ import msgspec
 from logbroker.errors import (
     BatchExpandsTooFarError,
     CorruptBatchError,
+    InvalidRecordError,
     InvalidTimestampError,
     UnsupportedCompressionError,
     UnsupportedFormatError,
@@ -37,7 +38,7 @@ from logbroker.record.header import (
     BatchHeader,
     parse_header,
 )
-from logbroker.record.windows import windows
+from logbroker.record.windows import MAX_HEADERS, windows
 
 if TYPE_CHECKING:
     from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -120,6 +121,12 @@ class BatchBuilder:
         return _with_crc(batch)
 
 
+def check_header_count(count: int) -> None:
+    """Raise InvalidRecordError for a record with more headers than are read."""
+    if count > MAX_HEADERS:
+        raise InvalidRecordError(f"a record has {count} headers; at most {MAX_HEADERS} are read")
+
+
 def encode_batch(
     records: Iterable[NewRecord],
     *,
@@ -130,12 +137,14 @@ def encode_batch(
 ) -> bytes:
     """Return one batch of these records with offsets from 0.
 
-    Raises ValueError where there are none, InvalidTimestampError for a negative time, TypeError for a wrong type.
+    Raises ValueError where there are none, InvalidTimestampError for a negative time, InvalidRecordError for more
+    headers than are read, TypeError for a wrong type.
     """
     builder = BatchBuilder(MAX_LENGTH_BYTES, codec)
     index = 0
     for index, record in enumerate(records, 1):
         check_timestamp(record.timestamp_ms)
+        check_header_count(len(record.headers))
         builder.append(index - 1, record.timestamp_ms, record.key, record.value, list(record.headers))
     if not index:
         raise ValueError("a batch needs at least one record")

@@ -20,6 +20,7 @@ from logbroker.client.runtime.arguments import fits
 from logbroker.errors import (
     BrokerUnavailableError,
     DeserializationError,
+    InvalidRecordError,
     InvalidRequestError,
     RecordTooLargeError,
     SerializationError,
@@ -545,3 +546,12 @@ def test_a_client_that_a_callback_cannot_close_is_closed_later(address: str, top
         later = producer.send(topic, b"later")
         assert [record.value for record in consumer.until_end()] == [b"first"]
     assert later.result(timeout=0).offset == 1
+
+
+@both
+async def test_no_more_headers_are_sent_than_are_read(address: str, topic: str, blocking: bool) -> None:
+    """A consumer would stop at such a record, and so would a queue group."""
+    producer: Any = (sync.Producer if blocking else Producer)(address)
+    with pytest.raises(InvalidRecordError, match="a record has 524289 headers; at most 524288 are read"):
+        await in_either(blocking, partial(producer.send, topic, b"", headers=[("", None)] * 524_289))
+    await in_either(blocking, producer.close)
