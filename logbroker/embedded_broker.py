@@ -217,6 +217,8 @@ def _end(process: subprocess.Popen[bytes], *, kill: bool, timeout_seconds: float
         if kill:
             process.kill()
             return
+        if process.stdin is not None:
+            process.stdin.close()  # The broker may have inherited a mask with SIGTERM.
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout_seconds)
