@@ -120,7 +120,10 @@ async def test_a_shorter_lease_of_the_group_takes_nothing_from_who_works(address
         assert (await admin.describe_queue(topic)).counts.leases_lost == 0
 
 
-async def test_a_loop_whose_bodies_hold_up_the_event_loop_keeps_its_leases(address: str, topic: str) -> None:
+@pytest.mark.parametrize("awaits", [False, True])
+async def test_a_loop_whose_bodies_hold_up_the_event_loop_keeps_its_leases(
+    address: str, topic: str, awaits: bool
+) -> None:
     """Settlements and extensions go out between two of them, as long as one is shorter than the lease."""
     lease_seconds, records = 2.0, 4
     await create(address, topic, lease_seconds=lease_seconds, ordering="none")
@@ -130,7 +133,9 @@ async def test_a_loop_whose_bodies_hold_up_the_event_loop_keeps_its_leases(addre
         async for delivery in worker:
             attempts.append(delivery.attempt)
             time.sleep(0.6 * lease_seconds)  # This is what is tested.
-            delivery.ack()
+            acked = delivery.ack()
+            if awaits:
+                await acked
             if len(attempts) == records:
                 break
         await worker.flush()

@@ -56,7 +56,7 @@ class _LoopTurns:
     Without these turns, no settlement is sent, no lease is extended, and no answer is read.
     """
 
-    __slots__ = ("_has_turned", "_loop", "_since", "_taken")
+    __slots__ = ("_loop", "_since", "_taken", "_turned_at")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -66,11 +66,11 @@ class _LoopTurns:
     def begin(self) -> None:
         """Note that the event loop has just had a turn."""
         self._since = monotonic()
-        self._has_turned = False
+        self._turned_at = 0.0
         self._loop.call_soon(self._turned)
 
     def _turned(self) -> None:
-        self._has_turned = True
+        self._turned_at = monotonic()
 
     async def after(self, waiting: Awaitable[_T]) -> _T:
         """Await something, and note that the event loop had its turns meanwhile. What comes next may block it."""
@@ -81,11 +81,12 @@ class _LoopTurns:
     def pause_seconds(self) -> float | None:
         """Return how long to sleep after a delivery, or None for no sleep."""
         self._taken += 1
-        if self._has_turned:
-            self.begin()
-        elif (held_up_seconds := monotonic() - self._since) > _HELD_UP_SECONDS:
+        held_up_seconds = (self._turned_at or monotonic()) - self._since
+        if held_up_seconds > _HELD_UP_SECONDS:
             # A settlement, extensions and their answers take several turns, each with a round trip.
             return min(max(_PAUSE_SECONDS, held_up_seconds * _PAUSE_SHARE), _LONGEST_PAUSE_SECONDS)
+        if self._turned_at:
+            self.begin()
         return None if self._taken % _BREATHE else 0.0
 
 
