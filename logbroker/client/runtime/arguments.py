@@ -21,6 +21,7 @@ import msgspec
 
 from logbroker.errors import InvalidRequestError, quoted
 from logbroker.record.codec import check_header_count
+from logbroker.record.windows import MAX_HEADERS
 from logbroker.types import TopicPartition
 
 C = TypeVar("C", bound=type)
@@ -273,7 +274,8 @@ def record_parts(
     if not pairs:
         wanted = 'pairs of a name and bytes, [("name", b"value")]'
         raise TypeError(f"send(): headers must be {wanted}, not {_what(headers)}")
-    check_header_count(len(listed))
+    if len(listed) > MAX_HEADERS:
+        check_header_count(len(listed))
     listed = [tuple(header) for header in listed]
     parts = {"value": value, "key": key, "headers": listed, "ordering_key": ordering_key}
     value, key, listed, ordering_key = (as_bytes(f"send(): {name}", part) for name, part in parts.items())
