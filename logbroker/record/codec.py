@@ -19,7 +19,6 @@ import msgspec
 from logbroker.errors import (
     BatchExpandsTooFarError,
     CorruptBatchError,
-    InvalidRecordError,
     InvalidTimestampError,
     UnsupportedCompressionError,
     UnsupportedFormatError,
@@ -121,12 +120,6 @@ class BatchBuilder:
         return _with_crc(batch)
 
 
-def check_header_count(count: int) -> None:
-    """Raise InvalidRecordError for a record with more headers than are read."""
-    if count > MAX_HEADERS:
-        raise InvalidRecordError(f"a record has {count} headers; at most {MAX_HEADERS} are read")
-
-
 def encode_batch(
     records: Iterable[NewRecord],
     *,
@@ -137,14 +130,15 @@ def encode_batch(
 ) -> bytes:
     """Return one batch of these records with offsets from 0.
 
-    Raises ValueError where there are none, InvalidTimestampError for a negative time, InvalidRecordError for more
-    headers than are read, TypeError for a wrong type.
+    Raises ValueError where there are none, InvalidTimestampError for a negative time, BatchExpandsTooFarError
+    for more headers than are read, TypeError for a wrong type.
     """
     builder = BatchBuilder(MAX_LENGTH_BYTES, codec)
     index = 0
     for index, record in enumerate(records, 1):
         check_timestamp(record.timestamp_ms)
-        check_header_count(len(record.headers))
+        if len(record.headers) > MAX_HEADERS:
+            raise BatchExpandsTooFarError(f"a record has {len(record.headers)} headers; at most {MAX_HEADERS} are read")
         builder.append(index - 1, record.timestamp_ms, record.key, record.value, list(record.headers))
     if not index:
         raise ValueError("a batch needs at least one record")

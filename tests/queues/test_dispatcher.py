@@ -78,4 +78,8 @@ async def test_what_never_left_the_broker_is_not_marked_as_handed_out_before(tmp
         assert not any(again.redelivered)
         receipts = (again.first_receipt, again.first_receipt + again.count - 1)
         assert not await link.settle(Settlement(releases=[receipts]))
-        assert all((await link.next_deliveries()).redelivered), "which the worker gave back"
+        again = await link.next_deliveries()
+        assert again.redelivered == [True] * again.count, "which the worker gave back"
+        link.drop(again)
+        again = await link.next_deliveries()
+        assert again.redelivered == [True] * again.count, "which was handed out before that"

@@ -34,6 +34,7 @@ from logbroker.record.codec import (
 )
 from logbroker.record.compression import Codec
 from logbroker.record.header import HEADER_BYTES, check_new_batch, parse_header, stored_prefix
+from logbroker.record.windows import MAX_HEADERS
 
 MIB = 1024 * 1024
 NOW_MS = 1_700_000_000_000
@@ -304,3 +305,9 @@ def test_a_bomb_is_refused_within_the_readers_bound(codec: Codec) -> None:
     finally:
         tracemalloc.stop()
     assert peak_bytes < 6 * MIB + 2 * len(batch)
+
+
+def test_no_batch_has_more_headers_in_a_record_than_are_read() -> None:
+    """A dead letter has more headers than its record had."""
+    with pytest.raises(BatchExpandsTooFarError, match="at most 524288 are read"):
+        encode_batch([NewRecord(value=b"", headers=[("", None)] * (MAX_HEADERS + 1))])

@@ -19,8 +19,7 @@ from typing import Any, Final, Literal, TypeVar, Union
 
 import msgspec
 
-from logbroker.errors import InvalidRequestError, quoted
-from logbroker.record.codec import check_header_count
+from logbroker.errors import InvalidRecordError, InvalidRequestError, quoted
 from logbroker.record.windows import MAX_HEADERS
 from logbroker.types import TopicPartition
 
@@ -211,8 +210,8 @@ def _mentions_bytes(hint: Any) -> bool:
 
 def as_bytes(name: str, value: Any) -> Any:
     """Return bytes in place of a bytes-like object, also within lists and tuples; a subclass of bytes or str becomes
-    bytes or str itself, and anything else is returned unchanged.
-    Raises TypeError, which names the value by `name`, if the object cannot be read."""
+    bytes or str itself, and anything else is returned unchanged. Raises TypeError, which names the value by `name`, if
+    the object cannot be read."""
     if isinstance(value, bytearray | memoryview):
         try:
             return bytes(value)
@@ -255,7 +254,8 @@ def record_parts(
     ordering_key: object,
 ) -> tuple[Any, Any, Any, Any]:
     """Return value, key, headers and ordering key as the codec takes them: bytes in place of bytes-like objects, and
-    headers as a list. Raises TypeError for values that do not fit into a record. Called for a record that was refused
+    headers as a list. Raises TypeError for values that do not fit into a record, InvalidRecordError for more headers
+    than are read. Called for a record that was refused
     or begins a batch."""
     check_one("send()", "topic", topic, str)
     for name, given in (("value", value), ("key", key)):
@@ -275,7 +275,7 @@ def record_parts(
         wanted = 'pairs of a name and bytes, [("name", b"value")]'
         raise TypeError(f"send(): headers must be {wanted}, not {_what(headers)}")
     if len(listed) > MAX_HEADERS:
-        check_header_count(len(listed))
+        raise InvalidRecordError(f"a record has {len(listed)} headers; at most {MAX_HEADERS} are read")
     listed = [tuple(header) for header in listed]
     parts = {"value": value, "key": key, "headers": listed, "ordering_key": ordering_key}
     value, key, listed, ordering_key = (as_bytes(f"send(): {name}", part) for name, part in parts.items())
