@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import resource
 from pathlib import Path
@@ -101,6 +102,51 @@ async def test_a_fetch_stream_ends_when_its_answer_has_gone_out(open_at: OpenEng
             with pytest.raises(InvalidRequestError):
                 await running
         assert not client.cancelled
+
+
+class _Vanishes:
+    """A client whose connection breaks while it is answered; gRPC ends the call, and then the write."""
+
+    def __init__(self, request: Any) -> None:
+        self._requests = [request]
+        self.writing = asyncio.Event()
+
+    async def read(self) -> Any:
+        if self._requests:
+            return self._requests.pop()
+        return await asyncio.Event().wait()
+
+    async def write(self, _response: Any) -> None:
+        self.writing.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise grpc.aio.InternalError("the connection broke") from None
+
+
+@pytest.mark.parametrize("kind", ["fetch", "produce"])
+async def test_a_stream_whose_connection_breaks_leaves_no_error_behind(open_at: OpenEngine, kind: str) -> None:
+    lost: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
+    async with open_at() as opened:
+        await opened.engine.create_topic("t", 1, {})
+        if kind == "fetch":
+            client: Any = _Vanishes(log.FetchStreamRequest(assign=[log.FetchItem(topic="t")]))
+            run = FetchStream(opened.engine, client, ReadBudget(1 << 20, 1.0), 1 << 20, asyncio.Event()).run()
+        else:
+            client = _Vanishes(log.ProduceRequest(items=[log.ProduceItem(topic="unknown")]).SerializeToString())
+            run = ProduceStream(opened.engine, SystemClock(), client, asyncio.Event()).run()
+        running = asyncio.create_task(run)
+        del run
+        async with asyncio.timeout(25):
+            await client.writing.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        del running, client
+        gc.collect()
+        await asyncio.sleep(0)
+    assert not lost
 
 
 async def test_recovery_points_wait_for_an_overloaded_metadata_store(

@@ -92,8 +92,8 @@ class FetchStream:
                 # gRPC's core finishes a write that has begun, and sends no status before.
                 if task is not sending or not self._writing:
                     task.cancel()
-            if running:
-                await asyncio.wait(running)
+            # Gathered, so that further errors beside the first are not reported as lost.
+            await asyncio.gather(sending, *followers, return_exceptions=True)
             self._watch.close()
 
     async def _follow_requests(self) -> None:

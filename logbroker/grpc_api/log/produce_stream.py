@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final
 
 import grpc
@@ -66,8 +67,11 @@ class ProduceStream:
             reading.result()
         finally:
             # Appended records stay; only their answers have nobody to go to.
-            for task in (reading, stopping, *self._appends):
+            tasks = (reading, stopping, *self._appends)
+            for task in tasks:
                 task.cancel()
+            # Gathered, so that further errors beside the first are not reported as lost.
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _refuse_the_rest(self, reading: asyncio.Task[None]) -> bool:
         """Refuse further requests until none come, or all appends are answered and the time is over. Return whether the
@@ -140,7 +144,10 @@ class ProduceStream:
             async with self._writing:
                 # Noted before the write: the sender may send again before it returns.
                 prepared.answered()
-                await self._context.write(response)
+                with suppress(
+                    grpc.aio.InternalError
+                ):  # The client is gone; reading, or the end of the call, tells that.
+                    await self._context.write(response)
         finally:
             self._slots.release()
 
