@@ -551,7 +551,10 @@ def test_a_client_that_a_callback_cannot_close_is_closed_later(address: str, top
 @both
 async def test_no_more_headers_are_sent_than_are_read(address: str, topic: str, blocking: bool) -> None:
     """A consumer would stop at such a record, and so would a queue group."""
-    producer: Any = (sync.Producer if blocking else Producer)(address)
+    with sync.Admin(address) as admin:
+        admin.create_topic(topic, 1, {"max.message.bytes": "4194304"})
+    producer: Any = (sync.Producer if blocking else Producer)(address, batch_bytes=4 << 20, linger_ms=60_000)
+    await in_either(blocking, partial(producer.send, topic, b"opens a batch with room for the next"))
     with pytest.raises(InvalidRecordError, match="a record has 524289 headers; at most 524288 are read"):
         await in_either(blocking, partial(producer.send, topic, b"", headers=[("", None)] * 524_289))
     await in_either(blocking, producer.close)

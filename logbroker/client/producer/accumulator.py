@@ -26,6 +26,7 @@ from logbroker.errors import (
 from logbroker.record.codec import BatchBuilder, Headers, check_timestamp, decode_batch
 from logbroker.record.compression import Codec
 from logbroker.record.header import HEADER_BYTES, MAX_EXPANDED_BYTES, parse_header
+from logbroker.record.windows import MAX_HEADERS
 
 Handle = TypeVar("Handle")
 
@@ -95,6 +96,8 @@ class Accumulator(Generic[Handle]):
                 # An iterator would be empty when the append is tried again.
                 raise TypeError("headers must be a list")
             headers = list(headers)
+            if len(headers) > MAX_HEADERS:
+                return None
             if route.has_bands:
                 way = route.way_of(headers)
         else:
