@@ -23,7 +23,7 @@ from logbroker.cli.common.input_formats import InputRecord, read_csv
 from logbroker.cli.common.lines import raw_output, write_line
 from logbroker.cli.common.options import json_option
 from logbroker.cli.common.standard_output import OutputClosedError
-from logbroker.cli.common.stops import Stopped, stops_are_interrupts
+from logbroker.cli.common.stops import CLEAN_UP_SECONDS, Interrupter, Stopped, stops_are_interrupts
 from logbroker.client import Record
 from logbroker.client.sync import Admin, Consumer, Producer
 from logbroker.embedded_broker import EmbeddedBroker, embedded
@@ -78,7 +78,7 @@ def demo(csv_file: Path | None, as_json: bool) -> None:
             shutil.copyfileobj(rows, file)
         return
     flights = read_flights()
-    with stops_are_interrupts(), embedded() as broker, _ended_with(broker):
+    with stops_are_interrupts(Interrupter(CLEAN_UP_SECONDS)), embedded() as broker, _ended_with(broker):
         with Admin(broker.address) as admin:
             admin.create_topic(TOPIC, PARTITIONS)
         seconds_in = _send(broker.address, flights)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import signal
 from collections.abc import Callable, Coroutine, Sequence
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from time import monotonic
 from types import TracebackType
@@ -41,6 +43,7 @@ class Crew:
 
     def hire(self, jobs: Sequence[WorkerJob]) -> None:
         """Start a process for each job. Their numbers go on from 0, in the order of their start."""
+        _start_fork_server()
         for job in jobs:
             ours, theirs = self._context.Pipe()
             process = self._context.Process(target=worker_process.main, args=(job, theirs), daemon=True)
@@ -130,6 +133,19 @@ class Crew:
             if process.is_alive():
                 process.kill()
                 process.join()
+
+
+def _start_fork_server() -> None:
+    """Start the process that worker processes are forked from, unless it runs.
+
+    Ctrl-C reaches it, too, and would end it with a traceback while it is loading. SIGINT is therefore blocked there.
+    """
+    resource_tracker.ensure_running()  # First, because it unblocks SIGINT.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 async def _in_time(waiting: Coroutine[Any, Any, T]) -> T:

@@ -13,7 +13,7 @@ from logbroker.cli.bench.priority import priority
 from logbroker.cli.bench.report import Measurement, run
 from logbroker.cli.common.arguments import Real, Whole
 from logbroker.cli.common.options import number_option
-from logbroker.cli.common.stops import stops_are_interrupts
+from logbroker.cli.common.stops import CLEAN_UP_SECONDS, Interrupter, stops_are_interrupts
 from logbroker.tools.bench.harness import measure
 from logbroker.tools.bench.harness.measure import MIB
 from logbroker.tools.bench.log import footprint
@@ -79,7 +79,9 @@ def bench(context: click.Context) -> None:
       logbroker bench queue --only drain
       logbroker bench priority --only merge
     """
-    context.with_resource(stops_are_interrupts())  # A stop, too, ends the broker and removes its directory.
+    context.with_resource(
+        stops_are_interrupts(Interrupter(CLEAN_UP_SECONDS))
+    )  # A stop, too, ends the broker and removes its directory.
 
 
 @bench.command()

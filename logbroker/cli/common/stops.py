@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -17,6 +18,8 @@ _NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP")
 _PUT_OFF_SECONDS: Final = 1.0
 _AGAIN_SECONDS: Final = 0.001
 _INTERVAL_SECONDS: Final = 0.05
+CLEAN_UP_SECONDS: Final = 5.0
+"""Time for a command to end the broker and the processes that it has started, and to remove its directory."""
 _HAS_ALARM: Final = hasattr(signal, "setitimer")
 """Windows has no alarm, so stops are neither delayed nor raised again there."""
 
@@ -35,10 +38,12 @@ class Interrupter:
     Python handles signals between any two instructions, even in code that cannot raise an exception, such as the
     callback of a weakref or a `__del__`. An exception raised there goes to `sys.unraisablehook` and is lost. The hook
     raises it again a moment later. Only lost exceptions reach the hook, so no stop is raised a second time during its
-    own clean-up.
+    own clean-up. Further stops within `clean_up_seconds` after one was raised are ignored.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clean_up_seconds: float = 0.0) -> None:
+        self._clean_up_seconds = clean_up_seconds
+        self._cleans_up_until = 0.0
         self._is_put_off = False
         self._has_delayed = False
         self._due: int | None = None
@@ -47,6 +52,8 @@ class Interrupter:
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Raise the exception of a stop, now or later. A signal handler."""
+        if time.monotonic() < self._cleans_up_until:
+            return
         if self._is_put_off and not self._has_delayed and _HAS_ALARM:
             self._has_delayed = True
             self._raise_in(_PUT_OFF_SECONDS, number)
@@ -54,6 +61,7 @@ class Interrupter:
             self._raise_in(_AGAIN_SECONDS, number)
         else:
             self._take_due()
+            self._cleans_up_until = time.monotonic() + self._clean_up_seconds
             raise _interrupt(number)
 
     @contextmanager
@@ -86,6 +94,7 @@ class Interrupter:
     def _hook(self, lost: sys.UnraisableHookArgs) -> None:
         stop = lost.exc_value
         if isinstance(stop, KeyboardInterrupt) and _HAS_ALARM:
+            self._cleans_up_until = 0.0
             self._raise_in(_AGAIN_SECONDS, stop.number if isinstance(stop, Stopped) else signal.SIGINT)
         else:
             self._next_hook(lost)

@@ -16,7 +16,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PathType, Real, Whole
 from logbroker.cli.common.lines import warn, write_line
 from logbroker.cli.common.options import json_option, number_option
-from logbroker.cli.common.stops import stops_are_interrupts
+from logbroker.cli.common.stops import CLEAN_UP_SECONDS, Interrupter, stops_are_interrupts
 from logbroker.cli.demo import read_flights
 from logbroker.cli.experiment.view import show_lanes, show_scaling, shown
 from logbroker.config import MAX_INT64
@@ -52,7 +52,9 @@ def experiment(context: click.Context) -> None:
       logbroker experiment scaling --quick --out scaling
       logbroker plan --from scaling/scaling.json --rate 400 --work-ms 20
     """
-    context.with_resource(stops_are_interrupts())  # A stop, too, ends the broker and removes its directory.
+    context.with_resource(
+        stops_are_interrupts(Interrupter(CLEAN_UP_SECONDS))
+    )  # A stop, too, ends the broker and removes its directory.
 
 
 @experiment.command()

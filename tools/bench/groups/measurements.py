@@ -261,7 +261,8 @@ class _Child:
     def __init__(self, *arguments: str | float) -> None:
         command = [sys.executable, "-m", "logbroker.tools.bench.groups.group_child", *map(str, arguments)]
         # Not asyncio's, which forks under uvloop, and gRPC does not like to be forked.
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # In a group of its own, as Ctrl-C is for the program: the process ends with it, not before it.
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
 
     async def holds(self, least: int) -> None:
         """Wait until it says that it holds at least so many partitions."""

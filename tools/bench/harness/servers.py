@@ -15,7 +15,8 @@ from logbroker.errors import BrokerUnavailableError
 def baseline_server(directory: Path) -> Iterator[str]:
     """Run the baseline server on a file in `directory`; yields its address."""
     command = [sys.executable, "-m", "logbroker.tools.bench.harness.baseline_server", str(directory)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    # In a group of its own, as Ctrl-C is for the program: the process ends with it, not before it.
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

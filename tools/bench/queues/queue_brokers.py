@@ -72,7 +72,8 @@ class Child:
     def __init__(self, *arguments: str | float) -> None:
         command = [sys.executable, "-m", "logbroker.tools.bench.queues.queue_child", *map(str, arguments)]
         # Not asyncio's, which forks under uvloop, and gRPC does not like to be forked.
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # In a group of its own, as Ctrl-C is for the program: the process ends with it, not before it.
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
 
     def ask(self) -> dict[str, Any]:
         """Return what it says to a line."""
