@@ -17,11 +17,16 @@ def whole_number(text: str) -> int | None:
     return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
 
 
+_BLANK_LETTERS: Final = re.compile("[\u115f\u1160\u3164\uffa0]")
+"""Letters, and so printable, that look like nothing: fillers of Hangul."""
+
+
 class _Escapes(dict[int, str]):
     """A table for `str.translate`: each character that is not printable becomes its escape, as Python writes it."""
 
     def __missing__(self, code: int) -> str:
-        return chr(code) if chr(code).isprintable() else self.escape(code)
+        character = chr(code)
+        return self.escape(code) if _is_unseen(character) else character
 
     def escape(self, code: int) -> str:
         return chr(code).encode("unicode_escape").decode("ascii")
@@ -41,15 +46,20 @@ _ESCAPES: Final = _Escapes()
 _JSON_ESCAPES: Final = _JsonEscapes()
 
 
+def _is_unseen(text: str) -> bool:
+    """Whether any character of a text is not printable, or is blank without being a space."""
+    return not text.isprintable() or _BLANK_LETTERS.search(text) is not None
+
+
 def shown(text: str) -> str:
     """Return a text as it may stand in a line on a terminal or in a log: with nothing in it that a terminal obeys, that
     ends the line, or that changes how what stands beside it looks.
 
     Controls (C0 and C1, so ESC, bells and line ends), separators, characters of format (bidirectional overrides, zero
-    widths) and lone surrogates become escapes such as `\\x1b`. A backslash stays one: this makes a text harmless, not
-    unambiguous; `repr` does both, and comes through this as it was.
+    widths), blank letters and lone surrogates become escapes such as `\\x1b`. A backslash stays one: this makes a text
+    harmless, not unambiguous; `repr` does both, and comes through this as it was.
     """
-    return text if text.isprintable() else text.translate(_ESCAPES)
+    return text.translate(_ESCAPES) if _is_unseen(text) else text
 
 
 def shown_json(encoded: bytes) -> bytes:
@@ -58,7 +68,7 @@ def shown_json(encoded: bytes) -> bytes:
     if encoded.isascii() and b"\x7f" not in encoded:
         return encoded
     text = encoded.decode()
-    return encoded if text.replace("\n", "").isprintable() else text.translate(_JSON_ESCAPES).encode()
+    return text.translate(_JSON_ESCAPES).encode() if _is_unseen(text.replace("\n", "")) else encoded
 
 
 def words_of(error: BaseException) -> str:

@@ -6,10 +6,15 @@ import io
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count, islice
+from typing import Any
 
 import pytest
 
+from logbroker.cli.common.clients import CommandQueueAdmin
+from logbroker.cli.queue import again
 from logbroker.client.sync import Admin, Producer, Worker
+from logbroker.errors import DiskFullError
 from tests.cli.queues import Queue, exhaust, send, take
 from tests.waiting import until
 
@@ -202,6 +207,47 @@ def test_an_empty_standard_input_is_no_value(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
     assert "standard input is empty" in queue("replace", name, "c2", exit_code=2)
     assert "replaced" in queue("replace", name, "c2", "--value", "")
+
+
+def test_letters_that_are_made_meanwhile_stay(
+    queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would go on for ever beside a worker that fails the same records again."""
+    exhaust(queue, topic, name, "dead-letter")
+    redrive, calls = CommandQueueAdmin.redrive, count()
+
+    def then_fail_again(self: CommandQueueAdmin, group: str, **options: Any) -> Any:
+        sent = redrive(self, group, **options)
+        if not options.get("dry_run"):
+            assert next(calls) < 10
+            before = queue.json("describe", name)["counts"]["dead_lettered"]
+            with Worker(queue.address, name) as worker:
+                for delivery in islice(worker, 2 * sent.records):
+                    delivery.nack().result()
+            until(lambda: queue.json("describe", name)["counts"]["dead_lettered"] == before + sent.records)
+        return sent
+
+    monkeypatch.setattr(CommandQueueAdmin, "redrive", then_fail_again)
+    monkeypatch.setattr(again, "_AT_ONCE", 2)
+    assert queue("redrive", name) == "4 dead letters sent back; more are left\n"
+    assert queue.json("redrive", name, "--max-records", "3")["records"] == 3
+
+
+def test_a_redrive_that_fails_midway_says_how_many_it_sent(
+    queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exhaust(queue, topic, name, "dead-letter")
+    redrive, calls = CommandQueueAdmin.redrive, count()
+
+    def fail_midway(self: CommandQueueAdmin, group: str, **options: Any) -> Any:
+        if not options.get("dry_run") and next(calls) == 1:
+            raise DiskFullError("no room")
+        return redrive(self, group, **options)
+
+    monkeypatch.setattr(CommandQueueAdmin, "redrive", fail_midway)
+    monkeypatch.setattr(again, "_AT_ONCE", 3)
+    assert "3 dead letters sent back, then: no room" in queue("redrive", name, exit_code=1)
+    assert queue("redrive", name) == "1 dead letter sent back\n"
 
 
 def test_dead_letters_go_back_in_their_order(queue: Queue, topic: str, name: str) -> None:

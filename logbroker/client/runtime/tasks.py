@@ -32,7 +32,7 @@ def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
 async def wait_until(future: asyncio.Future[Any], due: Callable[[], float]) -> bool:
     """Wait for a future until the time that `due` returns (monotonic, s); it may move while this waits. Return whether
     the future is done."""
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # If the program has blocked the loop, what arrived meanwhile comes first.
     while not future.done() and (left_seconds := due() - monotonic()) > 0:
         await asyncio.wait([future], timeout=left_seconds)
     return future.done()
