@@ -126,7 +126,7 @@ def consume(
     to_bytes = FORMATS["json" if as_json else output_format]
     if to_bytes is lines and shows_output():
         to_bytes = shown_lines
-    out = TakenOutput()
+    out = TakenOutput(warn)
     if partitions and bands:
         raise click.UsageError("a band is partitions: give --partition or --band")
     interrupter = Interrupter()

@@ -128,14 +128,36 @@ def test_another_pipe_that_loses_its_reader_ends_nothing(address: str, name: str
 
 
 @pytest.mark.prove
-def test_who_reads_nothing_holds_up_nobody_for_ever(address: str, full: str, name: str) -> None:
-    """As a program does that waits for the command to end before it reads what it wrote."""
-    command = [*LOGBROKER, "consume", full, "--group", name, "--max-records", "30", "--broker", address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=ENVIRONMENT) as process:
-        assert process.wait(60) == 0
-        assert process.stdout is not None
-        assert len(process.stdout.read().splitlines()) == 30
-    assert committed(address, name, full) == 30
+@pytest.mark.parametrize("way", ["group", "work"])
+def test_a_slow_reader_is_waited_for(address: str, full: str, queue_group: str, way: str) -> None:
+    """As a shell loop reads that works on each record. What it has not taken is not delivered, and the user is told."""
+    arguments = {
+        "group": ("consume", full, "--group", f"g-{queue_group}"),
+        "work": ("queue", "work", queue_group, "--print"),
+    }[way]
+    command = [*LOGBROKER, *arguments, "--broker", address]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT, bufsize=0
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            while (read := process.stdout.read(1)) != b"\n":
+                assert read
+            assert b"waiting for the reader of standard output" in process.stderr.readline()
+            process.stdout.close()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    delivered = committed(address, f"g-{queue_group}", full) if way == "group" else counts(address, queue_group).acked
+    assert delivered == 1
+
+
+def test_commands_do_not_fail_because_the_reader_of_their_output_is_gone(address: str, queue_group: str) -> None:
+    """They would use up the attempts of every record."""
+    assert head(address, 1, "queue", "work", queue_group, "--exec", "cat; echo") == [b"0"]
+    assert counts(address, queue_group).nacked == 0
+    assert counts(address, queue_group).in_flight == 0
 
 
 def test_what_goes_into_a_file_is_committed(address: str, full: str, name: str, tmp_path: Path) -> None:
@@ -314,7 +336,7 @@ def test_a_stop_does_not_wait_for_a_reader_that_takes_nothing(
         assert process.stderr is not None
         pipe = process.stdout.fileno()
         try:
-            until(lambda: unread_bytes(pipe) > 3000)
+            until(lambda: unread_bytes(pipe) > (3000 if way == "plain" else 0))
             process.send_signal(stop)
             code = process.wait(20)
             error = process.stderr.read()

@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import BinaryIO, Final, Literal, NamedTuple, Self
 
 from logbroker.cli.common.lines import encoded_line, raw_errors
-from logbroker.cli.common.standard_output import PATIENCE_SECONDS, has_room
+from logbroker.cli.common.standard_output import has_room
 
 _SHELL: Final = "/bin/sh"
 _READ_BYTES: Final = 64 * 1024
@@ -55,6 +55,8 @@ _DEATH_SECONDS: Final = 5.0
 _MAX_BACKGROUND: Final = 64
 """The most commands whose background processes are still read. Background processes of further commands get an error
 when they write to standard error."""
+_PATIENCE_SECONDS: Final = 2.0
+"""The time after which a reader of standard error that accepts nothing stands still."""
 _KILL_ROUNDS: Final = 5
 
 _GUARD: Final = """
@@ -420,7 +422,7 @@ class ErrorWriter:
         self.close()
 
     def _stands_still(self) -> bool:
-        return self._bytes > 0 and monotonic() - self._moved_at >= PATIENCE_SECONDS
+        return self._bytes > 0 and monotonic() - self._moved_at >= _PATIENCE_SECONDS
 
     def _put(self, data: bytes) -> None:
         if data and not self._closed:

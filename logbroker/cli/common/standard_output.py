@@ -8,6 +8,7 @@ its own, which no other code catches by mistake, and nothing is written after it
 from __future__ import annotations
 
 import io
+import math
 import os
 import select
 import signal
@@ -15,7 +16,7 @@ import stat
 import struct
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic, sleep
 from types import FrameType
@@ -27,10 +28,10 @@ if sys.platform != "win32":
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS: Final = 2.0
-"""The time after which a reader of a pipe that takes nothing counts as stalled."""
 _FIRST_PAUSE_SECONDS: Final = 0.00005
 _LAST_PAUSE_SECONDS: Final = 0.01
+_TOLD_AFTER_SECONDS: Final = 5.0
+"""The time after which the user is told, once, that a reader of a pipe takes nothing."""
 _LAST_WAIT_SECONDS: Final = 0.5
 """The time that a reader has after a stop to make room for buffered output. The rest is dropped."""
 _PIECES: Final = 16
@@ -134,6 +135,12 @@ def end_standard_output() -> None:
         sys.stdout.flush()
 
 
+def has_lost_reader() -> bool:
+    """Whether standard output is a pipe whose reader is gone."""
+    fd = _pipe_of(sys.stdout)
+    return fd is not None and _has_no_reader(fd)
+
+
 def stop_waiting_for_readers() -> None:
     """Handle a stop: wait a moment for readers to take the buffered output, then drop the rest."""
     output = _taken()
@@ -150,18 +157,18 @@ class TakenOutput:
     """Standard output for records that count as delivered only when the reader has taken them.
 
     A pipe holds more than its reader may ever read: behind `| head -1`, hundreds of records. So each piece is written
-    only after the reader has taken the one before. If the reader takes nothing for some time, flushed records count as
-    delivered, as in a file.
+    only after the reader has taken the one before, however long that takes. `on_slow_reader` is called, once, with a
+    line for the user if that takes several seconds.
 
     Raises OutputFailedError before any record is requested if there is no standard output.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_slow_reader: Callable[[str], object]) -> None:
         if not has_standard_output():
             raise OutputFailedError(CLOSED)
+        self._on_slow_reader: Callable[[str], object] | None = on_slow_reader
         self._out = sys.stdout.buffer
         self._fd = _pipe_of(sys.stdout)
-        self._is_patient = True
         self._written = 0
         """Number of records written so far."""
         self._is_waiting = False
@@ -237,24 +244,27 @@ class TakenOutput:
         self._out.write(data)
         self._out.flush()
 
-    def wait(self, patience_seconds: float = PATIENCE_SECONDS) -> bool:
-        """Wait at most this time until the reader has taken everything. Return whether it has.
+    def wait(self, patience_seconds: float | None = None) -> bool:
+        """Wait until the reader has taken everything, at most this time if it is given. Return whether it has.
 
         Raises OutputClosedError if the reader is gone.
         """
         if self._fd is None:
             return True
-        deadline = monotonic() + (patience_seconds if self._is_patient else 0)
+        begun = monotonic()
+        deadline = math.inf if patience_seconds is None else begun + patience_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
         while _unread_bytes(self._fd):
             if _has_no_reader(self._fd):
                 raise OutputClosedError
-            if monotonic() >= deadline:
-                self._is_patient = False
+            now = monotonic()
+            if now >= deadline:
                 return False
+            if self._on_slow_reader is not None and now >= begun + _TOLD_AFTER_SECONDS:
+                self._on_slow_reader("logbroker: waiting for the reader of standard output to take the last record")
+                self._on_slow_reader = None
             sleep(pause_seconds)
             pause_seconds = min(_LAST_PAUSE_SECONDS, 2 * pause_seconds)
-        self._is_patient = True
         return True
 
 

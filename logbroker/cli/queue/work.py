@@ -23,7 +23,7 @@ from logbroker.cli.common.clients import CommandWorker
 from logbroker.cli.common.lines import encoded_line
 from logbroker.cli.common.options import broker_option, number_option
 from logbroker.cli.common.output_formats import json_delivery
-from logbroker.cli.common.standard_output import TakenOutput
+from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput, has_lost_reader
 from logbroker.cli.common.stops import Interrupter
 from logbroker.client.runtime.sync_loop import Latch
 from logbroker.client.sync import QueueAdmin, QueueDescription, WorkerDelivery
@@ -152,7 +152,7 @@ def work(
             suppress(KeyboardInterrupt),
             _stopped_at_end(worker, broker, group) if until_end else nullcontext(),
         ):
-            out = TakenOutput()
+            out = TakenOutput(lambda text: errors.offer(encoded_line(text)))
             for delivery in out.while_read(itertools.islice(worker, max_records)):
                 with stops.interrupter.put_off():
                     out.write(json_delivery(delivery))
@@ -176,6 +176,8 @@ def work(
                 worker.run(handler.handle, concurrency=concurrency or 1)
         if handler.failure:
             raise LogbrokerError(handler.failure)
+        if handler.has_lost_reader:
+            raise OutputClosedError
 
 
 class _Stops:
@@ -349,10 +351,12 @@ class _Handler:
         self._lock = threading.Lock()
         self.failure = ""
         """The reason why the command cannot be run for any record; empty if it can."""
+        self.has_lost_reader = False
+        """Whether a command failed when the reader of standard output was gone."""
 
     def handle(self, delivery: WorkerDelivery) -> None:
         with self._lock:
-            is_over = self._left == 0 or self._stops.count > 1 or bool(self.failure)
+            is_over = self._left == 0 or self._stops.count > 1 or bool(self.failure) or self.has_lost_reader
             if not is_over and self._left is not None:
                 self._left -= 1
                 if not self._left:
@@ -396,6 +400,11 @@ class _Handler:
             # This machine is at fault, not the record: another worker may have the command, or this one may have it
             # soon.
             self._fail(f"the command cannot be run ({reason}): mend it, and start again")
+            self._release(delivery)
+        elif has_lost_reader():
+            # Whatever the command writes kills it, so it would fail for every record.
+            self.has_lost_reader = True
+            self._worker.stop()
             self._release(delivery)
         else:
             self._nack(delivery, reason)
