@@ -43,6 +43,8 @@ _INITIAL_MAP_BYTES: Final = 1 << 30
 _MAX_WAITING: Final = 10_000
 _MAX_GROUP: Final = 1_000
 _READ_TRIES: Final = 20
+_READERS_SECONDS: Final = 10.0
+"""Minimum time between two looks for readers that were killed. LMDB keeps the pages of their snapshots until then."""
 _FULL_SECONDS: Final = 1.0
 """Time for which a refusal counts as present: callers try again far more often, so a map that is still full is
 noticed."""
@@ -82,6 +84,8 @@ class MetadataStore:
         self._full: tuple[OverloadedError, float] | None = None
         """Error and time (monotonic, s) of the last commit if it was refused because the map is full and cannot grow;
         else None."""
+        self._readers_checked_at = 0.0
+        """Time (monotonic, s) of the last look for killed readers."""
         # LMDB's map may only be resized while no transaction is open in this process.
         self._resize_lock = threading.Lock()
         self._waiting: queue.SimpleQueue[_Submission | None] = queue.SimpleQueue()
@@ -157,7 +161,7 @@ class MetadataStore:
     @contextmanager
     def _reading(self, table: str) -> Iterator[Any]:
         try:
-            with self._resize_lock, self._environment.begin(db=self._tables[table]) as transaction:
+            with self._resize_lock, _begin_read(self._environment, self._tables[table]) as transaction:
                 yield transaction
         except lmdb.Error as error:
             raise _failed(f"read table {table} of", self._path, error) from None
@@ -234,14 +238,18 @@ class MetadataStore:
                 future.set_exception(refusal.anew())
 
     def _store(self, writes: Sequence[Write]) -> None:
+        now = time.monotonic()
+        if now - self._readers_checked_at >= _READERS_SECONDS:
+            self._environment.reader_check()
+            self._readers_checked_at = now
         while True:
             try:
                 with self._environment.begin(write=True) as transaction:
                     self._apply(transaction, writes)
                 return
             except lmdb.MapFullError:
-                # A backup that was killed still holds the pages of its snapshot.
-                self._environment.reader_check()
+                if self._environment.reader_check():
+                    continue  # A reader that was just killed may have held enough pages.
                 larger_bytes = 2 * self._environment.info()["map_size"]
                 # LMDB unmaps the old map before it maps the new one, so there must be room for that.
                 if not _has_room_for(larger_bytes):
@@ -291,6 +299,8 @@ class MetadataReader:
             raise _failed("read", path, error) from None
         reader = cls(path, environment, is_registered=is_registered)
         try:
+            if is_registered:
+                environment.reader_check()  # Killed readers may have all of LMDB's slots for readers.
             version = reader.get("broker", _FORMAT_KEY)
             if version != FORMAT_VERSION:
                 raise DataDirError(
@@ -346,6 +356,14 @@ class MetadataReader:
         if self._is_registered:
             return False
         return bool(self._environment.info()["last_txnid"] - snapshot > HARMLESS_COMMITS)
+
+
+def _begin_read(environment: lmdb.Environment, table: Any) -> lmdb.Transaction:
+    try:
+        return environment.begin(db=table)
+    except lmdb.ReadersFullError:
+        environment.reader_check()  # Killed readers keep their slots.
+        return environment.begin(db=table)
 
 
 def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:

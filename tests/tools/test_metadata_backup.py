@@ -15,6 +15,7 @@ import pytest
 
 from logbroker.cli.main import run
 from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.storage.metadata import metadata_store
 from logbroker.storage.metadata.metadata_store import MetadataReader, MetadataStore
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
@@ -168,20 +169,56 @@ def test_a_copy_is_of_one_moment_while_a_broker_commits(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_pages_that_a_killed_backup_held_are_used_again(tmp_path: Path) -> None:
-    path = tmp_path / "meta"
-    store = MetadataStore.open(path, on_failure=print, map_bytes=1 << 20)
-    store.submit([("state", b"key", bytes(100_000))]).result(20)
+def killed_readers(path: Path, count: int) -> None:
+    """Leave the marks of programs that were killed while they read the store."""
     program = (
-        "import lmdb, os, sys\n"
-        f"transaction = lmdb.open({str(path)!r}, map_size=0, max_dbs=9, readonly=True).begin()\n"
+        "import lmdb, os\n"
+        f"store = lmdb.open({str(path)!r}, map_size=0, max_dbs=9, readonly=True, max_spare_txns=0)\n"
+        "held = []\n"
+        "try:\n"
+        f"    while len(held) < {count}: held.append(store.begin())\n"
+        "except lmdb.ReadersFullError: pass\n"
         "os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
+
+
+@pytest.mark.parametrize("map_bytes", [1 << 20, 1 << 30])
+def test_pages_that_a_killed_backup_held_are_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, map_bytes: int
+) -> None:
+    """When the map is full, and long before."""
+    if map_bytes > 1 << 20:
+        monkeypatch.setattr(metadata_store, "_READERS_SECONDS", 0.0)
+    path = tmp_path / "meta"
+    store = MetadataStore.open(path, on_failure=print, map_bytes=map_bytes)
+    store.submit([("state", b"key", bytes(100_000))]).result(20)
+    killed_readers(path, 1)
     for number in range(100):
         store.submit([("state", b"key", bytes([number]) * 100_000)]).result(20)
     store.close()
     assert (path / "data.mdb").stat().st_size < 4 << 20
+
+
+@pytest.mark.parametrize("reader", ["broker", "program"])
+def test_killed_readers_keep_no_others_out(tmp_path: Path, reader: str) -> None:
+    """LMDB has 126 slots for readers."""
+    path = tmp_path / "meta"
+    store = MetadataStore.open(path, on_failure=print)
+    store.submit([("state", b"key", b"value")]).result(20)
+    if reader == "broker":
+        with store._environment.begin():  # Of another thread; the store keeps this slot.
+            killed_readers(path, 1000)
+            assert store.get("state", b"key") == b"value"
+    else:
+        killed_readers(path, 1000)
+        program = (
+            "from pathlib import Path\n"
+            "from logbroker.storage.metadata.metadata_store import MetadataReader\n"
+            f"print(MetadataReader.open(Path({str(path)!r})).get('state', b'key'))"
+        )
+        assert subprocess.check_output([sys.executable, "-c", program]) == b"b'value'\n"
+    store.close()
 
 
 @pytest.mark.parametrize("call", ["unlink", "link", "rename", "fsync"])

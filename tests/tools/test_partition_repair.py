@@ -182,7 +182,15 @@ def another_segment_instead(stopped: StoppedPartition) -> None:
     size = log.stat().st_size
     other = bytearray(batch_of(bytes(size - 100)))
     other[:8] = int(log.stem).to_bytes(8, "big")
+    other[12:16] = bytes(4)  # The leader epoch.
     log.write_bytes(other)
+
+
+def another_segment_beside_a_side_file(stopped: StoppedPartition) -> None:
+    """An earlier repair may have left that file, and may have died while it wrote it."""
+    another_segment_instead(stopped)
+    log = stopped.logs()[1]
+    log.with_name(f"{log.name}.cut-0").write_bytes(b"")
 
 
 def a_stray(stopped: StoppedPartition) -> None:
@@ -199,6 +207,10 @@ def an_epoch_too_many(stopped: StoppedPartition) -> None:
 
 def bad_epochs(stopped: StoppedPartition) -> None:
     (stopped.directory / "leader-epoch-checkpoint").write_text("0\n1\n7 3\n")
+
+
+def flipped_digit_of_an_epoch(stopped: StoppedPartition) -> None:
+    (stopped.directory / "leader-epoch-checkpoint").write_text("0\n1\n4 0\n")
 
 
 def no_metadata(stopped: StoppedPartition) -> None:
@@ -223,6 +235,7 @@ LOSING: list[Damage] = [
     a_directory_instead,
     a_fifo_instead,
     another_segment_instead,
+    another_segment_beside_a_side_file,
 ]
 BELOW_THE_RECOVERY_POINT = (
     damaged_in_the_middle,
@@ -233,9 +246,18 @@ BELOW_THE_RECOVERY_POINT = (
     flipped_epoch,
     zeros_everywhere,
     another_segment_instead,
+    another_segment_beside_a_side_file,
 )
 """Damage of which a start reads nothing: readers meet it."""
-LOSSLESS: list[Damage] = [longer, a_stray, no_epochs, bad_epochs, an_epoch_too_many, no_metadata]
+LOSSLESS: list[Damage] = [
+    longer,
+    a_stray,
+    no_epochs,
+    bad_epochs,
+    an_epoch_too_many,
+    flipped_digit_of_an_epoch,
+    no_metadata,
+]
 
 
 def check(stopped: StoppedPartition, *, accept_gaps: bool, good: dict[int, bytes]) -> None:

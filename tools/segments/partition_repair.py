@@ -267,17 +267,9 @@ class _Surveyor:
         found.highest_epoch = max((entry.epoch for entry in (*epochs, *known)), default=0)
         unknown = epochs_unknown_below(self._checkpoint, epochs) if self._checkpoint is not None else []
         if self._known.topic_id is not None and (epochs[: len(known)] != known or unknown):
-            # A repair that died half-way may have cut it already; all else is damage.
-            is_cut = bool(epochs) and epochs[:-1] == [
-                entry for entry in known if entry.start_offset < epochs[-1].start_offset
-            ]
-            if epochs and (unknown or not is_cut):
-                message = "it is not what the metadata store knows, and is written anew"
-                found.problems.append(Problem(path=path, message=message, is_in_log=False))
-            elif not epochs:
-                message = "it is missing, and is written anew"
-                if not any(problem.path == path for problem in found.problems):
-                    found.problems.append(Problem(path=path, message=message, is_in_log=False))
+            message = "it is not what the metadata store knows" if epochs else "it is missing"
+            if not any(problem.path == path for problem in found.problems):
+                found.problems.append(Problem(path=path, message=f"{message}, and is written anew", is_in_log=False))
             epochs = list(known)
             found.epochs = epochs
             return False
@@ -337,7 +329,7 @@ class _Surveyor:
             size_bytes = log.size_bytes
             first = log.header(0)
             is_other = first is not None and first_crc not in (-1, first.crc) and _is_sound(log, first)
-            if is_other and not self._lost_its_first(segment, first_crc):
+            if is_other and not self._lost_its_first(segment, first, first_crc):
                 self._tell_stray(segment, "its first batch is not the one that was written there")
                 return
             before = self._expected
@@ -440,9 +432,11 @@ class _Surveyor:
         return any(path.parent.glob(f"{path.name}.cut-*"))
 
     @staticmethod
-    def _lost_its_first(segment: SegmentFile, first_crc: int) -> bool:
-        """Whether a repair took the first batch, which had this CRC, out of a file. The metadata store does not know of
-        it if the repair died, or if a backup was restored."""
+    def _lost_its_first(segment: SegmentFile, found: BatchHeader, first_crc: int) -> bool:
+        """Whether a repair took the first batch, which had this CRC, out of a file that begins with another one now.
+        The metadata store does not know of it if the repair died, or if a backup was restored."""
+        if found.base_offset == segment.base_offset:
+            return False  # It has a first batch: that of another partition.
         path = Path(segment.path)
         for side in sorted(path.parent.glob(f"{path.name}.cut-0*")):
             with LogFile(str(side)) as log:
