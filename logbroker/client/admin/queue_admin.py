@@ -123,7 +123,8 @@ class QueueAdmin(Droppable):
 
         `order` is "hottest" (those with the most records first), "oldest" (those with the oldest head first), "held"
         (only lanes that need an operator: blocked, parked or refused by the dead-letter topic, the longest held first),
-        or "waiting" (only lanes that wait for a retry, for a time or for the dead-letter topic, the next due first).
+        or "waiting" (only lanes that wait for a retry, for a not-before time or for the dead-letter topic, the next due
+        first).
         """
         request = queues_pb2.ListLanesRequest(group_id=group, order=choice("order", _ORDERS, order), top=top)
         response = await self._connection.unary("ListLanes", request)
@@ -227,7 +228,7 @@ class QueueAdmin(Droppable):
         drop_standing: bool = False,
         dry_run: bool = False,
     ) -> list[RewoundPartition]:
-        """Move the group to earlier or later offsets in these partitions; none means in all.
+        """Move the group to earlier or later offsets in these partitions. Without `partitions`, move it in all.
 
         Receipts and attempts become invalid, and records from the new offset on are no longer done. Parked lanes stay
         unless `include_parked` is set. If the group moves to a later offset, the records of blocked and parked lanes

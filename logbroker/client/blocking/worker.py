@@ -43,11 +43,11 @@ class Worker(Droppable):
     with Worker("127.0.0.1:9192", "billing") as worker:
         worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
 
-    or in a loop, which has to catch the exceptions of the block, because the block raises them again:
+    or in a loop. `with delivery` raises each exception again after the nack, so the loop has to catch it:
 
         for delivery in worker:
             try:
-                with delivery:              # acks at the end, or nacks where the block raises
+                with delivery:              # acks at the end, or nacks if the block raises
                     charge(delivery)
             except Exception:
                 logging.exception("offset %d failed", delivery.offset)
@@ -287,8 +287,9 @@ class Session:
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
     the next holder reads it. A nacked or released delivery is delivered again, and so are all behind it. If the session
-    is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or may not have been
-    because the broker crashed, they raise LeaseLostError: open the session again to read the stored state.
+    is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or it is unknown whether
+    it was because the broker crashed, the loop and the settlements raise LeaseLostError: open the session again to read
+    the stored state.
     """
 
     def __init__(
@@ -389,7 +390,7 @@ class Session:
 
 
 def _is_main_thread() -> bool:
-    """Whether signals are handled in this thread. Only there can an exception of a signal handler come between any two
+    """Whether signals are handled in this thread. If so, a signal handler may raise an exception between any two
     steps."""
     return threading.current_thread() is threading.main_thread()
 
@@ -443,7 +444,7 @@ def _wait(
             return True
         buffer.waiters.append(told.set)
     try:
-        # Checked only now that the waiter is registered: any error from here on wakes it.
+        # Check only after the waiter is registered: any later error wakes it.
         core.link.check()
         if session is not None:
             session.check()

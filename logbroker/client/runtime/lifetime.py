@@ -312,7 +312,7 @@ atexit.register(_at_exit)
 
 
 def _watch_multiprocessing() -> None:
-    """Have `_at_exit` called in a multiprocessing process, which may end without calling the functions that atexit has
+    """Register `_at_exit` in a multiprocessing process, which may end without calling the functions that atexit has
     registered."""
     global _watched_process
     process = sys.modules.get("multiprocessing.process")

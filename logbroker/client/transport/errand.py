@@ -48,7 +48,7 @@ class Errand(Generic[T]):
                 return task.result()
             if is_dropped:
                 raise BrokerUnavailableError(CLOSED)
-            # Other code has cancelled the work, but not this caller: begin it again.
+            # Other code has cancelled the work, and this caller still waits for it: begin it again.
 
     def close(self) -> None:
         """Give up the work under way, and begin no new work."""

@@ -57,7 +57,9 @@ def check_bands(topics: Collection[TopicInfo], bands: Iterable[str]) -> None:
     for name in bands:
         if name not in known:
             has = f"there are {', '.join(known)}" if known else "there are none with partitions of their own"
-            where = ", ".join(topic.name for topic in topics) or "a topic that is read as a whole"
+            where = ", ".join(topic.name for topic in topics) or (
+                "a topic that is read as a whole, because only single partitions are assigned"
+            )
             raise InvalidRequestError(f"{quoted(name)} is no band of {where}: {has}")
 
 

@@ -29,8 +29,8 @@ class SessionCalls(Generic[D]):
         connected: asyncio.Event,
         answer_due: Callable[[float, float], float],
     ) -> None:
-        """`send` takes a field of WorkerRequest by its name. `answer_due` returns until when an answer may come, from
-        when the request was sent (monotonic, s) and how long the broker may wait."""
+        """`send` takes a field of WorkerRequest by its name. `answer_due` takes the time when the request was sent
+        (monotonic seconds) and how long the broker may wait, and returns the time by which the answer must come."""
         self._sessions = sessions
         self._send = send
         self._connected = connected

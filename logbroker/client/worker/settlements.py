@@ -28,12 +28,13 @@ _log = logging.getLogger(__name__)
 _SEND_AT_ONCE: Final = 1000
 """This many deliveries are sent even while an earlier settlement is unanswered."""
 _MAX_DELIVERIES: Final = 5000
-"""The most deliveries in one settlement. Each may need a receipt range of its own."""
+"""Maximum number of deliveries in one settlement. Each may need a receipt range of its own."""
 _MAX_UNANSWERED: Final = 8
 _MAX_UNTOLD: Final = 10
-"""The most refused settlements that are kept until the program is told of them. They keep their records in memory."""
+"""Maximum number of refused settlements that are kept until the program is told of them. They keep their records in
+memory."""
 REASON_CHARACTERS: Final = 256
-_IN_DOUBT: Final = "the connection broke before the answer: whether it was settled is not known; if not, it comes again"
+_IN_DOUBT: Final = "the connection broke before the answer: the record may be settled or not; if not, it comes again"
 
 
 class NackWord(msgspec.Struct, gc=False):
@@ -112,7 +113,7 @@ class SettlementBatch:
             for failure in failures:
                 error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
                 if self.uncertain and isinstance(error, AlreadySettledError):
-                    # Settled by this same settlement, whose first answer was lost.
+                    # This same settlement has settled it already, but the first answer was lost.
                     continue
                 if not failure.first_receipt and not failure.last_receipt:
                     if error.retriable:
@@ -193,7 +194,7 @@ class Settlements:
         """Whether the broker had no room. If so, nothing is sent for a moment."""
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """Put a held delivery, with the way it is settled, into a settlement.
+        """Add a held delivery to a settlement. `word` says how it is settled.
 
         A signal handler may raise an exception at any call. There is no call between the first assignment and the
         append at the end, so either all of it happens or nothing.
@@ -245,8 +246,8 @@ class Settlements:
         return len(self._unanswered) < _MAX_UNANSWERED
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> bool | None:
-        """Apply the answer to a settlement. Return None if the answer belongs to none of these. Return False if the
-        broker had no room; the settlement is then the first to be sent again, after `go_on`."""
+        """Apply the answer to a settlement. Return None if the answer belongs to none of these settlements. Return
+        False if the broker had no room; the settlement is then the first to be sent again, after `go_on`."""
         settlement = self._unanswered.pop(answer.correlation_id, None)
         if settlement is None:
             return None
@@ -324,7 +325,7 @@ class SettlementOutbox:
         """Whether the sender was woken and has not started to look for work since. The sender resets this before it
         looks."""
         self._untold: list[SettlementBatch] = []
-        """Refused settlements of which the program was not told yet."""
+        """Refused settlements that were not reported to the program yet."""
 
     def say(self, delivery: Settled, word: Word) -> None:
         """Settle a delivery for the program. Raises an error if the delivery cannot be settled."""

@@ -73,7 +73,8 @@ class _LoopTurns:
         self._turned_at = monotonic()
 
     async def after(self, waiting: Awaitable[_T]) -> _T:
-        """Await something, and note that the event loop had its turns meanwhile. What comes next may block it."""
+        """Await something, and note that the event loop had its turns meanwhile. The code that runs next may block the
+        loop."""
         outcome = await waiting
         self.begin()
         return outcome
@@ -97,11 +98,11 @@ class Worker(Droppable):
     async with Worker("127.0.0.1:9192", "billing") as worker:
         await worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
 
-    or in a loop, which has to catch the exceptions of the block, because the block raises them again:
+    or in a loop. `async with delivery` raises each exception again after the nack, so the loop has to catch it:
 
         async for delivery in worker:
             try:
-                async with delivery:          # acks at the end, or nacks where the block raises
+                async with delivery:          # acks at the end, or nacks if the block raises
                     await charge(delivery)
             except Exception:
                 logging.exception("offset %d failed", delivery.offset)
@@ -339,8 +340,9 @@ class Session:
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
     the next holder reads it. A nacked or released delivery is delivered again, and so are all behind it. If the session
-    is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or may not have been
-    because the broker crashed, they raise LeaseLostError: open the session again to read the stored state.
+    is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or it is unknown whether
+    it was because the broker crashed, the loop and the settlements raise LeaseLostError: open the session again to read
+    the stored state.
     """
 
     def __init__(
