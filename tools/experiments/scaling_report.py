@@ -1,4 +1,4 @@
-"""The scaling experiment on paper: CSV, and one HTML page for people who have never heard of the project."""
+"""The report of the scaling experiment: a CSV file, and an HTML page for people who do not know the project."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logbroker.tools.experiments.advice import advice
 from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun
 
 _LISTS: Final = ("held", "key_counts")
-"""Fields for which a table row has no room."""
+"""Fields that are left out of table rows, because they are lists."""
 
 _INTRODUCTION: Final = """
 A log of records is split into partitions, and each record has a key: it is about one thing, such as one customer. All
@@ -44,7 +44,7 @@ CAPTIONS: Final = {
 
 
 def scaling_csv(found: Scaling) -> str:
-    """Return one row a run."""
+    """Return a CSV text with one row per run."""
     out = io.StringIO()
     names = [name for name in ScalingRun.__struct_fields__ if name not in _LISTS]
     writer = csv.writer(out, lineterminator="\n")
@@ -55,7 +55,8 @@ def scaling_csv(found: Scaling) -> str:
 
 
 def scaling_page(found: Scaling, pictures: Mapping[str, bytes], without: str = "") -> str:
-    """Return the page. `pictures`: SVG files by their names in `CAPTIONS`; `without`: why there are none."""
+    """Return the page. `pictures` has SVG files by their names in `CAPTIONS`. `without` says why there are no
+    pictures."""
     parts = [
         page.paragraph(_INTRODUCTION),
         "<h2>What we would advise</h2>",
