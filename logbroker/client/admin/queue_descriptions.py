@@ -85,8 +85,8 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     The following are counted since the broker started:
 
     delivered, acked, nacked: deliveries.
-    dead_lettered: records that went to the dead-letter topic. `QueueAdmin.redrive` with `dry_run` counts those that are
-        there now.
+    dead_lettered: records that went to the dead-letter topic. `QueueAdmin.redrive` with `dry_run` counts the letters
+        that are there now.
     leases_lost: deliveries whose lease ended before they were settled.
     alarms_raised: causes of alarm that arose. A cause that comes back counts again.
     expired: records that retention removed before they were done, approximately.
@@ -222,7 +222,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
-"""The order of lanes in a list. `hottest` puts those with the most records first, `oldest` those with the oldest head.
+"""The order of lanes in a list. `hottest` puts lanes with the most records first, `oldest` lanes with the oldest head.
 `held` lists only lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. `waiting`
 lists only lanes that wait for a retry, for a not-before time or for the dead-letter topic, the next due first."""
 Decision = Literal["resume", "skip", "drop"]

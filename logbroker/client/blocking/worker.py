@@ -113,10 +113,10 @@ class Worker(Droppable):
     ) -> Iterator[SyncWorkerDeliveries]:
         """Iterate over lists of at least one ready delivery, for work that is cheaper in bulk.
 
-        A list has up to `max_records` deliveries, and ends with the one that brings its decoded size to `max_bytes`.
-        The list's `ack`, `nack` and `release` settle all its deliveries that were not settled singly. In a group with
-        ordering, no key is in a list twice, because a record is delivered only after the previous one of its key is
-        settled.
+        A list has up to `max_records` deliveries, and ends with the delivery that brings its decoded size to
+        `max_bytes`. The list's `ack`, `nack` and `release` settle all its deliveries that were not settled singly. In a
+        group with ordering, no key is in a list twice, because a record is delivered only after the previous one of its
+        key is settled.
         """
         core = self._core
         run(core.start_lists(max_records, max_bytes))
@@ -169,7 +169,7 @@ class Worker(Droppable):
         wait_seconds: float | None = None,
         idle_seconds: float | None = None,
     ) -> Session:
-        """Return the session of one ordering key, or of the next free one that has records. Use it with `with`, which
+        """Return the session of one ordering key, or of the next free key that has records. Use it with `with`, which
         waits for the session up to `wait_seconds` (None: for ever), even while the broker is away. Then it raises
         SessionHeldError, NoFreeSessionError (if no key was given), or the error that kept it from asking the broker.
 
@@ -321,7 +321,7 @@ class Session:
 
     @property
     def token(self) -> int:
-        """The fencing token. It is higher than that of any earlier holder."""
+        """The fencing token. It is higher than the token of any earlier holder."""
         return self._session().token
 
     @property

@@ -149,7 +149,7 @@ class Consumer(Uncopied):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
+        """Join the group, to read partitions of these topics, and of all topics whose whole name matches `pattern`.
 
         `pattern` is in RE2 syntax. The topics need not exist yet. With `bands`, only the bands of these names are read,
         in topics that have bands; the bands need not exist yet, either. Other members may read other bands; a band to

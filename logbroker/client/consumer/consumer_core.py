@@ -67,7 +67,7 @@ class Room:
         if max_records < 1:
             # In other clients the first argument is the time.
             raise InvalidRequestError(
-                f"max_records must be at least 1, not {max_records}; to take what is there without waiting, give "
+                f"max_records must be at least 1, not {max_records}; to take available records without waiting, give "
                 "timeout_seconds=0"
             )
         check_bounds(1, MAX_INT, max_bytes=max_bytes)
@@ -205,7 +205,7 @@ class ConsumerCore(Droppable):
         self._lifetime.check_loop()
         if self._settings is None:
             raise InvalidRequestError(
-                "this consumer is in no group; give it one, Consumer(broker, group=...), or assign()"
+                "this consumer is in no group; give a group, Consumer(broker, group=...), or call assign()"
             )
         if not topics and not pattern:
             raise InvalidRequestError("name a topic or a pattern to subscribe to")

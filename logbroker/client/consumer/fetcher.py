@@ -761,6 +761,6 @@ def _error_of(told: Sequence[Assigned], first: LogbrokerError) -> LogbrokerError
 
 def _nothing_committed(partition: TopicPartition) -> NoCommittedOffsetError:
     return NoCommittedOffsetError(
-        f"the group has committed no offset in {partition}, and the reset policy is none: seek to where to begin, set "
-        "an offset with `logbroker group reset-offsets`, or give another policy"
+        f"the group has committed no offset in {partition}, and the reset policy is none: seek to an offset, set one "
+        "with `logbroker group reset-offsets`, or give another policy"
     )

@@ -192,7 +192,8 @@ class WholeTopics:
             await self._looking.end()
 
     def _look(self) -> bool:
-        """Begin the next generation of each topic that finished one. Return whether there is something new to read."""
+        """Begin the next generation of each topic that has finished its generation. Return whether there is something
+        new to read."""
         waiting = self._fetcher.at_boundary
         changed: dict[WholeTopic, None] = {}
         for assigned in list(waiting):

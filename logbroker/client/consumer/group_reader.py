@@ -335,7 +335,7 @@ class GroupReader:
     async def _begin_to_read(
         self, new: Mapping[TopicPartition, GrantedPartitions], places: _Places, ends: dict[TopicPartition, int] | None
     ) -> None:
-        """Begin to read new partitions at their committed offsets, or where the settings say."""
+        """Begin to read new partitions at their committed offsets, or at the start offsets that the settings give."""
         for partition, granted in new.items():
             place = places.starts.get(partition, granted)
             # If the offset was not found, the fetcher keeps asking or raises the error to the program.

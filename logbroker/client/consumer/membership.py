@@ -67,7 +67,7 @@ class GrantedPartitions(msgspec.Struct, frozen=True):
 
 
 class AssignedPartitions(msgspec.Struct, frozen=True):
-    """The partitions that the member is to hold, with the epoch of the assignment."""
+    """The partitions that the member has to hold, with the epoch of the assignment."""
 
     epoch: int
     partitions: Mapping[TopicPartition, GrantedPartitions]
@@ -82,7 +82,7 @@ class MembershipState(enum.Enum):
 
 
 def next_heartbeat(now: float, interval_seconds: float) -> float:
-    """Return when the next heartbeat is due after one that is sent now.
+    """Return when the next heartbeat is due after a heartbeat that is sent now.
 
     All members on a machine send their heartbeats at the same few moments, since its processes have one clock. The loop
     then wakes up, sends and receives for many members at once. Wake-ups are most of the cost of an idle member.
@@ -255,8 +255,8 @@ class Membership:
         self._update()
 
     def displace(self) -> None:
-        """Note that the program was told to give up some partitions. It gets no records until it knows which ones it
-        keeps."""
+        """Note that the program was told to give up some partitions. It gets no records until it knows which partitions
+        it keeps."""
         self.placed = False
         self._update()
 

@@ -67,7 +67,7 @@ class Accumulator(Generic[Handle]):
         self._wake = wake
         self._number = 0
         self._active: dict[tuple[TopicRoute, int], None] = {}
-        """Partitions that have something to send or to learn from the broker. The ones served most recently come
+        """Partitions that have something to send or to learn from the broker. The partitions served most recently come
         last."""
         self._room_waiters: list[Callable[[], None]] = []
         self._unseen_failures: list[Batch] = []
@@ -222,8 +222,9 @@ class Accumulator(Generic[Handle]):
         batch.count, batch.record_bytes = 1, size_bytes
         if ordering_key is not None:
             batch.ordering_keys[0] = ordering_key
-        # The lines below, and those in `_close` that move a batch, run completely or not at all. A signal handler may
-        # raise an exception, but Python runs handlers only at calls and jumps, and there is none between these lines.
+        # The lines below, and the lines in `_close` that move a batch, run completely or not at all. A signal handler
+        # may raise an exception, but Python runs handlers only at calls and jumps, and there is none between these
+        # lines.
         self.buffered_bytes += size_bytes
         route.open[partition] = batch
         self.unfinished[batch] = None

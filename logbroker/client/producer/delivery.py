@@ -94,7 +94,7 @@ class Batch:
         that case the record may be in the builder without being counted, and no other record may follow it."""
         self.count = 0
         self.ordering_keys: dict[int, bytes] = {}
-        """The ordering keys of the records that were sent with one, by the index of the record."""
+        """Ordering keys by the index of the record, for the records that were sent with an ordering key."""
         self.record_bytes = 0
         """The bytes of the records, before compression."""
         self.ready_at = 0.0

@@ -1,4 +1,5 @@
-"""Argument checks. Each public method of a client checks its arguments against its annotations and names wrong ones.
+"""Argument checks. Each public method of a client checks its arguments against its annotations, and names a wrong
+argument in its error.
 
 Otherwise a wrong argument would fail later, as an error of protobuf or of a background task. Values that protobuf
 refuses nevertheless (numbers beyond a field's range, texts that UTF-8 cannot encode) raise InvalidRequestError here.
@@ -134,7 +135,7 @@ def check_bounds(least: float, most: float, **numbers: float) -> None:
 
 
 def check_wait(seconds: float | None) -> None:
-    """Raise TypeError for a wait that is not a number. A negative number means no wait, an infinite one no limit."""
+    """Raise TypeError for a wait that is not a number. A negative number means no wait, and infinity means no limit."""
     if not fits(seconds, float | None):
         raise TypeError(f"timeout_seconds must be float or None, not {_what(seconds)}{_advice(seconds, float | None)}")
 

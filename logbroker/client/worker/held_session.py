@@ -1,10 +1,10 @@
 """A session that a worker holds: its lock, its state and the order of its deliveries. No I/O.
 
-Several consecutive records of a session may be in flight. If the program nacks or releases one, the broker delivers it
-again, and all records after it. The earlier deliveries of these later records are void, whether the worker has them or
-they are still on their way. Receipts do not tell a void delivery from a redelivery. So the worker gives back every
-delivery of the session, without showing it to the program, until a nacked or released record arrives again or the
-broker has answered.
+Several consecutive records of a session may be in flight. If the program nacks or releases a record, the broker
+delivers it again, and all records after it. The earlier deliveries of these later records are void, whether the worker
+has them or they are still on their way. Receipts do not tell a void delivery from a redelivery. So the worker gives
+back every delivery of the session, without showing it to the program, until a nacked or released record arrives again
+or the broker has answered.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ class HeldSession(Settlements, Generic[D]):
         self.buffer.put(batch)
 
     def _mend(self) -> None:
-        """Take back the deliveries behind one that the program nacked or released. Repeats a step that a signal handler
-        may have interrupted; a repeat is harmless."""
+        """Take back the deliveries behind a delivery that the program nacked or released. Repeats a step that a signal
+        handler may have interrupted; a repeat is harmless."""
         if self._given_back is not None:
             self._take_back_behind(*self._given_back)
             self._given_back = None

@@ -292,7 +292,7 @@ def _wait_until_answered(deliveries: Sequence[LeasedRecord], timeout_seconds: fl
 
 
 def _settlements(deliveries: Iterable[LeasedRecord]) -> list[SettlementBatch]:
-    """Return the settlements of these deliveries. Raises InvalidRequestError if one is not settled."""
+    """Return the settlements of these deliveries. Raises InvalidRequestError if a delivery is not settled."""
     settlements = dict.fromkeys(delivery.settlement for delivery in deliveries)
     if None in settlements:
         raise InvalidRequestError("a delivery is not settled yet: call ack, nack or release first")

@@ -23,8 +23,8 @@ D = TypeVar("D", bound=LeasedRecord)
 
 
 class PrefetchBuffer(Generic[D]):
-    """Deliveries of one session, or those outside of sessions, in the order of their arrival. The lock of the outbox
-    guards them."""
+    """Deliveries of one session, or all deliveries outside of sessions, in the order of their arrival. The lock of the
+    outbox guards them."""
 
     def __init__(self, make: Callable[..., D], window: ReceiveWindow, granted_bytes: int) -> None:
         """`window` limits the buffered bytes, as received; the last message may exceed it. `granted_bytes` is the
@@ -91,7 +91,7 @@ class PrefetchBuffer(Generic[D]):
         self.grant_due = missing > 0 and missing * _GRANT_SHARE >= size_bytes
 
     def tell(self, count: int) -> None:
-        """Wake this many waiters, those that have waited longest first."""
+        """Wake this many waiters, the longest waiting first."""
         for _ in range(min(count, len(self.waiters))):
             self.waiters.popleft()()
 

@@ -41,7 +41,7 @@ class SessionCalls(Generic[D]):
         self._last_id = 0
 
     async def open(self, key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[D]:
-        """Open the session of a key, or the next free one that has records. Raises the broker's refusal."""
+        """Open the session of a key, or of the next free key that has records. Raises the broker's refusal."""
         call_id = self._next_id()
         self._sessions.ask_for(1)
         credit_bytes = self._sessions.window.part_bytes

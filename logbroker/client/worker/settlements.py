@@ -179,8 +179,8 @@ class SettlementBatch:
 
 
 class Settlements:
-    """Settlements that the broker carries out in order: all those outside of sessions or, in the subclass, those of one
-    session."""
+    """Settlements that the broker carries out in order: all settlements outside of sessions or, in the subclass, the
+    settlements of one session."""
 
     is_session: ClassVar[bool] = False
 
@@ -266,7 +266,7 @@ class Settlements:
         self._paused = False
 
     def broken(self) -> None:
-        """Handle a broken stream. Unanswered settlements are sent again on the next one."""
+        """Handle a broken stream. Unanswered settlements are sent again on the next stream."""
         for settlement in self._unanswered.values():
             settlement.uncertain = True
         self._waiting.extendleft(reversed(self._unanswered.values()))
@@ -286,7 +286,7 @@ class Settlements:
             self._open = SettlementBatch()
 
     def unfinished(self) -> list[SettlementBatch]:
-        """Return all unanswered settlements, including the one that is still open."""
+        """Return all unanswered settlements, including the open settlement."""
         return [*self._unanswered.values(), *self._waiting, *([self._open] if len(self._open) else [])]
 
     def fail(self, error: LogbrokerError) -> None:
@@ -342,8 +342,8 @@ class SettlementOutbox:
                 self.wake()
 
     def say_all(self, deliveries: Iterable[Settled], word: Word) -> None:
-        """Settle several deliveries for the program, except those that are settled already. Afterwards raise the error
-        of the first one that could not be settled."""
+        """Settle the unsettled ones of several deliveries for the program. Afterwards raise the error of the first
+        delivery that could not be settled."""
         try:
             with self.lock.free():
                 for delivery in deliveries:

@@ -193,7 +193,8 @@ class WorkerCore(Generic[D]):
         await self.start(max(max_records, self.prefetch or DEFAULT_PREFETCH))
 
     async def open_session(self, key: bytes | None, prefetch: int, wait_seconds: float | None) -> HeldSession[D]:
-        """Open the session of a key, or the next free one. Repeats the request until it succeeds or the time is over.
+        """Open the session of a key, or of the next free key. Repeats the request until it succeeds or the time is
+        over.
 
         Raises SessionHeldError, NoFreeSessionError, or the error that kept it from asking the broker. Errors that may
         be temporary are not raised before the time is over. OverloadedError is raised at once, because the deliveries
