@@ -26,7 +26,7 @@ record. The queues differ only in their rule:
 _RULES: Final = (
     "none: any record to any worker.",
     "single: one record at a time, in order.",
-    "key: of each key one record at a time, in order; several keys at the same time. Once with 4 keys, once with 100.",
+    "key: one record of each key at a time, in order; several keys at the same time. Once with 4 keys, once with 100.",
 )
 _COLUMNS: Final = """
 Out of order: records finished after a later record of the same key (none and single have 100 keys, too). Idle: the

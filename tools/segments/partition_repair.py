@@ -1,12 +1,12 @@
-"""Repairing a partition whose log is interrupted: a segment is missing, damaged, or belongs to another partition.
+"""Repairs a partition with an interrupted log: a segment is missing, damaged, or belongs to another partition.
 
 A survey reads the whole directory and reports every fault, the lowest offset first. Then an operator chooses one of two
 repairs. *Cut* ends the log at the first fault. *Accept gaps* keeps all good batches at their offsets, and readers skip
 the missing offsets between them.
 
 Bytes that a repair removes from the log are kept in side files. The row of the metadata store is written last, after
-everything else is synced. If a repair dies half-way, the partition is still one that a broker refuses or can open
-safely, and the repair can be run again.
+everything else is synced. If a repair dies half-way, a broker still either refuses the partition or can open it safely,
+and the repair can be run again.
 
 The new row says that the whole log is synced, so the recovery point is the end of the log. It also begins a new leader
 epoch there. A reader that has read further therefore learns that these records are gone (LOG_TRUNCATED), and the next
@@ -214,7 +214,7 @@ class _Surveyor:
         end = self._expected or 0
         found.end_offset = found.reached_offset = end
         if checkpoint is not None:
-            # A leader epoch begins where the log ended then.
+            # A leader epoch begins at the offset at which the log ended at that time.
             begun = max((entry.start_offset for entry in found.epochs), default=0)
             found.reached_offset = max(end, checkpoint.recovery_point, begun)
             if end < found.reached_offset:
@@ -324,9 +324,10 @@ class _Surveyor:
         self._survey.problems.append(Problem(path=segment.path, message=message, is_in_log=False))
 
     def _look_at(self, segment: SegmentFile, next_base: int | None, closed_at: int, first_crc: int) -> None:
-        """Go through a log file, all of it: bytes that came in move what is behind them beyond the size that it had.
+        """Read a whole log file, even beyond its known size, because inserted bytes move the bytes behind them.
 
-        `closed_at`: at which offset the next segment was begun, as far as that is known: none above it is of this one.
+        `closed_at` is the offset at which the next segment was begun, if it is known. No offset from there on belongs
+        to this segment.
         """
         found = self._survey
         if self._expected is not None and segment.base_offset < self._expected:

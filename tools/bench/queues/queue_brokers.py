@@ -60,7 +60,7 @@ async def work_off(admin: QueueAdmin, address: str, group: str, *, workers: int,
         said = [await asyncio.to_thread(child.end) for child in children]
     delivered = sum(each["records"] for each in said)
     if delivered != records:
-        raise LogbrokerError(f"{delivered} deliveries of {records} records: a lease ended, or one was lost")
+        raise LogbrokerError(f"{delivered} deliveries of {records} records: a lease ended, or a record was lost")
     begun: float = min(each["first"] for each in said if each["records"])
     synced: float = max(each["synced"] for each in said)
     return synced - begun
