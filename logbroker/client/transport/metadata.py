@@ -19,7 +19,7 @@ DEFAULT_MAX_REQUEST_BYTES: Final = BrokerConfig().max_request_bytes
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """A topic at one moment. The generation rises with every growth in partitions; the first is 1."""
+    """A topic at one moment. The first generation is 1, and each addition of partitions begins the next one."""
 
     name: str
     id: TopicId

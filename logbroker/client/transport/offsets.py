@@ -1,4 +1,4 @@
-"""Finding offsets: the earliest, the latest, or the first at or after a time."""
+"""Finds offsets: the earliest, the latest, or the first at or after a time."""
 
 from __future__ import annotations
 
