@@ -34,7 +34,9 @@ _MAX_UNTOLD: Final = 10
 """Maximum number of refused settlements that are kept until the program is told of them. They keep their records in
 memory."""
 REASON_CHARACTERS: Final = 256
-_IN_DOUBT: Final = "the connection broke before the answer: the record may be settled or not; if not, it comes again"
+_IN_DOUBT: Final = (
+    "the connection broke before the answer: it is not known whether the record is settled; if not, it comes again"
+)
 
 
 class NackWord(msgspec.Struct, gc=False):
