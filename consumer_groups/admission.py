@@ -36,14 +36,14 @@ def replaced_by(
         left_seconds = member.delivers_until(grace_seconds) - now
         if left_seconds >= 0:
             raise MemberNotReleasedError(
-                f"member {quoted(member.member_id)}, whose place this is, lost its connection without goodbye, and may"
-                f" not know it yet: try again in {left_seconds:.1f} s, when it delivers nothing any more"
+                f"member {quoted(member.member_id)}, which this client would replace, lost its connection without a"
+                f" goodbye, and may still deliver records: try again in {left_seconds:.1f} s"
             )
     return replaced
 
 
 def check_room(*, others: int, max_members: int) -> None:
-    """Raise OverloadedError if the group is full. `others` is the number of members beside the new one."""
+    """Raise OverloadedError if the group is full. `others` is the number of members without the new one."""
     if others >= max_members:
         raise OverloadedError(
             f"the group is full (max_group_members is {max_members}): raise that setting, or start another group"

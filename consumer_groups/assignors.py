@@ -23,7 +23,7 @@ from logbroker.types import PartitionKey, TopicId
 
 
 class AssignableTopic(NamedTuple):
-    """A topic, as far as assignment needs it."""
+    """The facts of a topic that assignment needs."""
 
     name: str
     topic_id: TopicId
@@ -33,7 +33,7 @@ class AssignableTopic(NamedTuple):
 
 
 class Subscriber(NamedTuple):
-    """A member, as far as assignment needs it."""
+    """The facts of a member that assignment needs."""
 
     key: str
     """Unique. It stays the same over a restart of the member that should change nothing."""
@@ -46,7 +46,8 @@ Target = dict[str, list[PartitionKey]]
 
 
 class Assignor(Protocol):
-    """A way to assign. A call may take O(subscribers + partitions), plus the size of differing subscriptions."""
+    """A function that assigns partitions. A call may take O(subscribers + partitions), plus the size of differing
+    subscriptions."""
 
     def __call__(
         self,
@@ -64,8 +65,8 @@ def range_assignor(
     topics: Collection[AssignableTopic],
     previous: Mapping[str, Collection[PartitionKey]],
 ) -> Target:
-    """Give each subscriber of a topic a range of its partitions. The first ones get one more if the division leaves a
-    remainder."""
+    """Give each subscriber of a topic a range of its partitions. The first subscribers get one partition more if the
+    division leaves a remainder."""
     target: Target = {key: [] for key in sorted(subscriber.key for subscriber in subscribers)}
     keys_by_topic = subscribers_by_topic(subscribers)
     for topic in _subscribed(topics, keys_by_topic):
@@ -141,7 +142,8 @@ def sticky_assignor(
 
 
 def _level_alike(target: Target, topics: Iterable[AssignableTopic], taken: set[PartitionKey]) -> None:
-    """Level subscribers that may all have everything: cut each one above its quota down to it, then fill up."""
+    """Level subscribers that all subscribe to all topics: reduce each to its quota, then give out the free
+    partitions."""
     quota, extra = divmod(sum(topic.partitions for topic in topics), len(target))
     # The most loaded subscribers get the quotas that are one higher, which saves a move each.
     by_load = sorted(target, key=lambda key: (-len(target[key]), key))
@@ -166,7 +168,8 @@ def _level_unlike(
     taken: set[PartitionKey],
     keys_by_topic: Mapping[str, Sequence[str]],
 ) -> None:
-    """Level subscribers that may have different partitions: fill up greedily, then level topic by topic."""
+    """Level subscribers with different subscriptions: give out the free partitions greedily, then level topic by
+    topic."""
     chosen_first = sorted(topics, key=lambda topic: (len(keys_by_topic[topic.name]), topic.name))
     for topic in chosen_first:
         free = _free((topic,), taken)

@@ -24,7 +24,7 @@ class BandTopics:
         self._bands = {topic.topic_id: topic.bands for topic in self._topics.values() if topic.bands}
 
     def named(self, topics: Iterable[str], bands: Collection[str]) -> Iterator[AssignableTopic]:
-        """Yield the parts of these topics for these bands. Without bands: all parts."""
+        """Yield the parts of these topics for these bands. Without `bands`, yield all parts."""
         for name in topics:
             topic = self._topics[name]
             if not topic.bands:

@@ -1,4 +1,5 @@
-"""The shell around the machine of one group: it passes on what members say, stores the results, and sends the messages.
+"""The shell around the machine of one group: it passes the requests of members to the machine, stores the results, and
+sends the messages.
 
 Inputs are processed at once, in the order in which they arrive. Their results (changed rows, staged offsets, messages)
 gather until the previous transaction is synced, and go into the next one together. So many joins at once cost one
@@ -62,7 +63,7 @@ SLICE_PARTITIONS: Final = 500
 
 
 class _ToRead(msgspec.Struct, gc=False):
-    """Addressed to a member: the generations of these topics to read, as of the time when the message is sent."""
+    """A message to a member: the generations of these topics to read, computed when the message is sent."""
 
     topic_ids: Set[TopicId]
 
@@ -109,7 +110,7 @@ class Coordinator:
         """Timer of the next check of the partitions that generations wait for."""
         self._frozen = False
         self._topic_ids: Set[TopicId] | None = None
-        """Ids of the existing topics, if offsets of other topics are to be dropped."""
+        """Ids of the existing topics, if offsets of other topics have to be dropped."""
         for member in machine.members():
             self._floors[member.member_id] = offsets.loaded_floors(member.taken)
         self._arm()
@@ -117,8 +118,8 @@ class Coordinator:
     # --- members ---
 
     def join(self, join: Join, channel: Channel) -> MemberLink:
-        """Make a stream the stream of a member. Raises InvalidRequestError, MemberIdInUseError, InstanceIdInUseError,
-        ..."""
+        """Let a member join by a new stream, which replaces its earlier one. Raises InvalidRequestError,
+        MemberIdInUseError, InstanceIdInUseError, ..."""
         self.machine.join(join, self._loop.time())
         member_id = join.member_id
         before = self._links.get(member_id)
@@ -215,7 +216,7 @@ class Coordinator:
             link.channel.send(done)
 
     async def commit_offsets(self, topics: Sequence[TopicCommit | LogbrokerError]) -> list[CommitOutcome]:
-        """Commit for a program that is not a member, backwards too. Returns when it is synced.
+        """Commit offsets for a program that is not a member. The offsets may go back. Returns when they are synced.
 
         Raises GroupNotEmptyError or DiskFullError.
         """
@@ -351,15 +352,15 @@ class Coordinator:
     # --- generations of topics ---
 
     def _generations_of(self, topic_ids: Set[TopicId]) -> GenerationsToRead:
-        """Return the generations to read now. The last ones told are valid."""
+        """Return the generations to read now. A member uses the generations that it was sent last."""
         if self.machine.growth_order != KEY_ORDER:
             return GenerationsToRead(dict.fromkeys(topic_ids, NO_BOUND))
         now = self._loop.time()
         return GenerationsToRead({topic_id: self.generations.of(topic_id, now) for topic_id in topic_ids})
 
     def _remind(self, link: MemberLink) -> None:
-        """Tell a member that came back the generations of grown topics. The previous broker may have told it others,
-        and no assignment need follow."""
+        """Tell a member that came back the generations of grown topics. The broker may have sent it other generations
+        before a restart, and perhaps no assignment follows."""
         told = self._generations_of(self._held_topics(link))
         grown = {topic.id for topic, _ in self.generations.grown()}
         if topics := {topic_id: each for topic_id, each in told.topics.items() if topic_id in grown}:
@@ -389,8 +390,8 @@ class Coordinator:
         self._timer.arm(self.machine.deadline())
 
     def _on_time(self) -> None:
-        # Mostly all members were heard of meanwhile. A step with its task per heartbeat would be the main cost of idle
-        # ones.
+        # Usually all members were heard from meanwhile. A step with its task per heartbeat would be the main cost of
+        # idle members.
         if self.machine.is_due(self._loop.time()):
             self._is_time = True
             self._commits.request()

@@ -14,8 +14,8 @@ A partition is finished up to the end of a generation in these cases:
    refused.
 3. There is nothing to read: the partition has no records of these generations, retention has removed them, or the log
    was cut before them and is read to its end.
-4. Nobody can read the partition: it is offline, or its member has told that an error ended it. For a paused one the
-   group waits for the max poll interval of its member.
+4. Nobody can read the partition: it is offline, or its member has told that an error ended it. For a paused partition,
+the group waits for the max poll interval of its member.
 
 Nothing of this is stored. Committed offsets survive a restart. Members that come back tell their positions again, and a
 position is dropped when the member no longer holds the partition. So the generation may go back, if a partition of a
@@ -43,7 +43,7 @@ from logbroker.errors import LogbrokerError, UnknownTopicError
 from logbroker.types import PartitionKey, TopicId
 
 NO_BOUND: Final = 0
-"""In place of a generation: everything may be read."""
+"""Used in place of a generation: everything may be read."""
 
 
 class TopicLogs(Protocol):
@@ -69,7 +69,7 @@ class ReadingState(enum.Enum):
 
 
 class ToldPosition(msgspec.Struct, frozen=True):
-    """The position in a partition that a member told."""
+    """The position in a partition that a member has reported."""
 
     partition: PartitionKey
     offset: int
@@ -83,7 +83,8 @@ class Wait(msgspec.Struct, frozen=True):
     partition: int
     end_offset: int
     finished_offset: int
-    """Committed offset or, if nothing is committed in the topic, told offset; -1: none."""
+    """The committed offset or, if nothing is committed in the topic, the offset that the member reported; -1 if there
+    is none."""
 
 
 class _Told(msgspec.Struct, gc=False):
@@ -102,7 +103,7 @@ class _Reading:
         """The topic as it was when the generation was computed; None: the generation has to be computed again."""
         self.generation = 1
         self.waits: deque[int] = deque()
-        """Partitions, including all that are not finished up to the end of the generation."""
+        """Partitions that may not be finished up to the end of the generation. All others are finished."""
         self.announced = NO_BOUND
 
 
@@ -134,7 +135,7 @@ class Generations:
         return reading.generation
 
     def advanced(self, now: float) -> dict[TopicId, int]:
-        """Return the topics whose generation to read differs from the one told last."""
+        """Return the topics with a generation to read that differs from the one announced last."""
         changed = {}
         due, self._due = self._due, {}
         for topic_id in due:
@@ -227,8 +228,8 @@ class Generations:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def _find(self, topic_id: TopicId, reading: _Reading, now: float) -> bool:
-        """Compute the last generation before which everything is finished. False: the topic does not exist, or no
-        longer."""
+        """Compute the last generation before which everything is finished. Return False if the topic does not exist
+        (any more)."""
         try:
             topic = self._logs.topic_by_id(topic_id)
         except UnknownTopicError:
@@ -249,7 +250,8 @@ class Generations:
         return True
 
     def _find_anew(self, topic: Topic, reading: _Reading, now: float) -> None:
-        """Take the lowest generation that a partition is in. O(partitions), however often the topic has grown."""
+        """Take the lowest generation that any partition has reached. The cost is O(partitions), however often the topic
+        has grown."""
         spans = topic.generations
         lowest = topic.generation
         for partition in range(topic.partitions):

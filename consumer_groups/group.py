@@ -18,12 +18,12 @@ Why a partition has one owner:
    fenced may still deliver what it had fetched, but can commit nothing, because it is not a member any more.
 4. Messages are sent only after the rows of their step are durable, and a step is one transaction. So after a restart
    the loaded holders include every partition that any member knows to be its own. All members are loaded as away, and
-   hold all of it. A member that comes back in time keeps what it lists, and the rest is free.
+   hold all of it. A member that comes back in time keeps the partitions that it lists, and the rest is free.
 
-Epochs. The group has one counter, which every assignment increments. A member's epoch is that of the assignment that it
-took last. Both only grow. At most one assignment per member is outstanding, so a member that comes back has one of two
-epochs; with any other, it owns nothing. Commits and `taken` travel in order on the same stream, so the epoch of a
-commit equals the member's, or the commit is refused.
+Epochs. The group has one counter, which every assignment increments. A member's epoch is the epoch of the assignment
+that it took last. Both only grow. At most one assignment per member is outstanding, so a member that comes back has one
+of two epochs; with any other, it owns nothing. Commits and `taken` travel in order on the same stream, so the epoch of
+a commit equals the member's, or the commit is refused.
 
 Why no partition stays without an owner: a free partition is granted as soon as the member that the target names is
 connected and has nothing outstanding. Every outstanding assignment is taken, or its member is fenced after the
@@ -164,8 +164,7 @@ class Group:
     # --- inputs ------------------------------------------------------------------------------------------------------
 
     def join(self, join: Join, now: float) -> None:
-        """Admit a member, or resume one; answered by Joined. An earlier stream of the member is over without another
-        input.
+        """Admit a member, or resume one. The answer is Joined. This also ends an earlier stream of the member.
 
         Raises InvalidRequestError, MemberIdInUseError, InstanceIdInUseError, MemberNotReleasedError,
         AssignorMismatchError, GrowthOrderMismatchError or OverloadedError.
@@ -193,7 +192,7 @@ class Group:
         self._greet(member, resumed=False)
 
     def heartbeat(self, member_id: str, now: float, *, polled: bool) -> None:
-        """Note that a member was heard of, by a heartbeat or a commit (which counts as polled). Raises
+        """Note that a member was heard from, by a heartbeat or a commit (which counts as a poll). Raises
         UnknownMemberError."""
         member = self._connected(member_id)
         member.heard_at = now
@@ -236,7 +235,7 @@ class Group:
             self._remove(member, Input.LEFT)
 
     def disconnected(self, member_id: str, now: float) -> None:
-        """Note that a member's present stream broke. It keeps what it holds for the grace."""
+        """Note that a member's present stream broke. It keeps its partitions for the grace."""
         member = self._members.get(member_id)
         if member is not None and member.connected:
             self._lose(member, now)
@@ -298,7 +297,7 @@ class Group:
         return member
 
     def _resume(self, member: Member, join: Join, now: float) -> None:
-        """Resume the same incarnation of a member. It keeps those of the partitions it may hold that it lists."""
+        """Resume the same incarnation of a member. It keeps the partitions that it may hold and lists."""
         resumed = join.epoch in (member.epoch, member.assigned_epoch)
         held = member.held
         kept = held & join.owned if resumed and join.epoch else _NOTHING
@@ -374,7 +373,7 @@ class Group:
         self.epoch += 1
         self._outbox.header_changed = True
         if not member.taken:
-            member.polled_at = now  # it could not poll what it did not have
+            member.polled_at = now  # Without partitions it had nothing to poll.
         granted = partitions - member.taken
         for partition in granted:
             holders[partition] = member

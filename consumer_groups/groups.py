@@ -105,7 +105,7 @@ class Groups:
         self._topics = _AssignableTopics(engine)
         self._topic_ids = _TopicIds(engine)
         self._changed_topics: set[TopicId] = set()
-        """Changed topics that the groups have not been told of yet."""
+        """Changed topics of which the groups were not notified yet."""
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
         """Returns whether a group id belongs to a group of another type. The owner of those groups sets it."""
 
@@ -213,8 +213,8 @@ class Groups:
         self._changed_topics.add(topic.id)
 
     def _tell_topics(self) -> None:
-        """Tell the active groups, because any topic may match a subscription, and the groups with offsets of these
-        topics."""
+        """Notify the active groups, because any topic may match a subscription, and the groups with offsets of the
+        changed topics."""
         changed, self._changed_topics = self._changed_topics, set()
         for group in self._groups.values():
             if group.is_active or not changed.isdisjoint(group.offsets.topic_ids()):
@@ -223,7 +223,7 @@ class Groups:
     # --- lifetime ---
 
     async def load(self) -> None:
-        """Load what the earlier broker stored, cut back to what the logs still hold.
+        """Load the stored groups. Offsets beyond the end of their logs are cut back.
 
         Raises CorruptLogError. The grace of the members begins now.
         """

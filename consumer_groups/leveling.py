@@ -9,15 +9,15 @@ from typing import Final
 from logbroker.types import PartitionKey, TopicId
 
 _MAX_PASSES: Final = 10
-"""Maximum number of passes. A pass costs O(partitions + subscriptions) and narrows gaps; after this many, the rest is
-not worth another."""
+"""Maximum number of passes. A pass costs O(partitions + subscriptions) and narrows gaps. After this many passes, the
+remaining gaps are not worth another pass."""
 
 
 def level(target: Mapping[str, MutableSequence[PartitionKey]], topics: Sequence[tuple[TopicId, Sequence[str]]]) -> None:
     """Move partitions, in place, to subscribers of the same topic whose load is lower by two or more.
 
-    `topics` are the ids with the keys of their subscribers. Within a topic the most loaded gives to the least loaded,
-    its last partition first. A target that is level stays as it is.
+    `topics` are the ids with the keys of their subscribers. Within a topic, the most loaded subscriber gives partitions
+    to the least loaded subscriber, its last partition first. A level target stays as it is.
     """
     for _ in range(_MAX_PASSES):
         if not _level_once(target, topics):

@@ -40,7 +40,7 @@ class Input(enum.Enum):
     ASSIGNED = "assigned"
     """An assignment is pushed to the member."""
     TAKEN = "taken"
-    """The member confirms the assignment, and has let go of all other partitions."""
+    """The member confirms the assignment, and has given up all other partitions."""
     RESUMED = "resumed"
     """The same incarnation has a new stream. The old stream may not have been noticed to be broken."""
     DISCONNECTED = "disconnected"
@@ -72,7 +72,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Input], State]] = {
 
 
 class Member:
-    """The data of a member. It has no rules but the table of transitions; `group` decides."""
+    """The data of a member. It has no rules except the table of transitions; `group` decides."""
 
     __slots__ = (
         "assigned",
@@ -100,19 +100,19 @@ class Member:
         self.epoch = 0
         """Epoch of the assignment that it took last; 0: none yet."""
         self.taken: frozenset[PartitionKey] = frozenset()
-        """Partitions of that assignment; while the member is away, all partitions that it may hold."""
+        """Partitions of the assignment taken last; while the member is away, all partitions that it may hold."""
         self.assigned: frozenset[PartitionKey] | None = None
         """Partitions of the outstanding assignment; None: there is none."""
         self.assigned_epoch = 0
         """Epoch of the assignment that was pushed last."""
         self.needs_assignment = True
-        """Whether to send an assignment even if it changes nothing: the member is new, or one on its way became
-        void."""
+        """Whether to send an assignment even if it changes nothing: the member is new, or an assignment on its way
+        became void."""
         self.left = False
         """Whether the member said goodbye, and so delivers nothing any more."""
         self.heard_at = self.polled_at = self.pushed_at = now
         self.expires_at = math.inf
-        """When its place expires, while it is away."""
+        """The time at which the member expires, while it is away."""
 
     @property
     def member_id(self) -> str:
@@ -124,14 +124,14 @@ class Member:
 
     @property
     def held(self) -> frozenset[PartitionKey]:
-        """All partitions that the member may hold, and no other member."""
+        """All partitions that the member may hold. No other member may hold them."""
         return self.taken if self.assigned is None else self.taken | self.assigned
 
     def move(self, cause: Input) -> None:
         self.state = TRANSITIONS[self.state, cause]
 
     def deadline(self) -> float:
-        """Return when the member is fenced unless it is heard of (monotonic seconds)."""
+        """Return the time at which the member is fenced unless it is heard from (monotonic seconds)."""
         if self.state is State.AWAY:
             return self.expires_at
         if self.state is State.GONE:
@@ -144,10 +144,10 @@ class Member:
         return at
 
     def delivers_until(self, grace_seconds: float) -> float:
-        """Return until when the member, which is away, may still deliver what it holds (monotonic seconds).
+        """Return the time until which the member, which is away, may still deliver records (monotonic seconds).
 
         It may learn late that its stream broke, but delivers for no longer than the shorter of grace and session
-        timeout after it was last heard of. A grace of 0 asks for immediate takeovers, and accepts the consequences.
+        timeout after it was last heard from. A grace of 0 asks for immediate takeovers, and accepts the consequences.
         """
         if self.left or not self.held or not grace_seconds:
             return -math.inf
@@ -162,8 +162,8 @@ class Member:
             )
         if (self.taken or self.assigned) and self._poll_deadline() <= now:
             return PollTimedOutError(
-                f"no records were asked for for {self.join.max_poll_interval_ms} ms: handle fewer records between two"
-                " polls, or raise the max poll interval"
+                f"the program asked for no records for {self.join.max_poll_interval_ms} ms: handle fewer records"
+                " between two polls, or raise the max poll interval"
             )
         return SessionTimedOutError(
             f"nothing was heard of the member for {self.join.session_timeout_ms} ms: it may join anew, owning nothing"

@@ -31,7 +31,8 @@ class GenerationsToRead(msgspec.Struct, gc=False):
 
 
 class CommitDone(msgspec.Struct, gc=False):
-    """A commit is synced, except for what was refused. One outcome per topic, in the order of the request."""
+    """A commit is synced, except for the refused partitions. There is one outcome per topic, in the order of the
+    request."""
 
     correlation_id: int
     outcomes: Sequence[CommitOutcome]
@@ -45,7 +46,7 @@ class SubscriptionDone(msgspec.Struct, gc=False):
 
 
 class Ended(msgspec.Struct, gc=False):
-    """The last message: the member was fenced or, without an error, left as it wished."""
+    """The last message to a member, which was fenced or, without an error, has left."""
 
     error: MemberFencedError | None
 
@@ -88,8 +89,8 @@ class MemberLink:
         self.ended = False
 
     def heartbeat(self, *, polled: bool) -> bool:
-        """Return whether to answer the heartbeat. The answer says that the member is one, so there is none after the
-        end."""
+        """Return whether to answer the heartbeat. The answer confirms the membership, so there is no answer after the
+        end of the link."""
         if not self.ended:
             self._group.heartbeat(self, polled=polled)
         return not self.ended

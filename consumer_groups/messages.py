@@ -25,7 +25,7 @@ GROWTH_ORDERS: Final = (KEY_ORDER, NO_ORDER)
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """A member introduces itself, as a new member or as one whose stream broke."""
+    """A member introduces itself, as a new member or as a member whose stream broke."""
 
     member_id: str
     incarnation: int
@@ -41,13 +41,13 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int = 0
     """Epoch of the last assignment that this incarnation took; 0: none."""
     owned: frozenset[PartitionKey] = frozenset()
-    """Partitions of that assignment that it still holds."""
+    """Partitions of this assignment that the member still holds."""
     client_name: str = ""
     growth_order: str = ""
     """One of GROWTH_ORDERS; empty: the growth order of the group."""
 
     def check(self) -> None:
-        """Raise InvalidRequestError where a field is out of bounds."""
+        """Raise InvalidRequestError if a field is out of bounds."""
         if not self.member_id:
             raise InvalidRequestError("the member_id is empty: choose one that is unique in the group, such as a UUID")
         for name in ("member_id", "instance_id"):
@@ -87,17 +87,17 @@ class Joined(msgspec.Struct, frozen=True):
     reconnect_grace_ms: int
     growth_order: str
     resumed: bool
-    """Whether the member came back and keeps what it listed as owned, at its epoch. False: it owns nothing, and its
-    epoch is 0."""
+    """Whether the member came back, and keeps the partitions that it listed as owned and its epoch. Otherwise it owns
+    nothing, and its epoch is 0."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """All partitions that a member shall hold. The member answers with `taken`, once it has let go of all others."""
+    """All partitions that a member shall hold. The member answers with `taken`, once it has given up all others."""
 
     epoch: int
     partitions: frozenset[PartitionKey]
     granted: frozenset[PartitionKey]
-    """Those of the partitions that it did not hold before."""
+    """The assigned partitions that the member did not hold before."""
 
 
 class Fenced(msgspec.Struct, frozen=True):

@@ -1,8 +1,8 @@
 """The committed offsets of one group: the checks of a commit, and the rows. No I/O.
 
 A commit is checked and staged at once, in the order in which the member sent it. It becomes visible (to reads, and to
-the next owner of the partition) only when its rows are synced. Before that it is known only in the floors of the member
-that made it, so that its next commit cannot go back behind it.
+the next owner of the partition) only when its rows are synced. Before that, only the floors of the committing member
+show it, so that the next commit of this member cannot go back behind it.
 
 All offsets are in memory, with their metadata. So both are bounded in bytes of memory (`stored_bytes`), for a group and
 for all groups together. A commit that needs more is refused. A commit that needs no more than the offset that it
@@ -86,7 +86,8 @@ class TopicCommit(msgspec.Struct, gc=False):
 
 
 Floors = dict[TopicId, dict[int, int]]
-"""The partitions that a member holds, each with the offset that the member committed there last; -1: none yet."""
+"""The partitions that a member holds, each with the last offset that the member committed in it; -1 if it has committed
+none yet."""
 
 EndOffset = Callable[[TopicId, int], int]
 """Returns the end of the readable log of a partition. Raises UnknownPartitionError or another LogbrokerError."""
@@ -234,8 +235,8 @@ class OffsetTable:
     def stage(self, commit: TopicCommit, floors: Floors | None, end_offset: EndOffset, now_ms: int) -> Failures:
         """Stage the offsets that may be committed, and return the failures of the others.
 
-        `floors` are the floors of the committing member, which are raised. None: the program is not a member, and may
-        commit everything, backwards too. The columns of `commit` must match.
+        `floors` are the floors of the committing member, which are raised. None means that the program is not a member.
+        It may commit any offsets, also lower ones. The columns of `commit` must match.
         """
         topic_id, staged = commit.topic_id, self._staged
         held = None if floors is None else floors.get(topic_id, {})
@@ -251,7 +252,9 @@ class OffsetTable:
                 if held is not None:
                     floor = held.get(partition)
                     if floor is None:
-                        raise NotOwnerError(f"the member does not hold partition {partition}: it has no say there")
+                        raise NotOwnerError(
+                            f"the member does not hold partition {partition}: only its holder may commit"
+                        )
                     if offset < floor:
                         raise OffsetGoesBackError(
                             f"offset {offset} is below {floor}, which the member committed before; a committed offset"
@@ -297,7 +300,7 @@ class OffsetTable:
         return StagedOffsets(self._syncing)
 
     def apply(self, staged: StagedOffsets) -> None:
-        """Make staged offsets visible, which are now synced."""
+        """Make staged offsets visible, after they were synced."""
         for topic_id, partition, committed in staged.rows.values():
             topic = self._topics.get(topic_id)
             if topic is None:
@@ -349,5 +352,5 @@ def offset_key(topic_id: TopicId, partition: int) -> bytes:
 def _check_metadata(text: str) -> None:
     if len(text) > MAX_METADATA_BYTES or len(text.encode()) > MAX_METADATA_BYTES:
         raise OffsetMetadataTooLargeError(
-            f"the metadata text has more than {MAX_METADATA_BYTES} bytes, which is what is kept beside an offset"
+            f"the metadata text has more than {MAX_METADATA_BYTES} bytes, the maximum that is stored with an offset"
         )

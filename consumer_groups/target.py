@@ -38,7 +38,7 @@ class TargetTable:
         subscriptions: Collection[tuple[str, Subscription]],
         topics: Mapping[str, AssignableTopic],
     ) -> bool:
-        """Assign the topics to slots by their subscriptions. False: nothing relevant has changed."""
+        """Assign the topics to slots by their subscriptions. Return False if nothing relevant has changed."""
         resolved = {subscription: subscription.resolve(topics) for subscription in {each for _, each in subscriptions}}
         parts = BandTopics(topics[name] for name in frozenset[str]().union(*resolved.values()))
         wanted = {

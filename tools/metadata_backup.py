@@ -1,4 +1,4 @@
-"""Backups of the metadata store: one file each, with a checksum over all of it, since LMDB's pages have none.
+"""Backups of the metadata store. Each is one file with a checksum over all of it, because LMDB's pages have none.
 
     0                      n              n + 8         n + 16               n + 24     n + 28
     +----------------------+--------------+-------------+--------------------+----------+
@@ -6,7 +6,7 @@
     | compacted, n bytes   | 8 bytes      | uint64      | int64 ms           | uint32   |
     +----------------------+--------------+-------------+--------------------+----------+
 
-The checksum is of everything before it. Integers are big-endian.
+The checksum covers everything before it. Integers are big-endian.
 """
 
 from __future__ import annotations
@@ -46,18 +46,17 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
-    """Copy the metadata store of a data directory, also of a running broker, to a new file.
+    """Copy the metadata store of a data directory to a new file, even while the broker runs.
 
-    `target` is the file, or a directory for it that is there; nothing is overwritten. Returns the backup and how many
-    values each table has, all of whose
-    checksums were right in the copy. Raises DataDirError, CorruptLogError where a value is damaged, and OSError; there
-    is no backup then.
+    `target` is the file, or an existing directory for it. Nothing is overwritten. Returns the backup and the number of
+    values in each table. All their checksums were right in the copy. Raises DataDirError, CorruptLogError if a value is
+    damaged, and OSError. After an error there is no backup.
     """
     created_at_ms = time.time_ns() // 1_000_000
     if target.is_dir():
         target = free_path(target / f"logbroker-meta-{utc_text(created_at_ms)}.backup")
     elif not os.path.lexists(target) and not target.suffix:
-        # Whoever names a directory for backups wants no file in its place.
+        # The user probably meant a directory for backups, and wants no file in its place.
         raise DataDirError(f"there is no directory {target}; create it, or name a file, such as {target}.backup")
     elif not target.parent.is_dir():
         raise DataDirError(f"there is no directory {target.parent}; create it, or name another file")
@@ -93,7 +92,7 @@ def read_backup(path: Path) -> Backup:
 
 
 def extract(backup: Backup, directory: Path) -> None:
-    """Write the store of a checked backup into an existing directory, where it can be opened. Raises OSError."""
+    """Write the store of a checked backup into an existing directory, in which it can be opened. Raises OSError."""
     target = directory / DATA_NAME
     with open(open_regular(backup.path), "rb") as source, open(target, "wb", opener=private_opener) as file:
         left = backup.store_bytes
@@ -105,9 +104,9 @@ def extract(backup: Backup, directory: Path) -> None:
 
 
 def count_values(store: Path) -> dict[str, int]:
-    """Read all values of a store, which nobody writes to; returns how many there are by table.
+    """Read all values of a store to which nobody writes. Return their number by table.
 
-    Raises CorruptLogError where a checksum does not match, and DataDirError.
+    Raises CorruptLogError if a checksum does not match, and DataDirError.
     """
     reader = MetadataReader.open(store)
     try:
@@ -121,14 +120,15 @@ def utc_text(time_ms: int) -> str:
 
 
 def free_path(path: Path) -> Path:
-    """A name like this one that nothing has yet."""
+    """Return an unused name, which is this name or begins with it."""
     names = itertools.chain([path], (path.with_name(f"{path.name}-{number}") for number in itertools.count(2)))
     return next(name for name in names if not os.path.lexists(name))
 
 
 @contextmanager
 def _new_file(target: Path) -> Iterator[Path]:
-    """A file beside `target` that gets its name, durably, at the end, and goes where that is not reached."""
+    """Create a file beside `target`, and rename it to `target` durably at the end. If the end is not reached, the file
+    is removed."""
     there = f"{target} is there already; name a new file, or a directory"
     if os.path.lexists(target):
         raise DataDirError(there)
@@ -147,7 +147,7 @@ def _new_file(target: Path) -> Iterator[Path]:
 
 
 def _give_name(temporary: Path, target: Path) -> None:
-    """Move a file to a name that nothing has; raises FileExistsError where something got it meanwhile."""
+    """Move a file to an unused name. Raises FileExistsError if the name is used meanwhile."""
     try:
         os.link(temporary, target, follow_symlinks=False)
     except FileExistsError:
@@ -159,7 +159,7 @@ def _give_name(temporary: Path, target: Path) -> None:
 
 
 def _crc_of(file: BinaryIO, size_bytes: int) -> int:
-    """CRC-32C of the next bytes of a file."""
+    """Return the CRC-32C of the next bytes of a file."""
     crc = 0
     while part := file.read(min(size_bytes, _PART_BYTES)):
         crc = google_crc32c.extend(crc, part)

@@ -1,10 +1,14 @@
-"""Putting a backup of the metadata store in the place of a lost or damaged one.
+"""Replaces a lost or damaged metadata store by a backup.
 
-The backup is older than the logs. What is safe by itself is left to the broker: above an old recovery point more is
-scanned. What is not is changed on the way: producer ids that were handed out since must not be handed out again, nor
-may a queue group's own go on with sequences that were used since; its sessions are over; a clean stop is no longer
-known of, segments that retention has removed since are not missed, and topics and partitions that were made since get
-rows again. The store that was there is kept, and no partition is touched.
+The backup is older than the logs. An old recovery point is safe: the broker scans more of the log. Other rows would not
+be safe, and are changed:
+- Producer ids that were handed out since the backup must not be handed out again.
+- The producers of queue groups must not continue with sequences that were used since, and their sessions are over.
+- The mark of a clean stop is removed.
+- Segments that retention has removed since do not count as missing.
+- Topics and partitions that were created since get rows again.
+
+The old store is kept, and no partition is changed.
 """
 
 from __future__ import annotations
@@ -58,7 +62,7 @@ _WORK_NAME: Final = f"{META_NAME}.restoring"
 _LOCK_NAME: Final = "lock.mdb"
 _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d*)", re.DOTALL)
 _KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""The configs of a topic of which only the files are left: nobody knows what its own ones were."""
+"""The configs of a topic that is restored from its files only. Its own configs are unknown."""
 
 
 class RestorePlan(msgspec.Struct, kw_only=True):
@@ -77,9 +81,9 @@ class RestorePlan(msgspec.Struct, kw_only=True):
 
 @contextmanager
 def extracted(backup: Backup, data_dir: Path) -> Iterator[Path]:
-    """Extract the store of a backup into a directory within the data directory, which is removed at the end.
+    """Extract the store of a backup into a directory within the data directory. The directory is removed at the end.
 
-    Keeps brokers out meanwhile. Raises DataDirError where one runs, or there is no data directory, and OSError.
+    Keeps brokers out meanwhile. Raises DataDirError if a broker runs or there is no data directory, and OSError.
     """
     if not data_dir.is_dir():
         raise DataDirError(f"there is no data directory {data_dir}")
@@ -107,8 +111,8 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
     reader = MetadataReader.open(store)
     try:
         row = reader.get(PRODUCERS, NEXT_ID_KEY)
-        # Above any id handed out since, however many backups are restored: no broker hands out 2^20 a millisecond. The
-        # broker goes by the file `issued-numbers`, too.
+        # This is above any id that was handed out since, however many backups are restored: no broker hands out 2^20
+        # ids per millisecond. The broker also uses the file `issued-numbers`.
         next_id = max(int.from_bytes(row or b"", "big"), number_of_time(now_ms, PRODUCER_IDS_PER_MS_BITS))
         plan.writes += [(PRODUCERS, NEXT_ID_KEY, next_id.to_bytes(8, "big")), (BROKER, CLEAN_STOP, None)]
         plan.writes += _forgotten(reader)
@@ -122,8 +126,8 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
 
 
 def _forgotten(reader: MetadataReader) -> list[Write]:
-    """Return writes that delete what queue groups must not continue from. Sequences, sessions and deliveries from after
-    the backup are not known."""
+    """Return writes that delete the rows from which queue groups must not continue, because their sequences, sessions
+    and deliveries since the backup are unknown."""
     rows = dict(reader.scan(STATE))
     prefix = state_key(GROUPS_SCOPE, b"")
     listed = {key.removeprefix(prefix): value for key, value in rows.items() if key.startswith(prefix)}
@@ -136,11 +140,10 @@ def _forgotten(reader: MetadataReader) -> list[Write]:
 
 
 def restore(plan: RestorePlan, store: Path, data_dir: Path) -> Path | None:
-    """Put the planned store into its place; a crash leaves the old one or the new one. Returns where the old one is.
-
-    The caller is within `extracted`. Raises OSError and StorageFailedError.
+    """Put the planned store into its place, and return the path of the old store. A crash leaves either the old or the
+    new store. The caller is within `extracted`. Raises OSError and StorageFailedError.
     """
-    opened = MetadataStore.open(store, on_failure=lambda _failure: None)  # a failure also comes back from the future
+    opened = MetadataStore.open(store, on_failure=lambda _failure: None)  # The future raises the error, too.
     try:
         opened.submit(plan.writes).result()
     finally:
@@ -148,14 +151,14 @@ def restore(plan: RestorePlan, store: Path, data_dir: Path) -> Path | None:
     files, meta = RealFiles(), data_dir / META_NAME
     meta.mkdir(DIRECTORY_MODE, exist_ok=True)
     with suppress(FileNotFoundError):
-        (meta / _LOCK_NAME).unlink()  # it tells of transactions of the old file
+        (meta / _LOCK_NAME).unlink()  # It has the transactions of the old file.
     replaced: Path | None = None
     if (meta / DATA_NAME).exists():
         replaced = free_path(meta / f"{DATA_NAME}.replaced-{utc_text(time.time_ns() // 1_000_000)}")
         os.link(meta / DATA_NAME, replaced)
     owner = data_dir.stat()
     for path in (meta, store / DATA_NAME):
-        os.chown(path, owner.st_uid, owner.st_gid)  # root may restore what a broker of another user must write
+        os.chown(path, owner.st_uid, owner.st_gid)  # Root may restore files that a broker of another user must write.
     files.sync_directory(str(meta))
     files.rename(str(store / DATA_NAME), str(meta / DATA_NAME))
     files.sync_directory(str(meta))
@@ -164,7 +167,7 @@ def restore(plan: RestorePlan, store: Path, data_dir: Path) -> Path | None:
 
 
 class _Comparison:
-    """Adds to a plan what the partitions' directories tell."""
+    """Compares the partitions' directories with the backup, and adds the differences to a plan."""
 
     def __init__(
         self,
@@ -242,7 +245,7 @@ class _Comparison:
             return
         first = min(sizes)
         if first > checkpoint.log_start_offset:
-            # Retention takes segments from the front; anything else that is missing is for the broker to refuse.
+            # Retention removes the first segments. If others are missing, the broker refuses the partition.
             checkpoint.log_start_offset = first
             checkpoint.segments = [entry for entry in checkpoint.segments if entry.base_offset >= first]
             if not checkpoint.segments:
@@ -257,8 +260,9 @@ class _Comparison:
         )
 
     def _take_epochs(self, topic: Topic, number: int, checkpoint: PartitionCheckpoint) -> None:
-        """Store the leader epochs that began below the recovery point since the backup, where the recovery point was
-        raised or a repair has cut the log. For any other epochs, the start reports the file as damaged."""
+        """Add to the checkpoint the leader epochs that began below the recovery point since the backup, because the
+        recovery point was raised or a repair has cut the log. For any other epochs, the broker reports the file as
+        damaged when it starts."""
         path = self._directory(topic, number) / EPOCHS_NAME
         with suppress(CorruptLogError, OSError):
             epochs = decode_epochs(str(path), read_regular(path))
@@ -282,7 +286,7 @@ class _Comparison:
         self._begin_anew(topic, sorted(partitions))
 
     def _begin_anew(self, topic: Topic, numbers: list[int]) -> None:
-        """Store that the whole log is to be scanned, for partitions that the backup does not know."""
+        """Store for partitions that the backup does not know that their whole logs have to be scanned."""
         bound_bytes = BrokerConfig().max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES
         for number in numbers:
             if sizes := self._sizes(topic, number):
@@ -297,7 +301,7 @@ class _Comparison:
                 self._plan.unscanned_bytes += sum(sizes.values())
 
     def _end_offset(self, topic: Topic, number: int) -> int:
-        """Return the next offset of a partition, by the headers of its last segment."""
+        """Return the next offset of a partition, which the headers of its last segment show."""
         segments = segments_in(self._directory(topic, number)) if self._sizes(topic, number) else []
         if not segments:
             return 0
@@ -330,7 +334,8 @@ class _Comparison:
 
 
 def _from_the_start(first: int, checkpoint: PartitionCheckpoint) -> PartitionCheckpoint:
-    """Return a checkpoint below which there is nothing: the producers' state comes from what is scanned."""
+    """Return a checkpoint of a log that begins at `first` and is not scanned yet. The scan restores the state of
+    producers."""
     return msgspec.structs.replace(
         checkpoint,
         recovery_point=first,

@@ -77,7 +77,7 @@ async def test_who_can_never_deliver_in_time_says_why(topic: str, caplog: pytest
             await until(lambda: "reconnect_grace_seconds" in caplog.text)
             (said,) = [record for record in caplog.records if "reconnect_grace_seconds" in record.getMessage()]
             assert said.levelno == logging.WARNING
-            assert "permits to deliver records for 0.3 s" in said.getMessage()
+            assert "records may be delivered only within 0.3 s" in said.getMessage()
 
 
 @pytest.mark.parametrize("ordering", ["none", "key"])

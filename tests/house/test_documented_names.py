@@ -69,7 +69,7 @@ def test_a_public_class_shows_the_listed_names_only(module: ModuleType, name: st
 @pytest.mark.parametrize("module", MODULES)
 def test_a_field_that_is_not_listed_is_said_to_be_internal(module: ModuleType, name: str, fields: set[str]) -> None:
     docs = [cls.__doc__ or "" for cls in getattr(module, name).__mro__]
-    (said,) = (line for doc in docs for line in doc.splitlines() if line.endswith("not the program's."))
+    (said,) = (line for doc in docs for line in doc.splitlines() if line.endswith("are private to the client."))
     assert set(re.findall(r"`(\w+)`", said)) == fields
 
 

@@ -1,1 +1,1 @@
-"""Load generators that measure a broker, each beside a bare gRPC server that does the same file work."""
+"""Load generators that measure a broker. Some also measure a bare gRPC server that does the same file work."""

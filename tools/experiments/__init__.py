@@ -1,1 +1,2 @@
-"""Experiments that show what order costs: real workers on a real broker, measured, drawn and told in words."""
+"""Experiments that show what order costs. They measure real workers on a real broker, and report in pictures and
+words."""

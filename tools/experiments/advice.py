@@ -1,4 +1,5 @@
-"""The scaling experiment's results in words: where partitions stop helping, which keys are hot, what to choose."""
+"""The results of the scaling experiment in words: when more partitions stop helping, which keys are hot, what to
+choose."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from logbroker.tools.experiments.keys import key_name
 from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun, calibrated
 
 ENOUGH: Final = 0.9
-"""The share of the best rate from which more partitions count as no help."""
+"""The share of the best rate at which more partitions no longer count as a help."""
 
 SKEW_NAMES: Final = {
     "uniform": "with keys that are all alike",
@@ -34,7 +35,7 @@ def knee(runs: Sequence[ScalingRun]) -> ScalingRun:
 
 
 def _rows(runs: Sequence[ScalingRun]) -> dict[tuple[int, float, str], list[ScalingRun]]:
-    """Return the runs of consumer groups by consumers, work and skew, where several partition counts were tried."""
+    """Return the runs of consumer groups by consumers, work and skew, if several partition counts were tried."""
     rows: dict[tuple[int, float, str], list[ScalingRun]] = defaultdict(list)
     for run in runs:
         if run.mode == GROUP:
@@ -43,7 +44,7 @@ def _rows(runs: Sequence[ScalingRun]) -> dict[tuple[int, float, str], list[Scali
 
 
 def _choice(runs: Sequence[ScalingRun]) -> list[str]:
-    # One hot key is no reason for more partitions; whether keys are alike or skewed somewhat is seldom known.
+    # One hot key is no reason for more partitions. It is seldom known whether keys are uniform or somewhat skewed.
     rows = [(row[0], of_row) for row, of_row in _rows(runs).items() if row[2] in ("uniform", "zipf")]
     if not rows:
         return []
@@ -64,9 +65,10 @@ def _choice(runs: Sequence[ScalingRun]) -> list[str]:
 
 
 def worst_shares(rows: Sequence[Sequence[ScalingRun]]) -> dict[int, float]:
-    """Return, for each partition count that all rows have, the least share of a row's best rate that it came to.
+    """Return for each partition count that all rows have: its rate as a share of the best rate of the row, in the row
+    where this share is lowest.
 
-    More partitions are not always faster: which keys share one is chance.
+    More partitions are not always faster, because it depends on chance which keys share a partition.
     """
     rates = [{run.partitions: run.records_per_second for run in row} for row in rows]
     counts = set.intersection(*(set(row) for row in rates))

@@ -1,8 +1,8 @@
 """The rate that consumers can work off: the hottest consumer, or the hottest key, limits it.
 
 In a consumer group a partition belongs to one consumer, so the consumer with the largest share of the records decides.
-In a queue group by key any worker takes any key, but of a key one record at a time: either the workers decide together,
-or the hottest key, each of whose records waits until the one before it is settled and synced.
+In a queue group by key, any worker takes any key, but one record of a key at a time. So the limit is either all workers
+together, or the hottest key: each of its records waits until the record before it is settled and synced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 GROUP: Final = "group"
 QUEUE: Final = "queue"
 MODES: Final = (GROUP, QUEUE)
-"""A consumer group; a queue group with ordering key."""
+"""The modes: a consumer group, or a queue group with ordering key."""
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,10 +23,10 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     work_seconds: float
     worker_pause_seconds: float
-    """The pause between two records of a worker that has enough to do."""
+    """The pause between two records of a worker while enough records wait."""
     handover_seconds: float
-    """The pause between two records of a key of which enough wait: a queue group hands out the second one when the
-    first is settled."""
+    """The pause between two records of a key of which enough records wait. A queue group delivers the second record
+    when the first one is settled."""
 
     @property
     def per_worker(self) -> float:
@@ -38,17 +38,17 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dealt(partitions: int, consumers: int) -> list[list[int]]:
-    """Return which partitions each consumer holds where they are dealt out one by one."""
+    """Return the partitions of each consumer if the partitions are assigned in turn."""
     return [list(range(consumer, partitions, consumers)) for consumer in range(consumers)]
 
 
 def consumer_shares(partition_shares: Sequence[float], held: Sequence[Sequence[int]]) -> list[float]:
-    """Return the share of the records of each consumer. `held`: its partitions."""
+    """Return each consumer's share of the records. `held` has the partitions of each consumer."""
     return [sum(partition_shares[partition] for partition in partitions) for partitions in held]
 
 
 def group_rate(shares: Sequence[float], service: Service) -> float:
-    """Return the records/s that a consumer group keeps up with; `shares`: those of its consumers."""
+    """Return the records/s that a consumer group keeps up with. `shares` has each consumer's share of the records."""
     return 1 / (max(shares) * service.per_worker)
 
 
@@ -58,10 +58,11 @@ def queue_rate(hottest_key_share: float, workers: int, service: Service) -> floa
 
 
 def queue_drain_seconds(counts: Sequence[int], workers: int, service: Service) -> float:
-    """Return how long a queue group by key takes for a backlog with so many records of each key.
+    """Return how long a queue group by key takes for a backlog. `counts` has the number of records of each key.
 
-    A key whose record is done goes to the end of the line, so the keys take their turns round by round. A round takes
-    as long as the workers need for one record of each key that has any left, and no less than one handover.
+    After each record, its key goes to the end of the line, so the keys take their turns round by round. A round takes
+    as long as the workers need for one record of each remaining key, and at least as long as one record with its
+    handover.
     """
     seconds, done = 0.0, 0
     left = sorted(counts)

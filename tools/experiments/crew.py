@@ -1,4 +1,5 @@
-"""Worker processes of one group: started by forking a process that has loaded all they need, heard, and ended."""
+"""The worker processes of one group. They are forked from a process that has loaded all modules. The crew starts them,
+receives their reports, and ends them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from logbroker.tools.experiments.worker_process import Failed, Holds, WorkerJob
 T = TypeVar("T")
 
 READY_SECONDS: Final = 60.0
-"""The time in which workers must be connected, and members must hold their partitions."""
+"""Maximum time until workers are connected, and until members hold their partitions."""
 _LOOK_SECONDS: Final = 0.02
 _END_SECONDS: Final = 10.0
 
@@ -36,13 +37,13 @@ class Crew:
         self._context.set_forkserver_preload([worker_process.__name__])
         self._workers: list[tuple[Any, Connection[None, Any]]] = []
         self._holds: list[Holds | None] = []
-        """The last report of each worker; None: nothing yet."""
+        """The last report of each worker, or None before the first one."""
         self._joined: dict[int, float] = {}
         self._changed = asyncio.Event()
         self._failure: str | None = None
 
     def hire(self, jobs: Sequence[WorkerJob]) -> None:
-        """Start a process for each job. Their numbers go on from 0, in the order of their start."""
+        """Start a process for each job. The jobs must be numbered from 0, in the order of their start."""
         _start_fork_server()
         for job in jobs:
             ours, theirs = self._context.Pipe()
@@ -54,12 +55,12 @@ class Crew:
             asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, job.number)
 
     def check(self) -> None:
-        """Raise LogbrokerError where a process gave up."""
+        """Raise LogbrokerError if a process has failed."""
         if self._failure is not None:
             raise LogbrokerError(f"a worker process ended: {self._failure}")
 
     async def connected(self, admin: QueueAdmin, group: str) -> None:
-        """Wait until all are workers of this queue group that wait for records."""
+        """Wait until all processes are connected to the queue group and wait for records."""
         await _in_time(self._connected(admin, group))
 
     async def _connected(self, admin: QueueAdmin, group: str) -> None:
@@ -71,8 +72,8 @@ class Crew:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def balanced(self, partitions: int) -> float:
-        """Wait until they hold all partitions, nobody two more than another; return since when, on the monotonic
-        clock."""
+        """Wait until the members hold all partitions, and their numbers of partitions differ by at most 1. Return the
+        time since which this holds, on the monotonic clock."""
         return await _in_time(self._balanced(partitions))
 
     async def _balanced(self, partitions: int) -> float:
@@ -86,7 +87,7 @@ class Crew:
             await self._changed.wait()
 
     def partitions_of(self, number: int) -> frozenset[int]:
-        """Return which partitions a member holds."""
+        """Return the partitions that a member holds."""
         holds = self._holds[number]
         return frozenset() if holds is None else holds.partitions
 
@@ -121,7 +122,7 @@ class Crew:
     ) -> None:
         for _process, connection in self._workers:
             asyncio.get_running_loop().remove_reader(connection.fileno())
-        # Whoever interrupts does not wait for goodbyes; the broker may have gone before.
+        # After an error or an interrupt, do not wait until the workers have left: the broker may have ended before.
         await asyncio.to_thread(self._end, _END_SECONDS if error is None else 0.0)
 
     def _end(self, patience_seconds: float) -> None:
@@ -136,9 +137,10 @@ class Crew:
 
 
 def _start_fork_server() -> None:
-    """Start the process that worker processes are forked from, unless it runs.
+    """Start the process from which worker processes are forked, unless it runs already.
 
-    Ctrl-C reaches it, too, and would end it with a traceback while it is loading. SIGINT is therefore blocked there.
+    Ctrl-C reaches this process, too, and would end it with a traceback while it loads modules. Therefore SIGINT is
+    blocked in it.
     """
     resource_tracker.ensure_running()  # First, because it unblocks SIGINT.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

@@ -1,5 +1,5 @@
-"""The distribution of records over keys (uniform, by Zipf's law, or one key with most), and each partition's share of
-it."""
+"""The distribution of records over keys (uniform, by Zipf's law, or one key with most records), and the share of each
+partition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from logbroker.record.partitioner import partition_for_key
 ZIPF_EXPONENT: Final = 1.1
 HOT_SHARE: Final = 0.8
 SKEWS: Final = ("uniform", "zipf", "hot")
-"""All keys alike; the k-th most frequent key k^1.1 times rarer than the first; the first key with 80 %."""
+"""uniform: all keys have equal shares. zipf: the k-th most frequent key is k^1.1 times rarer than the first. hot: the
+first key has 80 %."""
 
 
 def key_shares(skew: str, keys: int) -> list[float]:
@@ -35,21 +36,21 @@ def key_shares(skew: str, keys: int) -> list[float]:
 
 
 def hot_shares(hottest: float, keys: int) -> list[float]:
-    """Return shares where the first key has `hottest` of the records, and the others are alike."""
+    """Return shares by which the first key has `hottest` of the records, and the others have equal shares."""
     if keys == 1:
         return [1.0]
     return [hottest] + [(1 - hottest) / (keys - 1)] * (keys - 1)
 
 
 def key_name(number: int, placement: str = "") -> bytes:
-    """Return the key of this number. Another `placement` is another set of names, which lies elsewhere."""
+    """Return the key of this number. Each `placement` gives other names, which are routed to other partitions."""
     return f"{placement}key-{number}".encode()
 
 
 def draw_keys(shares: Sequence[float], records: int, seed: int) -> list[int]:
-    """Return the numbers of the keys of so many records, in an order drawn by lot; the same for the same seed.
+    """Return the key numbers of `records` records, in a random order that depends only on the seed.
 
-    Each key has as many as its share says, but for rounding: a small run shall not be skewed by chance.
+    Each key has the number of records that its share gives, rounded, so that chance does not skew a small run.
     """
     counts = [math.floor(share * records) for share in shares]
     by_rest = sorted(range(len(shares)), key=lambda key: counts[key] - shares[key] * records)
@@ -67,7 +68,8 @@ def partition_shares(shares: Sequence[float], partitions: int, placement: str = 
 
 
 def partition_shares_of(shares: Sequence[float], counts: Sequence[int], placement: str = "") -> list[list[float]]:
-    """Return the same for several partition counts; each key is hashed once, for their common multiple."""
+    """Return the shares of `partition_shares` for several partition counts. Each key is hashed only once, for the
+    common multiple of the counts."""
     multiple = math.lcm(*counts)
     fine: dict[int, float] = {}
     for number, share in enumerate(shares):

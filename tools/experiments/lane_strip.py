@@ -1,4 +1,5 @@
-"""One strip of the lanes experiment: what waits of a queue, who works, what was finished in which order. No I/O."""
+"""One strip of the lanes experiment: the waiting records of a queue, its busy workers, and the order in which records
+were finished. No I/O."""
 
 from __future__ import annotations
 
@@ -13,17 +14,17 @@ from logbroker.tools.experiments import metrics
 from logbroker.tools.experiments.metrics import Finish, busy_shares, percentile
 
 RECENT: Final = 512
-"""Finishes that the tracer can show."""
+"""Number of finished records that the tracer can show."""
 _WINDOW_SECONDS: Final = 0.5
 """The shortest time over which the live throughput and the busy workers are counted."""
 _WINDOW_WORKS: Final = 4.0
-"""The same window in times of the work on a record, since work is known of only once it is finished."""
+"""The same window as a multiple of the work time of a record, because work is reported only when it is finished."""
 _SETTLED_SECONDS: Final = 0.3
-"""The time after which all workers have surely reported what they finished; six times as long as they wait."""
+"""The time after which all workers have surely reported a finished record. It is six times their report interval."""
 
 
 class StripPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue group to be drained: its ordering, and the key of each record by position."""
+    """A queue group to drain: its ordering, and the key of each record by position."""
 
     name: str
     ordering: str
@@ -43,18 +44,18 @@ class StripMetrics(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     records_per_second: float
     violations: int
-    """Records finished after a later one of their key."""
+    """Number of records that were finished after a later record of their key."""
     violated_keys: int
     idle_share: float
     """The idle share of the workers' time."""
     mean_busy_workers: float
     work_ms_mean: float
-    """The measured time: a sleep lasts a little longer than asked."""
+    """The measured work time. A sleep lasts a little longer than requested."""
     wait_ms_p50: float
-    """Time until a worker began with the record."""
+    """Time until a worker began to work on the record."""
     wait_ms_p99: float
     finish_ms_p50: float
-    """Time until the record was worked off."""
+    """Time until the work on the record was finished."""
     finish_ms_p99: float
     repeats: int
     """Deliveries of a record that had been finished before."""
@@ -66,11 +67,12 @@ class Strip:
     def __init__(self, plan: StripPlan) -> None:
         self.plan = plan
         self.begun = 0.0
-        """When its records were sent, on the monotonic clock."""
+        """The time at which the records were sent, on the monotonic clock."""
         self.finishes: list[Finish] = []
-        """The first one of each record, in their order."""
+        """The first finish of each record, in the order of time."""
         self.recent: deque[tuple[int, bool]] = deque(maxlen=RECENT)
-        """The positions finished last, and whether a later record of the same key was finished before."""
+        """The positions that were finished last. The flag says whether a later record of the same key was finished
+        before."""
         self.violations = 0
         self.repeats = 0
         self._told: list[Finish] = []
@@ -83,7 +85,7 @@ class Strip:
         self._told += told
 
     def look(self, now: float) -> None:
-        """Put the finishes up to a moment ago in order: lists of several workers arrive interleaved."""
+        """Bring the finishes up to a moment ago into order, because the lists of several workers arrive interleaved."""
         self._told.sort(key=lambda finish: finish.finished)
         known = bisect_right(self._told, now - _SETTLED_SECONDS, key=lambda finish: finish.finished)
         for finish in self._told[:known]:
@@ -117,7 +119,7 @@ class Strip:
 
     @property
     def seconds(self) -> float:
-        """Time from the sending to the end of the last record that was finished."""
+        """Time from the sending until the last record was finished."""
         return self.finishes[-1].finished - self.begun
 
     @property
@@ -135,12 +137,12 @@ class Strip:
         return found
 
     def recent_rate(self, now: float) -> float:
-        """Return the records finished a second of late."""
+        """Return the recent number of records finished per second."""
         since, now = self._window(now)
         return len(self._finished_since(since)) / (now - since)
 
     def recent_busy(self, now: float) -> list[float]:
-        """Return the share of the last moments that each worker was at work."""
+        """Return the share of the recent time that each worker was at work."""
         since, now = self._window(now)
         return busy_shares(self._finished_since(since), self.plan.workers, since, now)
 
@@ -157,7 +159,7 @@ class Strip:
         return self.finishes[first:]
 
     def settle(self) -> StripMetrics:
-        """Return the metrics, now that all is finished."""
+        """Return the metrics, after all records are finished."""
         ended, seconds = self.finishes[-1].finished, self.seconds
         violated = metrics.violations((finish.offset for finish in self.finishes), self.plan.keys)
         busy = busy_shares(self.finishes, self.plan.workers, self.begun, ended)

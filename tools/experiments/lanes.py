@@ -21,7 +21,7 @@ from logbroker.tools.experiments.worker_process import WorkerJob
 FEW_KEYS: Final = 4
 MANY_KEYS: Final = 100
 PREFETCH: Final = 16
-"""The most records that a worker has in hand. With this number, 8 workers could have all 100 keys at once."""
+"""Maximum number of unsettled records of a worker. With this number, 8 workers could have all 100 keys at once."""
 LOOK_SECONDS: Final = 0.1
 
 Row = tuple[bytes, bytes]
@@ -29,7 +29,8 @@ Row = tuple[bytes, bytes]
 
 
 def strip_plans(rows: Sequence[Row], workers: int) -> list[StripPlan]:
-    """Return the four strips. What records are about is put together into 4, or 100, keys, alike on every machine."""
+    """Return the four strips. The subjects of records are hashed to 4 or to 100 keys, in the same way on every
+    machine."""
     few = [zlib.crc32(subject) % FEW_KEYS for subject, _ in rows]
     many = [zlib.crc32(subject) % MANY_KEYS for subject, _ in rows]
     return [
@@ -48,11 +49,11 @@ async def drain(
     work_seconds: float,
     look: Callable[[list[Strip]], None],
 ) -> list[Strip]:
-    """Drain a topic for each strip on a broker ("HOST:PORT"), all at once; return the strips, drained.
+    """Drain a topic for each strip on a broker ("HOST:PORT"), all at the same time. Return the drained strips.
 
-    Each topic has one partition: what is parallel is so by keys. All workers are connected before the first record is
-    sent. `look` is called ten times a second, and when all is done. Raises InvalidRequestError without
-    rows, LogbrokerError where a worker gives up.
+    Each topic has one partition, so that only keys make work parallel. All workers are connected before the first
+    record is sent. `look` is called ten times a second, and when all records are done. Raises InvalidRequestError
+    without rows, and LogbrokerError if a worker fails.
     """
     if not rows:
         raise InvalidRequestError("there are no records to drain: give at least one")
@@ -94,7 +95,7 @@ async def drain(
 
 
 async def _send(broker: str, names: Sequence[str], strips: Sequence[Strip], rows: Sequence[Row]) -> None:
-    """Send all records to all strips, side by side, so that none has a start over the others."""
+    """Send all records to all strips, record by record, so that no strip begins earlier than the others."""
     async with Producer(broker) as producer:
         begun = monotonic()
         for strip in strips:

@@ -14,7 +14,7 @@ from logbroker.tools.experiments.palette import key_colour
 _STRIP_COLOURS: Final = ("#c0262c", "#5a6775", "#e8912d", "#1c7c4a")
 _CLOSE_RECORDS: Final = 60
 _CLOSE_WORKS: Final = 30
-"""The width of a workers' picture, in times of work."""
+"""The width of a workers' picture, as a multiple of the work time of a record."""
 _POINTS: Final = 200
 _INTRODUCTION: Final = """
 A queue holds {one.records:,} records, and {one.workers} workers share them. Every record has a key: it is about one
@@ -26,7 +26,7 @@ record. The queues differ only in their rule:
 _RULES: Final = (
     "none: any record to any worker.",
     "single: one record at a time, in order.",
-    "key: of each key one record at a time, in order; several keys at the same time. Once with 4 keys, once with 100.",
+    "key: one record of each key at a time, in order; several keys at the same time. Once with 4 keys, once with 100.",
 )
 _COLUMNS: Final = """
 Out of order: records finished after a later record of the same key (none and single have 100 keys, too). Idle: the
@@ -61,7 +61,7 @@ _WRONG: Final = "#e0262c"
 
 
 def lanes_page(strips: Sequence[Strip], metrics: Sequence[StripMetrics], work_ms: float) -> str:
-    """Return the page. The strips are drained, the metrics are theirs."""
+    """Return the page for drained strips and their metrics."""
     parts = [
         page.paragraph(_INTRODUCTION.format(one=metrics[0], work_ms=work_ms)),
         page.bullets(_RULES),
@@ -135,7 +135,7 @@ def _progress(strips: Sequence[Strip], metrics: Sequence[StripMetrics]) -> str:
 
 
 def _round_step(length: float) -> float:
-    """Return 1, 2 or 5 times a power of ten, of which four to ten fit."""
+    """Return 1, 2 or 5 times a power of ten that fits into `length` four to ten times."""
     power: float = 10.0 ** math.floor(math.log10(length / 4))
     return max(power * factor for factor in (1, 2, 5) if power * factor <= length / 4)
 

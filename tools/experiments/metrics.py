@@ -20,10 +20,10 @@ class Finish(NamedTuple):
 
 
 def violations(positions: Iterable[int], keys: Sequence[int]) -> dict[int, int]:
-    """Return how often each key's order was violated; keys without a violation are left out.
+    """Return how many times the order of each key was violated. Keys without a violation are left out.
 
-    `positions`: of the records, in the order in which they were finished; `keys`: the key of each position. A record
-    that is finished after a later record of its key violates the order.
+    `positions` are the positions of the records in the order in which they were finished. `keys` has the key of each
+    position. A record that is finished after a later record of its key violates the order.
     """
     latest: dict[int, int] = {}
     found: dict[int, int] = defaultdict(int)
@@ -37,7 +37,8 @@ def violations(positions: Iterable[int], keys: Sequence[int]) -> dict[int, int]:
 
 
 def percentile(values: Sequence[float], rank: float) -> float:
-    """Return the value that a share `rank` (0 to 1) of the values does not exceed (nearest rank); NaN of none."""
+    """Return the value that a share `rank` (0 to 1) of the values does not exceed (nearest rank). NaN if there are no
+    values."""
     if not values:
         return math.nan
     ordered = sorted(values)
@@ -45,12 +46,12 @@ def percentile(values: Sequence[float], rank: float) -> float:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean; NaN of none."""
+    """Return the arithmetic mean, or NaN if there are no values."""
     return sum(values) / len(values) if values else math.nan
 
 
 def busy_shares(finishes: Iterable[Finish], workers: int, begun: float, ended: float) -> list[float]:
-    """Return the share of the time from `begun` to `ended` that each worker was at work; what lies outside of it does
+    """Return the share of the time from `begun` to `ended` that each worker was at work. Work outside of this time does
     not count."""
     busy = [0.0] * workers
     for finish in finishes:
@@ -61,7 +62,7 @@ def busy_shares(finishes: Iterable[Finish], workers: int, begun: float, ended: f
 def pauses(finishes: Iterable[Finish], group: Sequence[int]) -> list[float]:
     """Return the seconds between the end of a record and the beginning of the next one of the same group.
 
-    `group`: for each of the finishes, what it belongs to, such as its worker or its key; a negative one is left out.
+    `group` has the group of each finish, such as its worker or its key. Finishes with a negative group are left out.
     """
     spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for finish, each in zip(finishes, group, strict=True):

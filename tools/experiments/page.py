@@ -1,4 +1,4 @@
-"""Pages that show an experiment: one file, which loads nothing. SVG pictures are put together here."""
+"""HTML pages that show an experiment. A page is one file that loads no others. SVG pictures are made here."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def bullets(items: Iterable[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str | tuple[str, str]]]) -> str:
-    """Return a table of plain texts; a cell may be a text and its class, good or bad."""
+    """Return a table of plain texts. A cell is a text, or a text with its class (good or bad)."""
     lines = ["".join(f"<th>{escape(name)}</th>" for name in head)]
     for row in rows:
         cells = [(cell, "") if isinstance(cell, str) else cell for cell in row]
@@ -59,7 +59,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str | tuple[str, str]]]) 
 
 
 def picture(width: float, height: float, shapes: Iterable[str], label: str) -> str:
-    """Return an SVG picture; `label` says in a sentence what it shows, for those who cannot see it."""
+    """Return an SVG picture. `label` says in a sentence what the picture shows, for readers who cannot see it."""
     return (
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">' + "".join(shapes) + "</svg>"
     )
@@ -81,7 +81,7 @@ def box(x: float, y: float, width: float, height: float, colour: str) -> str:
 
 
 def words(x: float, y: float, text: str, anchor: str = "start", colour: str = "") -> str:
-    """`anchor`: start, middle or end, where x is."""
+    """Return a text. `anchor` says which part of the text is at x: start, middle or end."""
     fill = f' style="fill:{colour}"' if colour else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{fill}>{escape(text)}</text>'
 

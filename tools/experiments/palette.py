@@ -1,4 +1,4 @@
-"""Colours of keys, the same in the terminal and on paper: neighbours differ, on dark ground and on light."""
+"""Colours of keys, the same in the terminal and on pages. Neighbours differ, on dark and on light backgrounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GOLDEN_ANGLE: Final = 0.381966
 
 
 def key_colour(key: int, keys: int) -> str:
-    """Return the colour of a key, of so many, as #rrggbb."""
+    """Return the colour of one of `keys` keys, as #rrggbb."""
     if keys <= len(_FEW):
         return _FEW[key]
     red, green, blue = colorsys.hls_to_rgb(key * _GOLDEN_ANGLE % 1.0, 0.45 + 0.15 * (key % 3) / 2, 0.6)

@@ -16,7 +16,8 @@ from logbroker.tools.experiments.keys import partition_shares_of
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _MAX_CONSUMERS: Final = 4096
 _PLACEMENTS: Final = 15
-"""Sets of key names over which the median is taken: which keys share a partition is chance."""
+"""Number of sets of key names over which the median is taken, because it depends on chance which keys share a
+partition."""
 _PLACED_KEYS: Final = 30_000
 """The approximate number of keys in all placements together."""
 _NEAR: Final = 1.1
@@ -33,9 +34,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     shares: list[float]
     """The share of each key, the hottest first."""
     consumers: int | None
-    """Number of consumers; None: as many as are needed."""
+    """Number of consumers, or None for as many as are needed."""
     target: float
-    """The share of its capacity that the busiest consumer, or key, may have to use; 0 to 1."""
+    """The share of its capacity that the busiest consumer or key may use, 0 to 1."""
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,14 +45,14 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     consumers: int
     records_per_second: float
-    """The rate that it keeps up with."""
+    """The rate that the option keeps up with."""
     utilisation: float
     """The share of all consumers' time in which they are at work. Above 1, they do not keep up."""
     busiest_utilisation: float
     """The share of its capacity that the busiest consumer has to use, its pauses between records included. In a queue
-    group: that of the workers or, if higher, that of the hottest key."""
+    group, it is the utilisation of the workers or, if higher, of the hottest key."""
     wait_ms: float | None
-    """The mean wait before the busiest consumer begins with a record; None: it does not keep up."""
+    """The mean wait before the busiest consumer begins with a record, or None if it does not keep up."""
 
 
 class CapacityPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ def _placed(shares: Sequence[float], candidates: Sequence[int]) -> dict[int, lis
 
 def _busiest_share(placements: Sequence[list[float]], partitions: int, consumers: int) -> float:
     """Return the share of the records that the busiest member of a consumer group gets, in the median of the
-    placements. Partitions are dealt out one by one."""
+    placements. Partitions are assigned in turn."""
     held = capacity.dealt(partitions, consumers)
     return statistics.median(max(capacity.consumer_shares(placed, held)) for placed in placements)
 

@@ -1,4 +1,4 @@
-"""The waiting time of records, from the utilisation of those who work on them."""
+"""The waiting time of records, computed from the utilisation of the servers that work on them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def utilisation(rate: float, service_seconds: float, servers: int) -> float:
-    """Return the share of their time that the servers work; 1 and more: they do not keep up."""
+    """Return the share of their time that the servers work. With 1 or more, they do not keep up."""
     return rate * service_seconds / servers
 
 
@@ -14,8 +14,8 @@ def erlang_c(servers: int, offered: float) -> float:
     """Return the probability that a record finds all servers busy, in M/M/c.
 
     A. K. Erlang, "Solution of some problems in the theory of probabilities of significance in automatic telephone
-    exchanges" (1917). `offered`: rate times service time, below `servers`. By the recursion of Erlang's B, which does
-    not overflow.
+    exchanges" (1917). `offered` is the rate times the service time, and must be below `servers`. The recursion of
+    Erlang's B is used, because it does not overflow.
     """
     blocking = 1.0
     for server in range(1, servers + 1):
@@ -27,12 +27,12 @@ def erlang_c(servers: int, offered: float) -> float:
 def mean_wait_seconds(
     rate: float, service_seconds: float, servers: int = 1, *, arrival_scv: float = 1.0, service_scv: float = 0.0
 ) -> float:
-    """Return the mean time before the work on a record begins; infinite where the servers do not keep up.
+    """Return the mean time before the work on a record begins. It is infinite if the servers do not keep up.
 
     The wait of M/M/c (Erlang C), times the mean of the squared coefficients of variation of arrivals and of service:
     A. O. Allen, "Probability, Statistics, and Queueing Theory" (1990), ch. 5, the Allen-Cunneen approximation of G/G/c.
     With one server it is J. F. C. Kingman's formula, "The single server queue in heavy traffic" (1961). By default
-    arrivals are by chance (Poisson) and the work always takes equally long.
+    arrivals are random (Poisson) and the work on each record takes equally long.
     """
     offered = rate * service_seconds
     if offered >= servers:

@@ -1,4 +1,4 @@
-"""The scaling experiment: one run after the other, each with its own topic, group and consumer processes."""
+"""The scaling experiment: several runs, one after the other, each with its own topic, group and consumer processes."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ LOAD_SHARE: Final = 0.6
 _MIN_RECORDS: Final = 40
 _MAX_RECORDS: Final = 20_000
 _SLACK: Final = 20.0
-"""A run may take so many times as long as it should, and a minute."""
+"""A run may take this many times its planned duration plus a minute."""
 
 
 async def scale(
     broker: str, grid: Sequence[Cell], *, seconds: float, seed: int, done: Callable[[int], None]
 ) -> Scaling:
-    """Run the grid on a broker ("HOST:PORT"); `seconds` of each of the two parts of a run, about. `done` is told how
-    many runs are over."""
+    """Run the grid on a broker ("HOST:PORT"). Each of the two parts of a run takes about `seconds`. `done` is called
+    with the number of finished runs."""
     runs: list[ScalingRun] = []
     async with Admin(broker) as admin, QueueAdmin(broker) as queues:
         for number, cell in enumerate(grid):
@@ -68,7 +68,7 @@ class _Experiment:
         self._places: dict[int, list[int]] = defaultdict(list)
         """The record at each offset, by partition."""
         self._finishes: dict[int, Finish] = {}
-        """The first one of each record."""
+        """The first finish of each record."""
         self._all_finished = asyncio.Event()
 
     async def run(self, seconds: float) -> ScalingRun:
@@ -89,7 +89,8 @@ class _Experiment:
         return self._run(drained, loaded, held, rebalance_seconds)
 
     async def _gather(self, crew: Crew) -> float | None:
-        """Start the consumers, the last one when the others hold their share; return how long its share took."""
+        """Start the consumers, the last one when the others hold their shares. Return how long it took until the last
+        one held its share."""
         cell = self._cell
         jobs = [
             WorkerJob(
@@ -124,8 +125,8 @@ class _Experiment:
     async def _send(
         self, producer: Producer, key: int, partition: int | None = None, *, due_at: float | None = None
     ) -> None:
-        """To a partition, as a record without a key; None: to that of its key. `due_at`: what counts as its sending;
-        None: now."""
+        """Send a record with its key, or without a key to `partition`. `due_at` is the time that counts as its sending,
+        or None for now."""
         name = key_name(key) if partition is None else None
         to = self._route[name] if name is not None else partition
         assert to is not None
@@ -135,13 +136,13 @@ class _Experiment:
         await producer.send(self._name, b"%d" % (len(self._keys) - 1), name, partition=partition)
 
     async def _warm(self, crew: Crew, producer: Producer) -> None:
-        """Let every consumer and the producer have done something before it counts."""
+        """Let every consumer and the producer process some records before the measurement."""
         for number in range(max(self._cell.partitions, self._cell.consumers)):
             await self._send(producer, KEYS + number, number % self._cell.partitions)
         await self._finished(crew, 0)
 
     async def _drain(self, crew: Crew, producer: Producer, seconds: float) -> list[Finish]:
-        """Work off a backlog that is sent all at once; return what was finished, in its order."""
+        """Send a backlog at once, and wait until it is finished. Return the finishes in the order of time."""
         first = len(self._keys)
         records = _bounded(expected_rate(self._cell, self._assumed()) * seconds)
         for key in draw_keys(key_shares(self._cell.skew, KEYS), records, self._seed):
@@ -152,7 +153,7 @@ class _Experiment:
         return sorted(drained, key=lambda finish: finish.finished)
 
     async def _load(self, crew: Crew, producer: Producer, rate: float, seconds: float) -> list[int]:
-        """Send at a steady rate; return which records that were."""
+        """Send records at a steady rate. Return the numbers of these records."""
         first = len(self._keys)
         wanted = rate * LOAD_SHARE
         keys = draw_keys(key_shares(self._cell.skew, KEYS), _bounded(wanted * seconds), self._seed + 1)
@@ -163,7 +164,7 @@ class _Experiment:
             ahead = due - monotonic()
             if ahead > 0:
                 await asyncio.sleep(ahead)
-            # What comes late, because the one before took long, counts from when it was due.
+            # If a record is late because the send before it took long, its latency counts from when it was due.
             await self._send(producer, key, due_at=None if ahead > 0 else due)
         await producer.flush()
         await self._finished(crew, seconds)

@@ -33,10 +33,10 @@ def can_draw() -> bool:
 
 
 def draw(found: Scaling) -> dict[str, Picture]:
-    """Return the pictures by their names; needs matplotlib."""
+    """Return the pictures by their names. This needs matplotlib."""
     import matplotlib
 
-    # Text stays text, and the same metrics make the same file.
+    # Keep text as text, and make the same file from the same metrics.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "logbroker", "font.size": 9}):
         return {
             "throughput": _by_partitions(found.runs, "records/s", lambda run: run.records_per_second),
@@ -47,7 +47,8 @@ def draw(found: Scaling) -> dict[str, Picture]:
 
 
 def _by_partitions(runs: Sequence[ScalingRun], unit: str, metric_of: Callable[[ScalingRun], float]) -> Picture:
-    """One row of charts for each work time, one column for each skew; a line for each mode and number of consumers."""
+    """Return a picture with a row of charts for each work time, a column for each skew, and a line for each mode and
+    number of consumers."""
     works = sorted({run.work_ms for run in runs})
     skews = [skew for skew in SKEWS if any(run.skew == skew for run in runs)]
     counts = sorted({run.partitions for run in runs})
@@ -62,7 +63,7 @@ def _by_partitions(runs: Sequence[ScalingRun], unit: str, metric_of: Callable[[S
             chart.set_xscale("log", base=2)
             chart.set_xticks(counts, [str(count) for count in counts])
         charts[0].set_ylabel(unit)
-        # Only when all lines are there: charts of a row share their scale.
+        # Set the limit after all lines are drawn, because the charts of a row share their scale.
         charts[0].set_ylim(bottom=0)
     for chart in rows[-1]:
         chart.set_xlabel("partitions")
@@ -73,7 +74,7 @@ def _by_partitions(runs: Sequence[ScalingRun], unit: str, metric_of: Callable[[S
 def _lines(
     chart: Any, runs: Sequence[ScalingRun], metric_of: Callable[[ScalingRun], float], colours: Mapping[int, str]
 ) -> dict[str, Any]:
-    """Draw the lines; return them by their names."""
+    """Draw the lines, and return them by their names."""
     drawn = {}
     for mode in MODES:
         for count, colour in colours.items():
@@ -106,7 +107,7 @@ def _model(runs: Sequence[ScalingRun]) -> Picture:
 def _charts(rows: int, columns: int) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    # Not by pyplot, which keeps figures and asks for a display.
+    # Do not use pyplot, which keeps figures and needs a display.
     figure = Figure(figsize=(max(5.0, 3.2 * columns), 2.6 * rows + 0.8), layout="constrained")
     charts = figure.subplots(rows, columns, squeeze=False, sharey="row")
     for chart in charts.flat:

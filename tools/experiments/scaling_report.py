@@ -1,4 +1,4 @@
-"""The scaling experiment on paper: CSV, and one HTML page for people who have never heard of the project."""
+"""The report of the scaling experiment: a CSV file, and an HTML page for people who do not know the project."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from logbroker.tools.experiments.advice import advice
 from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun
 
 _LISTS: Final = ("held", "key_counts")
-"""Fields for which a table row has no room."""
+"""Fields that are left out of table rows, because they are lists."""
 
 _INTRODUCTION: Final = """
 A log of records is split into partitions, and each record has a key: it is about one thing, such as one customer. All
 records of a key lie in one partition, in order. In a consumer group each partition belongs to one consumer, so more
-partitions let more consumers work; in a queue group by key any worker takes any key, of each key one record at a
-time. How far does adding partitions and consumers help, and what do hot keys do to it? Here it was measured: real
+partitions let more consumers work; in a queue group by key, any worker takes any key, but only one record of a key
+at a time. How far does adding partitions and consumers help, and what do hot keys do to it? Here it was measured: real
 consumer processes on a real broker, on one machine, for each combination below. Work takes its time by sleeping.
 """
 _RUNS: Final = """
-Each run has two parts. First a backlog is worked off as fast as it goes: that gives the throughput, and the share of
-the consumers' time that they were idle. Then records come steadily, at 60 % of that throughput: that gives the
-latency p99 (99 of 100 records are worked off within it) and the utilisation, the share of their time that consumers
-work. A part lasts about a second, so p99 tells of few records, or only of the slowest one. Keys: 100, all alike
+Each run has two parts. First a backlog is worked off as fast as possible. This gives the throughput, and the share of
+their time in which consumers were idle. Then records arrive at a steady rate, 60 % of this throughput. This gives the
+latency p99 (99 of 100 records are finished within it) and the utilisation, the share of their time in which consumers
+work. A part lasts about a second, so p99 comes from a few records, or only from the slowest one. Keys: 100, all alike
 (uniform), by Zipf's law with exponent 1.1 (the k-th most frequent key k^1.1 times rarer than the first), or one with
 80 % of the records (hot).
 """
 _TABLE: Final = """
-Predicted: by the model of logbroker plan, which was told what a record costs in these runs. Disorder: records finished
-after a later one of their key. Rebalance: from the last consumer's join until all hold their share of the partitions;
-a dash where none moved.
+Predicted: the rate by the model of logbroker plan, which knows the cost of a record in these runs. Disorder: records
+that were finished after a later record of their key. Rebalance: the time from the join of the last consumer until all
+hold their share of the partitions, or a dash if no partition moved.
 """
 CAPTIONS: Final = {
     "throughput": "Records per second, by partitions. Where a line is flat, partitions do not help.",
@@ -44,7 +44,7 @@ CAPTIONS: Final = {
 
 
 def scaling_csv(found: Scaling) -> str:
-    """Return one row a run."""
+    """Return a CSV text with one row per run."""
     out = io.StringIO()
     names = [name for name in ScalingRun.__struct_fields__ if name not in _LISTS]
     writer = csv.writer(out, lineterminator="\n")
@@ -55,7 +55,8 @@ def scaling_csv(found: Scaling) -> str:
 
 
 def scaling_page(found: Scaling, pictures: Mapping[str, bytes], without: str = "") -> str:
-    """Return the page. `pictures`: SVG files by their names in `CAPTIONS`; `without`: why there are none."""
+    """Return the page. `pictures` has SVG files by their names in `CAPTIONS`. `without` says why there are no
+    pictures."""
     parts = [
         page.paragraph(_INTRODUCTION),
         "<h2>What we would advise</h2>",

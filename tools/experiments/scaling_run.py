@@ -18,7 +18,7 @@ ASSUMED: Final = {
     GROUP: Service(work_seconds=0, worker_pause_seconds=0.0002, handover_seconds=0.0002),
     QUEUE: Service(work_seconds=0, worker_pause_seconds=0.004, handover_seconds=0.005),
 }
-"""The costs beside the work that are assumed where nothing was measured, for two busy cores."""
+"""The costs in addition to the work that are assumed if nothing was measured, for two busy cores."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,36 +40,37 @@ class ScalingRun(Cell, frozen=True, kw_only=True):
     seconds: float
     records_per_second: float
     predicted_records_per_second: float
-    """The rate by the model of `capacity`, calibrated with all runs of the mode."""
+    """The rate that the model of `capacity` predicts, calibrated with all runs of the mode."""
     idle_share: float
     """The idle share of the consumers' time, in the drain."""
     violations: int
-    """Records finished after a later one of their key, in both parts."""
+    """Number of records that were finished after a later record of their key, in both parts."""
     work_ms_mean: float
     worker_pause_ms: float | None
-    """The median pause in the drain; None: no consumer had two records. The next one is a median in the drain, too."""
+    """The median pause of a consumer between two records, in the drain. None if no consumer had two records."""
     handover_ms: float | None
-    """The pause between two records of the hottest key; None: it had no two records."""
+    """The median pause between two records of the hottest key, in the drain. None if it did not have two records."""
     load_records_per_second: float
     p50_ms: float
-    """Time from the sending of a record to the end of the work on it, under the steady load; the next one, too."""
+    """The median time from the sending of a record to the end of the work on it, under the steady load. `p99_ms` is the
+    99th percentile."""
     p99_ms: float
     utilisation: float
     """The busy share of all consumers' time, under the steady load."""
     busiest_utilisation: float
     """The busy share of the consumer that works most."""
     rebalance_ms: float | None
-    """Time from the last consumer's join until all hold their share; None: no partition moved."""
+    """Time from the join of the last consumer until all hold their shares. None if no partition moved."""
     hottest_key_share: float
     hottest_partition_share: float
     held: list[list[int]]
-    """The partitions of each consumer; of a queue group nobody's."""
+    """The partitions of each consumer; empty lists for a queue group."""
     key_counts: list[int]
-    """Records of each key in the backlog."""
+    """The number of records of each key in the backlog."""
 
 
 class Scaling(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole experiment, as it is kept in JSON."""
+    """The results of the whole experiment, as they are stored in JSON."""
 
     seed: int
     keys: int
@@ -80,9 +81,9 @@ class Observed(NamedTuple):
     """The events of a run. Records are numbered from 0 in the order of sending, over both parts."""
 
     keys: Sequence[int]
-    """The key of each record; from KEYS on, those of records that only warm up."""
+    """The key of each record. Keys from KEYS on belong to the records of the warm-up."""
     sent_at: Sequence[float]
-    """When each record was sent, on the clock of its finish."""
+    """The time at which each record was sent, on the same clock as `finishes`."""
     finishes: Mapping[int, Finish]
     """The first one of each record."""
     drained: Sequence[int]
@@ -140,7 +141,7 @@ def _median_ms(seconds: Sequence[float]) -> float | None:
 
 
 def quick_grid() -> list[Cell]:
-    """Return the runs that show the most, for less than a minute."""
+    """Return the most informative runs, which take less than a minute together."""
     cells = _cells(GROUP, (1, 4, 8), (4,), SKEWS, (10.0,))
     cells += _cells(QUEUE, (1, 4), (4,), SKEWS, (10.0,))
     for mode in MODES:
@@ -149,7 +150,8 @@ def quick_grid() -> list[Cell]:
 
 
 def default_grid() -> list[Cell]:
-    """Return the runs of some minutes. Partitions do not part the work of a queue group, so it has fewer of them."""
+    """Return the runs for an experiment of some minutes. Queue groups get fewer partition counts, because partitions do
+    not divide their work."""
     consumers, work_ms = (2, 8), (5.0, 20.0)
     return _cells(GROUP, (1, 2, 4, 8, 16), consumers, SKEWS, work_ms) + _cells(QUEUE, (1, 8), consumers, SKEWS, work_ms)
 
@@ -167,7 +169,7 @@ def _cells(
 
 
 def expected_rate(cell: Cell, service: Service) -> float:
-    """Return the records/s that a run can be expected to work off; for its size."""
+    """Return the expected records/s of a run, to choose its number of records."""
     shares = key_shares(cell.skew, KEYS)
     if cell.mode == QUEUE:
         return capacity.queue_rate(shares[0], cell.consumers, service)
@@ -176,7 +178,7 @@ def expected_rate(cell: Cell, service: Service) -> float:
 
 
 def predicted_rate(run: ScalingRun, service: Service) -> float:
-    """Return the records/s at which a backlog like this run's should be drained."""
+    """Return the predicted records/s at which the backlog of a run is drained."""
     if run.mode == QUEUE:
         return run.records / capacity.queue_drain_seconds(run.key_counts, run.consumers, service)
     shares = [count / run.records for count in run.key_counts]
@@ -184,10 +186,11 @@ def predicted_rate(run: ScalingRun, service: Service) -> float:
 
 
 def calibrated(runs: Sequence[ScalingRun], mode: str, work_ms: float) -> Service:
-    """Return what a record costs by what was measured; with no runs of this mode, what is assumed.
+    """Return the cost of a record by the measurements, or the assumed cost if there are no runs of this mode.
 
-    The sleep of a run lasts a little longer than it was asked for; so will the work. A worker's pauses are those of
-    uniform keys, where nobody lacks work; a key's handovers are those of a hot key, which always has records waiting.
+    A sleep lasts a little longer than requested, so the work time is increased by this difference. The pauses of a
+    worker are taken from runs with uniform keys, in which every worker has enough work. The handovers of a key are
+    taken from runs with a hot key, of which records always wait.
     """
     assumed = ASSUMED[mode]
     longer = [run.work_ms_mean - run.work_ms for run in runs if run.mode == mode]
@@ -210,7 +213,7 @@ def calibrated(runs: Sequence[ScalingRun], mode: str, work_ms: float) -> Service
 
 
 def with_predictions(runs: Sequence[ScalingRun]) -> list[ScalingRun]:
-    """Return the runs, each beside what the model says of it."""
+    """Return the runs, each with the prediction of the model."""
     return [
         msgspec.structs.replace(
             run, predicted_records_per_second=predicted_rate(run, calibrated(runs, run.mode, run.work_ms))

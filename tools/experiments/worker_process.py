@@ -1,8 +1,8 @@
-"""A process of its own that works on records: a worker of a queue group, or a member of a consumer group.
+"""A process that works on records: a worker of a queue group, or a member of a consumer group.
 
-Its work takes a given time, in which the process sleeps and does nothing else, as one that computes would. It tells by
-its connection what it finished, in lists, and which partitions it holds; it ends when the other end closes. The module
-is loaded once and then forked (`crew`), so nothing here may touch gRPC before a process has begun.
+Its work takes a given time, in which the process sleeps and does nothing else, like a process that computes. It reports
+the finished records, in lists, and the partitions that it holds. It ends when the parent closes the connection. The
+module is loaded once and then forked (`crew`), so nothing here may touch gRPC before a process has begun.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from logbroker.types import TopicPartition
 REPORT_SECONDS: Final = 0.05
 TURN_SECONDS: Final = 0.025
 _STEPS: Final = 5
-"""The event loop's steps in a turn: a settlement needs this many from being put down to being sent."""
+"""Number of event loop steps in a turn: from its ack, a settlement needs this many steps to be sent."""
 
 
 class WorkerJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,8 @@ class WorkerJob(msgspec.Struct, frozen=True, kw_only=True):
     work_seconds: float
     """The time that the work on each record takes."""
     prefetch: int
-    """The most records that a worker of a queue group has in hand; 0: the process is a member of a consumer group."""
+    """Maximum number of unsettled records of a worker of a queue group. 0 means that the process is a member of a
+    consumer group."""
 
     @property
     def is_member(self) -> bool:
@@ -48,14 +49,14 @@ class WorkerJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holds(msgspec.Struct, frozen=True):
-    """The partitions that a member holds, and since when, in seconds on the monotonic clock."""
+    """The partitions that a member holds, and the time since which it holds them, in monotonic seconds."""
 
     partitions: frozenset[int]
     since: float
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """Why the process gave up."""
+    """The report of a process that failed, with the reason."""
 
     reason: str
 
@@ -66,7 +67,7 @@ Report = list[Finish] | Holds | Failed
 
 def main(job: WorkerJob, connection: Connection[Report, None]) -> None:
     """Work until told to end."""
-    # What goes wrong is told to the parent, and Ctrl-C is its business; it closes the connection.
+    # Failures are reported to the parent. The parent also handles Ctrl-C: it closes the connection.
     logging.getLogger("logbroker").addHandler(logging.NullHandler())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -95,7 +96,7 @@ async def _run(job: WorkerJob, connection: Connection[Report, None]) -> None:
 
 
 class _Reports:
-    """The finished records that are not reported yet. They are reported even if the work leaves the event loop no
+    """The finished records that are not reported yet. They are reported even if the work gives the event loop no
     turn."""
 
     def __init__(self, connection: Connection[Report, None]) -> None:
@@ -109,7 +110,7 @@ class _Reports:
             self._tell_finished()
 
     async def often(self) -> None:
-        """Tell of the last ones too, where no more come."""
+        """Report at intervals, so that the last records are reported even if no more follow."""
         while True:
             await asyncio.sleep(REPORT_SECONDS)
             if self._finished:
@@ -122,14 +123,13 @@ class _Reports:
 
 
 class _Turns:
-    """Gives the event loop its turns: it sends what was settled, and hears what came."""
+    """Gives the event loop its turns, in which it sends settlements and reads answers."""
 
     def __init__(self) -> None:
         self._last = monotonic()
 
     async def give(self, now: float) -> None:
-        """Give the event loop a turn every 25 ms, so that short work is settled together. To be called after each
-        record."""
+        """Give the event loop a turn every 25 ms, so that short work is settled together. Call it after each record."""
         if now - self._last < TURN_SECONDS:
             return
         for _ in range(_STEPS):
@@ -138,7 +138,7 @@ class _Turns:
 
 
 def _toil(seconds: float) -> tuple[float, float]:
-    """Work so long; return from when to when."""
+    """Work for `seconds`. Return the times of the beginning and the end."""
     begun = monotonic()
     sleep(seconds)
     return begun, monotonic()

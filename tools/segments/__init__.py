@@ -1,6 +1,6 @@
-"""Looking into segments without a broker: list, dump, verify, count, search; and, on request, mend.
+"""Reads segments without a broker: list, dump, verify, count, search. Repairs them on request.
 
-What is wrong with given bytes is decided by modules without I/O (`batch_checks`, `index_checks`, `partition_checks`,
-`key_counts`); the others read files, in windows, and hand what they find to whoever shows it. Only `mend` writes.
-Works on the directory of a live broker, of a stopped one, and of Kafka.
+Modules without I/O (`batch_checks`, `index_checks`, `partition_checks`, `key_counts`) decide what is wrong with given
+bytes. The others read files, in windows, and return what they find. Only `mend` and `partition_repair` write. The tools
+work on the directory of a running broker, of a stopped broker, and of Kafka.
 """

@@ -1,4 +1,4 @@
-"""Choosing, from batches in the order of their file, those that make one ascending log."""
+"""Chooses, among the batches of a file, those that form one ascending log."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ _NONE: Final = -1
 class BatchChain:
     """Chooses the heaviest chain of batches in which neither offsets nor leader epochs go back.
 
-    A batch weighs its bytes, so that nothing inside a batch, such as the copy of another log that a damaged record
-    held, outweighs the batches around it. A batch that neither continues the one before it nor is continued by the one
-    behind it most likely has a damaged offset or epoch, and weighs next to nothing.
+    The weight of a batch is its size in bytes. So nothing inside a batch, such as the copy of another log in a damaged
+    record, outweighs the batches around it. If a batch neither continues the batch before it nor is continued by the
+    batch behind it, its offset or epoch is probably damaged, and its weight is 1.
 
-    For each leader epoch there is a front: the chains that end in a batch of it, without those that end later than
-    another and weigh no more. Both columns of a front ascend, so the best chain that ends at or below an offset is
-    found by bisection. Everything is kept in arrays, some 60 bytes a batch.
+    Each leader epoch has a front: the chains that end in a batch of this epoch. A chain is left out of the front if
+    another chain ends no later and weighs no less. So the end offsets and the weights of a front both ascend, and
+    bisection finds the best chain that ends at or below an offset. Everything is kept in arrays, about 60 bytes per
+    batch.
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class BatchChain:
         return chosen
 
     def _continues(self, number: int) -> bool:
-        """Return whether a batch goes on where the one before it in the file ends."""
+        """Return whether a batch continues at the offset where the batch before it in the file ends."""
         return (
             self._first_offsets[number] == self._next_offsets[number - 1]
             and self._epochs[number] == self._epochs[number - 1]
@@ -78,7 +79,7 @@ class BatchChain:
 
 
 class _Front:
-    """The chains worth going on with that end in one leader epoch."""
+    """The best chains that end in a batch of one leader epoch."""
 
     def __init__(self) -> None:
         self._ends = array("q")

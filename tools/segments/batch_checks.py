@@ -22,20 +22,20 @@ _ZERO_HEADER: Final = BatchHeader(*HEADER.unpack(bytes(HEADER_BYTES)))
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a log that are not the batch that should be there."""
+    """A place in a log that does not hold the expected batch."""
 
     position: int
     end: int
-    """End of the damaged bytes; equal to `position` where batches are missing, but no bytes are damaged."""
+    """End of the damaged bytes. It is equal to `position` if batches are missing and no bytes are damaged."""
     offset: int
     """The offset that should have come at `position`."""
     reason: str
     followed: bool = False
-    """Whether a good batch comes after it."""
+    """Whether a good batch comes after the damage."""
 
 
 def header_fault(header: BatchHeader, room_bytes: int) -> str | None:
-    """Return why this cannot be the header of a batch that ends within `room_bytes`, or None if it can."""
+    """Return the reason why a batch within `room_bytes` cannot have this header, or None if it can."""
     if header == _ZERO_HEADER:
         return "zeros"
     if header.magic != MAGIC:
@@ -48,12 +48,12 @@ def header_fault(header: BatchHeader, room_bytes: int) -> str | None:
 
 
 def content_fault(header: BatchHeader, *, gaps_allowed: bool) -> str | None:
-    """Return which fields of a batch with a right CRC contradict each other, or None."""
+    """Return how the fields of a batch contradict each other although its CRC is right, or None."""
     if header.codec > MAX_CODEC:
         return f"codec {header.codec} is unknown"
     if header.last_offset_delta < 0:
         return f"last offset delta {header.last_offset_delta} is negative"
-    # Compaction takes records away and leaves the deltas; it may leave a batch of none.
+    # Compaction removes records and keeps the deltas. It may leave a batch without records.
     if not 0 <= header.record_count <= header.last_offset_delta + 1 or (
         not gaps_allowed and header.record_count != header.last_offset_delta + 1
     ):
@@ -64,9 +64,10 @@ def content_fault(header: BatchHeader, *, gaps_allowed: bool) -> str | None:
 def place_fault(
     header: BatchHeader, expected_offset: int, segment_offset: int, leader_epoch: int, *, gaps_allowed: bool
 ) -> str | None:
-    """Return why a sound batch cannot stand where `expected_offset` should follow, or None if it can.
+    """Return the reason why a sound batch cannot come where `expected_offset` is expected, or None if it can.
 
-    `leader_epoch` is that of the batch before.
+    `leader_epoch` is the leader epoch of the batch before.
+
     """
     if header.base_offset < expected_offset:
         return f"offset {header.base_offset} goes back, {expected_offset} should follow"

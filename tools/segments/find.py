@@ -1,4 +1,4 @@
-"""Finding records: all with a key, or the first one of a time."""
+"""Finds records: all records of a key, or the first record at or after a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from logbroker.tools.segments.reading import UNREADABLE, Progress, SegmentBatch,
 
 
 class FoundRecord(msgspec.Struct, kw_only=True, gc=False):
-    """A record and its place."""
+    """A record that was found, and its position."""
 
     path: str
     """Path of the log file."""
@@ -21,13 +21,13 @@ class FoundRecord(msgspec.Struct, kw_only=True, gc=False):
     """Position of the batch's first byte."""
     offset: int
     timestamp: int
-    """Milliseconds since 1970; -1: none."""
+    """Milliseconds since 1970; -1 if the record has no timestamp."""
 
 
 def find_key(located: Located, key: bytes, progress: Progress, damaged: list[SegmentReading]) -> Iterator[FoundRecord]:
-    """Yield every record with this key; batches that cannot be decoded are passed over. Raises OSError.
+    """Yield every record with this key. Batches that cannot be decoded are skipped. Raises OSError.
 
-    Segments that have damage are added to `damaged`: nobody knows what was there.
+    Segments that have damage are added to `damaged`, because their damaged parts may have held such records.
     """
     for partition in located.partitions:
         live = is_live(partition)
@@ -44,10 +44,10 @@ def find_key(located: Located, key: bytes, progress: Progress, damaged: list[Seg
 def find_time(
     located: Located, timestamp_ms: int, progress: Progress, damaged: list[SegmentReading]
 ) -> Iterator[FoundRecord]:
-    """Yield for each partition its first record of this time or later. Raises OSError.
+    """Yield the first record of each partition at or after a time. Raises OSError.
 
-    Goes by the batches of the log, each of which is checked, not by its time index, so that a damaged header or index
-    does not mislead. Segments in which there is damage before the record are added to `damaged`.
+    Reads and checks the batches of the log and does not use the time index, so a damaged header or index does not
+    mislead. Segments with damage before the record are added to `damaged`.
     """
     for partition in located.partitions:
         live = is_live(partition)
@@ -70,7 +70,8 @@ def _at_or_after(path: str, reading: SegmentReading, timestamp_ms: int) -> Itera
 
 
 def _records(batch: SegmentBatch, holding: bytes = b"") -> Iterator[LogRecord]:
-    """Return the records of a batch, or none if none has these bytes or they cannot be decoded."""
+    """Yield the records of a batch. Yield none if the batch does not contain the bytes `holding`, or cannot be
+    decoded."""
     if batch.header.is_control:
         return
     try:

@@ -26,7 +26,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     position: int | None = None
     end: int | None = None
-    """The position behind the last byte concerned."""
+    """The position after the last byte that the finding is about."""
     message: str
 
 
@@ -40,11 +40,11 @@ class SegmentFacts(msgspec.Struct, kw_only=True):
     batches: int = 0
     records: int = 0
     missing_offsets: int = 0
-    """The number of missing offsets where gaps are allowed."""
+    """The number of missing offsets, if gaps are allowed."""
     min_timestamp_ms: int = -1
     max_timestamp_ms: int = -1
     damaged_at: int | None = None
-    """Position of the first damage; None: none was found."""
+    """Position of the first damage; None if there is no damage."""
 
     def add(self, header: BatchHeader) -> None:
         """Count a batch."""

@@ -11,7 +11,7 @@ import msgspec
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 
 MAX_FAULTS: Final = 20
-"""The most findings reported for an index, which is rebuilt anyway."""
+"""Maximum number of findings reported for an index. More are not needed, because the whole index is rebuilt."""
 
 _NOWHERE: Final = 2**63 - 1
 
@@ -25,14 +25,13 @@ class IndexFault(msgspec.Struct, frozen=True):
 
 
 class _IndexCheck:
-    """Takes the entries one by one; both of its columns must ascend."""
+    """Checks the entries one by one. Both of their columns must ascend."""
 
     def __init__(self, content: bytes, entry: struct.Struct, *, strict: bool) -> None:
-        """`strict`: as this broker writes it; else as Kafka may have."""
+        """With `strict`, the index must be as this broker writes it, otherwise as Kafka may write it."""
         self.faults: list[IndexFault] = []
         self.loose = 0
-        """Number of entries that lead to the right place, but say less than they could, as old versions of Kafka write
-        them."""
+        """Number of entries that are right but less precise than possible, as old versions of Kafka write them."""
         self.entries = 0
         whole = len(content) - len(content) % entry.size
         if whole < len(content):
@@ -47,7 +46,7 @@ class _IndexCheck:
         self._advance()
 
     def _advance(self) -> None:
-        """Go on to the next entry that follows on the last."""
+        """Go to the next entry that ascends from the last one."""
         for first, second in self._entries:
             self.entries += 1
             if self._ascends(first, second):
@@ -68,18 +67,18 @@ class _IndexCheck:
 
 
 class OffsetIndexCheck(_IndexCheck):
-    """An entry names the last offset of the batch that begins at its position."""
+    """Checks an offset index. An entry has the position of a batch and the last offset of that batch."""
 
     def __init__(self, content: bytes, *, strict: bool) -> None:
         super().__init__(content, OFFSET_ENTRY, strict=strict)
 
     def batch(self, position: int, first: int, last: int) -> None:
-        """Take note of a batch at `position` with these relative offsets."""
+        """Check the entries up to a batch at `position` with these relative offsets."""
         while self._second <= position:
             if self._second < position:
                 self._entry_fault(f"it leads to byte {self._second}, where no batch begins")
             elif self._first != last:
-                # Kafka before 4.0 indexes an append of several batches by the last of them.
+                # If Kafka before 4.0 appends several batches, its entry has the last offset of the last batch.
                 if self._strict or self._first < first:
                     self._entry_fault(
                         f"it says offset {self._first} (relative), the batch at byte {position} ends at {last}"
@@ -89,22 +88,24 @@ class OffsetIndexCheck(_IndexCheck):
             self._advance()
 
     def skip(self, end: int) -> None:
-        """Pass over entries that lead into damage which ends at `end`."""
+        """Skip entries that lead into damage. The damage ends at `end`."""
         while self._second < end:
             self._advance()
 
     def finish(self, end: int) -> None:
-        """Take note that the log ends at `end`."""
+        """Check the remaining entries. The log ends at `end`."""
         while self._second != _NOWHERE:
             self._entry_fault(f"it leads to byte {self._second}, but the log ends at {end}")
             self._advance()
 
 
 class TimeIndexCheck(_IndexCheck):
-    """An entry says that no record before the batch of its offset is younger than its timestamp."""
+    """Checks a time index. An entry says that no record before the batch of its offset is younger than its
+    timestamp."""
 
     def __init__(self, content: bytes, *, strict: bool, ceiling_ms: int = -1) -> None:
-        """`ceiling_ms`: the youngest timestamp as the broker has it; records that a crash took may have had it."""
+        """`ceiling_ms` is the youngest timestamp that the broker knows. A record that was lost in a crash may have had
+        it."""
         super().__init__(content, TIME_ENTRY, strict=strict)
         self._ceiling = ceiling_ms
         self._told = -1
@@ -116,7 +117,7 @@ class TimeIndexCheck(_IndexCheck):
         return first > self._first and (second > self._second or (second == self._second and not self._strict))
 
     def batch(self, last: int, max_timestamp_ms: int) -> None:
-        """Take note of the next batch, which ends at the relative offset `last`."""
+        """Check the entries up to the next batch, which ends at the relative offset `last`."""
         before = self._largest
         if max_timestamp_ms > before:
             self._largest = max_timestamp_ms
@@ -134,12 +135,13 @@ class TimeIndexCheck(_IndexCheck):
             self._advance()
 
     def skip(self) -> None:
-        """Take note of damage: which timestamps were there is not known any more."""
+        """Note that there is damage, so that the timestamps of the damaged batches are unknown."""
         self._blind = True
 
     def finish(self, *, closed: bool) -> None:
-        """Take note that the log has ended; a closed one has an entry for its youngest record."""
-        # An entry of 0 ms may be all zeros, as is what Kafka reserves and does not use.
+        """Check the remaining entries at the end of the log. The index of a closed log has an entry for its youngest
+        record."""
+        # An entry of 0 ms may consist of zeros only, like the space that Kafka reserves and does not use.
         told = max(self._told, 0)
         if self._strict and closed and self._second == _NOWHERE and not self._blind and told < self._largest:
             self._fault(

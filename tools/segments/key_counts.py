@@ -1,4 +1,4 @@
-"""Counting how records spread over keys, and numbers over sizes, in bounded memory. No I/O."""
+"""Counts the records per key, and distributions of numbers, in bounded memory. No I/O."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Final
 import google_crc32c
 
 MAX_KEYS: Final = 500_000
-"""Counted exactly up to here; then by a sample of the keys that halves each time it is full."""
+"""Up to this number of keys, counts are exact. Above it, a sample of the keys is counted, which is halved each time it
+is full."""
 HEAVY_KEYS: Final = 4096
-"""Candidates for the most frequent keys, once the others are only sampled."""
+"""Number of candidates for the most frequent keys, once keys are only sampled."""
 
 _LONG_KEY_BYTES: Final = 128
 _EXACT_BELOW: Final = 1024
@@ -23,9 +24,9 @@ PERCENTILES: Final = (50, 90, 99)
 class KeyCounts:
     """Records per key.
 
-    Below `max_keys` keys everything is exact. Above, the distribution comes from those keys whose hash ends in some
-    zero bits, which are counted in full, and the most frequent keys from Misra and Gries' summary, whose counts may be
-    too low by `top_error`.
+    Up to `max_keys` keys, everything is exact. Above, the distribution comes from a sample: keys with a hash that ends
+    in some zero bits, of which all records are counted. The most frequent keys then come from the summary of Misra and
+    Gries, in which counts may be too low by up to `top_error`.
     """
 
     def __init__(self, max_keys: int = MAX_KEYS, heavy_keys: int = HEAVY_KEYS) -> None:
@@ -49,7 +50,7 @@ class KeyCounts:
             self.without_key += 1
             return
         if len(key) > _LONG_KEY_BYTES:
-            # Told apart by length and CRC, which is enough for counting.
+            # The beginning, the length and the CRC tell long keys apart, which is enough for counting.
             key = key[: _LONG_KEY_BYTES - 12] + b"%04x%08x" % (len(key) & 0xFFFF, google_crc32c.value(key))
         if self._heavy is None:
             self._counts[key] = self._counts.get(key, 0) + 1
@@ -63,16 +64,16 @@ class KeyCounts:
                 self._halve()
 
     def keys(self) -> int:
-        """Return how many different keys there are; an estimate where `sampled`."""
+        """Return the number of different keys; an estimate if `sampled`."""
         return len(self._counts) * (self._mask + 1)
 
     def top(self, count: int) -> list[tuple[bytes, int]]:
-        """Return the most frequent keys with their records, most frequent first."""
+        """Return the most frequent keys and their numbers of records, the most frequent first."""
         counts = self._counts if self._heavy is None else self._heavy
         return heapq.nsmallest(count, counts.items(), key=lambda item: (-item[1], item[0]))
 
     def records_per_key(self) -> Distribution:
-        """Return how many records the keys have."""
+        """Return the distribution of the number of records per key."""
         distribution = Distribution()
         for count in self._counts.values():
             distribution.add(count)
@@ -96,13 +97,14 @@ class KeyCounts:
         elif len(heavy) < self._heavy_keys:
             heavy[key] = 1
         else:
-            # Each of the candidates pays for the newcomer with one, as in the published algorithm.
+            # The count of each candidate is reduced by one instead of adding the new key, as in the published
+            # algorithm.
             self.top_error += 1
             self._heavy = {known: count - 1 for known, count in heavy.items() if count > 1}
 
 
 class Distribution:
-    """Numbers, exact below 1024 and then to 1 %, in at most some thousand counters."""
+    """A distribution of numbers. It is exact below 1024, and to 1 % above, with at most a few thousand counters."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -124,7 +126,7 @@ class Distribution:
         return self.total / self.count if self.count else 0.0
 
     def percentiles(self, of: Sequence[int] = PERCENTILES) -> list[int]:
-        """Return for each percentage the number at or below which so many lie; 0s where there are none."""
+        """Return the percentiles for these percentages, or zeros if nothing was added."""
         found = []
         ordered = sorted(self._counts)
         for percent in of:

@@ -11,7 +11,7 @@ from logbroker.tools.segments.reading import Progress, SegmentReading
 
 
 def list_segments(located: Located, progress: Progress) -> Iterator[tuple[PartitionFiles, SegmentFacts]]:
-    """Yield what each segment holds; damage inside of batches is not noticed. Raises OSError."""
+    """Yield the facts of each segment. Damage inside of batches is not noticed. Raises OSError."""
     for partition in located.partitions:
         live = is_live(partition)
         for segment in partition.segments:

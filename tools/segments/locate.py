@@ -25,11 +25,11 @@ _PARTITION_NAME: Final = re.compile(r"(.+)-(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFile:
-    """A log file, and where its indexes are."""
+    """A log file, and the paths of its indexes."""
 
     path: str
     base_offset: int
-    """-1: the name does not tell, as with what was cut off a log."""
+    """-1 if the name does not show it, as for a side file of a repair."""
 
     @property
     def index_path(self) -> str:
@@ -46,9 +46,9 @@ class PartitionFiles:
 
     directory: Path
     segments: tuple[SegmentFile, ...]
-    """In order; where a file was named, only that one."""
+    """In the order of their offsets. If a file was named, only this file."""
     whole: bool
-    """Whether these are all segments."""
+    """Whether `segments` holds all segments of the directory."""
 
     @property
     def name(self) -> str:
@@ -61,17 +61,18 @@ class PartitionFiles:
 
     @property
     def parents(self) -> list[Path]:
-        """The directory that it lies in by its name, and those to which links lead, its own or those of a named log."""
+        """The parent directory by its path, and the parent directories behind symbolic links of the directory or of a
+        named log."""
         linked = [] if self.whole else [Path(os.path.realpath(segment.path)).parent for segment in self.segments]
         return list(dict.fromkeys(path.parent for path in (self.directory, self.directory.resolve(), *linked)))
 
     @property
     def data_dir(self) -> Path | None:
-        """The data directory of a broker of ours that it lies in."""
+        """The data directory of logbroker that contains the partition, if any."""
         return next((path for path in self.parents if has_store(path) or os.path.lexists(path / LOCK_NAME)), None)
 
     def is_last(self, segment: SegmentFile) -> bool:
-        """Whether no segment with anything in it follows, whatever was named."""
+        """Whether no segment with content follows in the directory, even if only this one was named."""
         sizes = file_bytes(self.segments if self.whole else segments_in(self.directory))
         return not any(size and base_offset > segment.base_offset for base_offset, size in sizes.items())
 
@@ -81,13 +82,13 @@ class Located:
     """The partitions and data directories that paths name."""
 
     partitions: list[PartitionFiles]
-    """Each once, sorted by name within a data directory."""
+    """Without duplicates, sorted by name within a data directory."""
     data_dirs: list[Path]
     """Data directories that were named as a whole."""
 
 
 def check_not_special(path: Path) -> None:
-    """Raises CorruptLogError where neither a file nor a directory lies, nor a link to one, and yet something."""
+    """Raise CorruptLogError for a path that exists and is neither a file nor a directory nor a link to one of these."""
     if os.path.lexists(path) and not (path.is_file() or path.is_dir()):
         raise CorruptLogError(
             f"{path}: {what_is_at(path)}; move it away, then name the partition's directory to see what is missing"
@@ -97,7 +98,8 @@ def check_not_special(path: Path) -> None:
 def locate(paths: Iterable[Path]) -> Located:
     """Find the partitions that the paths name.
 
-    Raises InvalidRequestError for a path that is none of the three, and OSError.
+    Raises InvalidRequestError for a path that is neither a log file nor a partition's directory nor a data directory,
+    and OSError.
     """
     found: dict[str, PartitionFiles] = {}
     absolute = [Path(os.path.abspath(path)) for path in paths]
@@ -136,11 +138,11 @@ def _has_partition_files(directory: Path) -> bool:
     try:
         return any(name == METADATA_NAME or _LOG_NAME.fullmatch(name) for name in os.listdir(directory))
     except OSError:
-        return True  # Whoever reads it says why not.
+        return True  # The reader reports the error.
 
 
 def has_store(directory: Path) -> bool:
-    """Whether a metadata store lies in a directory, or something in its place, or what nobody may look at."""
+    """Whether a directory has a metadata store, or something else in its place, or cannot be read."""
     try:
         os.lstat(directory / META_NAME / DATA_NAME)
     except (FileNotFoundError, NotADirectoryError):
@@ -159,18 +161,18 @@ def _partition(directory: Path) -> PartitionFiles:
     try:
         segments = segments_in(directory)
     except OSError:
-        segments = ()  # Whoever reads them says why not.
+        segments = ()  # The reader reports the error.
     return PartitionFiles(directory=directory, segments=segments, whole=True)
 
 
 def segments_in(directory: Path) -> tuple[SegmentFile, ...]:
-    """All log files of a directory, in order. Raises OSError."""
+    """Return all log files of a directory, in order. Raises OSError."""
     names = sorted(name for name in os.listdir(directory) if _LOG_NAME.fullmatch(name))
     return tuple(segment_file(directory / name) for name in names)
 
 
 def segment_file(path: Path) -> SegmentFile:
-    """Take a log file by its name."""
+    """Return a log file, with the base offset that its name shows."""
     match = _LOG_NAME.fullmatch(path.name)
     return SegmentFile(path=str(path), base_offset=int(match[1]) if match else -1)
 
@@ -178,8 +180,8 @@ def segment_file(path: Path) -> SegmentFile:
 def file_bytes(segments: Iterable[SegmentFile]) -> dict[int, int]:
     """Return the sizes of log files by their base offsets.
 
-    Without those that a running broker removed meanwhile, and what is no file or cannot be looked at: whoever reads it
-    says so.
+    Leaves out files that a running broker has removed meanwhile, and paths that are no files or cannot be read: the
+    reader reports them.
     """
     sizes = {}
     for segment in segments:

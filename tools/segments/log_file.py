@@ -1,4 +1,4 @@
-"""Reading a log file that may be of any size, and growing, through one window of bounded size."""
+"""Reads a log file through one window of bounded size. The file may be of any size, and may be growing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from logbroker.storage.system_calls import pread, pread_into
 SCAN_WINDOW_BYTES: Final = 1 << 19
 """The window for reading all bytes. Larger windows leave the CPU's cache."""
 HEADERS_WINDOW_BYTES: Final = 4096
-"""The window for reading headers only. Small batches share a read, and little of a large batch is read in vain."""
+"""The window for reading headers only. Several small batches share a read, and of a large batch few needless bytes are
+read."""
 
 _PIECE_BYTES: Final = 1 << 16
-"""Copied at a time for the CRC, which takes nothing but bytes. Larger objects would be given back to the kernel when
-they are freed, and their pages faulted in anew."""
+"""Number of bytes that are copied at once for the CRC, which needs a `bytes` object. The memory of larger objects would
+go back to the kernel each time, and cost page faults the next time."""
 
 
 class LogFile:
@@ -45,12 +46,12 @@ class LogFile:
         os.close(self._fd)
 
     def refresh(self) -> None:
-        """Take note of the file's present size, and forget what was read."""
+        """Look up the present size of the file, and empty the window."""
         self.size_bytes = os.fstat(self._fd).st_size
         self._start = self._end = 0
 
     def header(self, position: int) -> BatchHeader | None:
-        """Parse the 61 bytes at `position`; None: fewer are left."""
+        """Parse the batch header (61 bytes) at `position`. Return None if fewer bytes are left."""
         end = position + HEADER_BYTES
         if end > self._end or position < self._start:
             if end > self.size_bytes:
@@ -61,7 +62,7 @@ class LogFile:
         return parse_header(self._window, position - self._start)
 
     def batch_crc(self, position: int, size_bytes: int) -> int:
-        """Compute the CRC-32C of the batch that lies at `position`, however large it is."""
+        """Compute the CRC-32C of the batch at `position`, which may be larger than the window."""
         at, end = position + CRC_START, position + size_bytes
         if end > self._end and size_bytes <= len(self._window):
             self._fill(position)
@@ -70,7 +71,7 @@ class LogFile:
             if not self._start <= at < self._end:
                 self._fill(at)
                 if at >= self._end:
-                    break  # cut short by somebody meanwhile; the CRC will not match
+                    break  # Somebody has cut the file meanwhile: the CRC will not match.
             first = at - self._start
             piece = bytes(self._window[first : min(first + _PIECE_BYTES, end - self._start, self._end - self._start)])
             crc = google_crc32c.extend(crc, piece)
@@ -78,7 +79,7 @@ class LogFile:
         return crc
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Read up to `size_bytes`, less only at the end."""
+        """Read `size_bytes`, or fewer at the end of the file."""
         return pread(self._fd, max(0, min(size_bytes, self.size_bytes - position)), position)
 
     def _fill(self, position: int) -> None:

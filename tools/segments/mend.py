@@ -1,7 +1,7 @@
-"""The two operations that write: rebuilding indexes, and cutting a log at its first bad batch.
+"""Two operations that write: they rebuild indexes, and cut a log at its first bad batch.
 
-Both hold the data directory's lock meanwhile, so no broker runs. A repair that dies half-way can be run again: what
-goes is copied to its side file and synced first, and the log itself is cut last.
+Both hold the lock of the data directory meanwhile, so no broker runs. A repair that dies half-way can be run again: it
+first copies the removed bytes to a side file and syncs it, and cuts the log last.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _COPY_BYTES: Final = 1 << 20
 
 @contextmanager
 def exclusive(partition: PartitionFiles) -> Iterator[None]:
-    """Keep brokers, ours and Kafka's, out of the data directory that the partition lies in.
+    """Keep brokers, of logbroker and of Kafka, out of the data directory of the partition.
 
-    Raises DataDirError where one is in there already.
+    Raises DataDirError if a broker uses it already.
     """
     kafka_lock = next(
         (path / _KAFKA_LOCK_NAME for path in partition.parents if (path / _KAFKA_LOCK_NAME).exists()), None
@@ -79,19 +79,20 @@ def _mount_points() -> set[str]:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return set()
-    # Blanks, tabs, line ends and backslashes are octal numbers there.
+    # The file has blanks, tabs, line ends and backslashes as octal numbers.
     return {re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4]) for line in lines}
 
 
 def rebuild_index(segment: SegmentFile, progress: Progress) -> tuple[int, int]:
-    """Build both indexes of a segment from its batch headers; returns how many entries they have.
+    """Build both indexes of a segment from its batch headers. Return their numbers of entries.
 
-    Raises CorruptLogError where the headers do not lead to the end of the log, and OSError.
+    Raises CorruptLogError if the headers do not lead to the end of the log, and OSError.
     """
     with LogFile(segment.path, HEADERS_WINDOW_BYTES) as log:
         scan = LogScan(log, segment.base_offset, check_crc=False)
         offsets, _ = index_entries(scan.batches(), segment.base_offset)
-        # Up to the first damage: what an entry says of the batches before it is believed.
+        # Time entries end at the first damage, because the broker trusts what an entry says about the batches before
+        # it.
         _, times = index_entries(LogScan(log, segment.base_offset).batches(), segment.base_offset)
         progress(log.size_bytes)
     if scan.faults:
@@ -120,26 +121,28 @@ class RepairPlan(msgspec.Struct, kw_only=True):
     """The next offset after the cut."""
     removed_bytes: int
     good_batches: int
-    """Number of good batches behind the first bad one. They are cut off, too."""
+    """Number of good batches after the first bad batch. They are cut off, too."""
     good_records: int
     side_path: str
     """The file in which the removed bytes are kept."""
     set_aside: list[tuple[str, str]]
-    """Later segments, and the names they get."""
+    """Later segments, and their new names."""
     epochs: list[EpochStart] | None
-    """The new leader epochs: a client that has read what goes away notices by them. None: left as they are."""
+    """The new leader epochs, or None if they stay as they are. A new epoch tells a client that records which it has
+    read are gone."""
     checkpoint: PartitionCheckpoint | None
-    """The new recovery point, where the old one lies behind the cut."""
+    """The checkpoint with the new recovery point, if the old recovery point is behind the cut."""
     checkpoint_key: bytes = b""
     data_dir: Path | None = None
 
 
 def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | None:
-    """Look for the first bad batch of the one segment named, or what is missing behind it; None: all goes on there.
+    """Plan the cut at the first bad batch of the named segment, or at its end if records are missing there. Return None
+    if there is no fault.
 
     Writes nothing.
 
-    Raises DataDirError and CorruptLogError where the metadata store is there, but cannot be read, and OSError.
+    Raises DataDirError and CorruptLogError if there is a metadata store that cannot be read, and OSError.
     """
     (segment,) = partition.segments
     if segment.base_offset < 0:
@@ -159,7 +162,7 @@ def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | N
                 max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
         size_bytes = log.size_bytes
         progress(size_bytes)
-    # Where gaps are allowed, what follows in other segments is still good.
+    # If gaps are allowed, the later segments are still good.
     later = [other for other in segments_in(partition.directory) if other.base_offset > segment.base_offset]
     reason = ""
     if scan.faults:
@@ -190,7 +193,7 @@ def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | N
 
 
 def repair(plan: RepairPlan) -> None:
-    """Do what the plan says; the caller holds `exclusive`. Raises OSError and StorageFailedError."""
+    """Carry out the plan. The caller holds `exclusive`. Raises OSError and StorageFailedError."""
     files, directory = RealFiles(), os.path.dirname(plan.path)
     if plan.removed_bytes:
         copy_out(plan.path, plan.position, plan.position + plan.removed_bytes, plan.side_path)
@@ -213,7 +216,7 @@ def repair(plan: RepairPlan) -> None:
 
 
 def knowledge_for_repair(partition: PartitionFiles, *, with_producers: bool = False) -> Knowledge:
-    """Look up what the metadata store says of a partition. Raises DataDirError where it says nothing."""
+    """Look up a partition in the metadata store. Raises DataDirError if the store has no answer."""
     if partition.data_dir is None:
         return Knowledge()
     metadata, trouble = open_metadata(partition.data_dir)
@@ -241,8 +244,8 @@ def _is_short(checkpoint: PartitionCheckpoint | None, segment: SegmentFile, size
 def _lowered(
     checkpoint: PartitionCheckpoint | None, segment: SegmentFile, position: int, offset: int, max_timestamp_ms: int
 ) -> PartitionCheckpoint | None:
-    """Return the checkpoint of a log that ends at `position` of `segment`, or None if it does not reach that far
-    anyway."""
+    """Return the checkpoint of a log that ends at `position` of `segment`, or None if the recovery point is not behind
+    this end."""
     if checkpoint is None or checkpoint.recovery_point <= offset:
         return None
     before = [entry for entry in checkpoint.segments if entry.base_offset < segment.base_offset]
@@ -266,7 +269,7 @@ def _raised(directory: Path, checkpoint: PartitionCheckpoint | None, offset: int
     if checkpoint is not None:
         highest = max([highest, *(entry.epoch for entry in checkpoint.epochs)])
         if epochs[: len(checkpoint.epochs)] != checkpoint.epochs or epochs_unknown_below(checkpoint, epochs):
-            epochs = checkpoint.epochs  # The file is damaged; below its cut, nothing but these may stand in it.
+            epochs = checkpoint.epochs  # The file is damaged: below the cut, it may have only these epochs.
     return [*(entry for entry in epochs if entry.start_offset < offset), EpochStart(highest + 1, offset)]
 
 
@@ -277,7 +280,8 @@ def free_name(path: str) -> str:
 
 
 def copy_out(path: str, start: int, end: int, side_path: str) -> None:
-    """Copy a range of bytes of a log into a side file, durably but for its name. Raises OSError."""
+    """Copy a range of bytes of a log into a new side file, and sync it. The caller syncs the directory. Raises
+    OSError."""
     with open(path, "rb") as source, open(side_path, "xb", opener=private_opener) as side:
         source.seek(start)
         left = end - start
@@ -290,20 +294,21 @@ def copy_out(path: str, start: int, end: int, side_path: str) -> None:
 
 
 def put(path: str, content: bytes, like: str) -> None:
-    """Replace a file, for the owner of another. The directory is the caller's to sync."""
+    """Replace a file, and give it to the owner of the file `like`. The caller syncs the directory."""
     replace_file(RealFiles(), path, content)
     give(path, like)
 
 
 def give(path: str, like: str) -> None:
-    """Give a file to the owner of another: root may repair what a broker of another user must write."""
+    """Give a file to the owner of the file `like`, because root may repair files that a broker of another user must
+    write."""
     status = os.stat(like)
     if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
         os.chown(path, status.st_uid, status.st_gid)
 
 
 def drop_indexes(log_path: str) -> None:
-    """Remove the indexes of a log, which the broker builds anew."""
+    """Remove the indexes of a log. The broker builds them again."""
     segment = SegmentFile(path=log_path, base_offset=-1)
     for path in (segment.index_path, segment.time_index_path):
         with suppress(FileNotFoundError):
@@ -311,8 +316,8 @@ def drop_indexes(log_path: str) -> None:
 
 
 def store_checkpoint(data_dir: Path, key: bytes, checkpoint: PartitionCheckpoint) -> None:
-    """Store what a broker is to know of a partition. Raises StorageFailedError."""
-    # A failed commit also comes back from the future.
+    """Store the checkpoint of a partition for the broker. Raises StorageFailedError."""
+    # The future raises the error of a failed commit, too.
     store = MetadataStore.open(data_dir / META_NAME, on_failure=lambda _failure: None)
     try:
         store.submit(encode_checkpoint(key, checkpoint)).result()

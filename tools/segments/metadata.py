@@ -85,7 +85,7 @@ class Knowledge(msgspec.Struct, kw_only=True):
     checkpoint: PartitionCheckpoint | None = None
     live: bool = False
     stopped_cleanly: bool = False
-    """Whether the broker synced everything before it stopped. If so, no crash explains any damage."""
+    """Whether the broker synced everything before it stopped. If so, a crash does not explain damage."""
     trouble: str = ""
     """The reason why the store knows nothing."""
 
@@ -115,7 +115,7 @@ def open_metadata(data_dir: Path) -> tuple[Metadata | None, str]:
 def knowledge_of(
     partition: PartitionFiles, metadata: Metadata | None, *, live: bool, trouble: str, with_producers: bool = False
 ) -> Knowledge:
-    """Look a partition up; `trouble` says why there is no metadata."""
+    """Look up a partition in the metadata store. `trouble` says why there is no metadata."""
     found = partition.topic_partition
     if metadata is None or found is None or found[0] not in metadata.topics:
         if metadata is not None:
@@ -139,7 +139,8 @@ def checkpoint_key(topic_id: TopicId, partition: int) -> bytes:
 def is_held(data_dir: Path) -> bool:
     """Whether a broker of this machine holds the data directory.
 
-    Looked up in the kernel's list: to try the lock would keep a broker out that starts at this moment.
+    This reads the kernel's list of locks. An attempt to take the lock would keep out a broker that starts at this
+    moment.
     """
     held = set()
     with suppress(OSError):

@@ -35,9 +35,10 @@ class EpochRuns:
 
 
 def epoch_faults(epochs: Sequence[EpochStart], runs: Sequence[EpochRun], end_offset: int, *, live: bool) -> list[str]:
-    """Compare a leader-epoch-checkpoint with the epochs in the log; what a live broker has yet to write is passed over.
+    """Compare a leader-epoch-checkpoint with the epochs in the log. Epochs that a running broker has not written yet
+    are not reported.
 
-    A gap between two epochs may hold the start of the later one: compaction takes records away.
+    A later epoch may begin in the gap after an earlier one, because compaction removes records.
     """
     faults = []
     starts = {entry.epoch: entry.start_offset for entry in epochs}
@@ -60,14 +61,15 @@ def epoch_faults(epochs: Sequence[EpochStart], runs: Sequence[EpochRun], end_off
 def unknown_epochs(
     epochs: Sequence[EpochStart], checkpoint: PartitionCheckpoint, runs: Sequence[EpochRun] | None, end_offset: int
 ) -> list[str]:
-    """Compare a leader-epoch-checkpoint with what the metadata store says that it begins with.
+    """Compare a leader-epoch-checkpoint with the epochs that the metadata store has. It must begin with these.
 
-    Behind that it may name epochs that began since the recovery point: those of batches, and one at the log's end,
-    where nothing was appended yet. `runs` None: not all batches are known.
+    After these, it may have epochs that began since the recovery point: epochs of batches, and one at the end of the
+    log, if nothing was appended since. `runs` None means that not all batches are known.
+
     """
     known = checkpoint.epochs
     if not known:
-        return []  # of an older broker, or none was begun below the recovery point
+        return []  # An older broker wrote it, or no epoch began below the recovery point.
     if list(epochs[: len(known)]) != known:
         return [f"it should begin with {encode_epochs(known).decode('ascii')!r}; restore it"]
     faults = []
@@ -86,9 +88,10 @@ def unknown_epochs(
 def segment_faults(
     checkpoint: PartitionCheckpoint, file_bytes: Mapping[int, int], *, live: bool
 ) -> list[tuple[int, str]]:
-    """Compare the segments' sizes with those up to the recovery point: (base offset, what is wrong).
+    """Compare the sizes of segments with the sizes in the checkpoint. Return the base offset and the reason of each
+    fault.
 
-    On a live broker retention may have been there since the checkpoint.
+    On a running broker, retention may have removed segments since the checkpoint.
     """
     faults = []
     known = checkpoint.segments
@@ -118,7 +121,7 @@ def segment_faults(
 
 
 def synced_bytes(checkpoint: PartitionCheckpoint | None, base_offset: int, size_bytes: int) -> int | None:
-    """Return how many bytes of a segment lie below the recovery point, or None if there is none."""
+    """Return the number of bytes of a segment below the recovery point, or None if there is no recovery point."""
     if checkpoint is None or not checkpoint.segments:
         return None
     last = checkpoint.segments[-1]
@@ -128,10 +131,11 @@ def synced_bytes(checkpoint: PartitionCheckpoint | None, base_offset: int, size_
 
 
 def indexes_are_complete(checkpoint: PartitionCheckpoint | None, base_offset: int, *, live: bool) -> bool:
-    """Whether the indexes of a segment must hold all that they ever will, if it is not the last one.
+    """Whether the indexes of a segment that is not the last one must be complete.
 
-    A broker writes the next segment's first bytes before it completes the indexes of the one before, and syncs both
-    before a recovery point lies in the next.
+    A broker writes the first bytes of the next segment before it completes the indexes of this one. It syncs both
+    before the recovery point moves into the next segment.
+
     """
     if checkpoint is None:
         return not live
@@ -141,8 +145,10 @@ def indexes_are_complete(checkpoint: PartitionCheckpoint | None, base_offset: in
 def is_torn_tail(fault: Fault, synced: int | None, *, last_segment: bool, power_cut: bool) -> bool:
     """Whether a crash explains the damage, so that the next start will cut it off.
 
-    `synced`: bytes of the segment below the recovery point, None where that is not known. `power_cut`: the machine
-    has restarted since, so that any unsynced bytes may be gone; else only the last write can be torn.
+    `synced` is the number of bytes of the segment below the recovery point, or None if it is unknown. `power_cut` says
+    that the machine has restarted since, so that any unsynced bytes may be gone. Otherwise only the last write can be
+    torn.
+
     """
     if fault.end == fault.position:
         return False
@@ -154,7 +160,7 @@ def is_torn_tail(fault: Fault, synced: int | None, *, last_segment: bool, power_
 
 
 def gap_between(before_end: int, base_offset: int) -> str | None:
-    """Return what is missing between the end of one segment and the next, or None."""
+    """Return what is wrong between the end of one segment and the start of the next, or None."""
     if base_offset > before_end:
         return f"offsets {before_end} to {base_offset - 1} before it are missing"
     if base_offset < before_end:
@@ -163,8 +169,8 @@ def gap_between(before_end: int, base_offset: int) -> str | None:
 
 
 def recovery_point_fault(recovery_point: int, position: int, offset: int, *, gaps_allowed: bool) -> str | None:
-    """Return why the log, whose next offset at `position` is `offset`, has no recovery point there, or None if it
-    has."""
+    """Return the reason why the recovery point cannot be at `position`, or None if it can. `offset` is the next offset
+    of the log there."""
     if offset == recovery_point or (gaps_allowed and offset > recovery_point):
         return None
     return f"the recovery point is offset {recovery_point} at byte {position}, but the log has offset {offset} there"

@@ -1,12 +1,12 @@
-"""Repairing a partition whose log is interrupted: a segment is missing, damaged, or belongs to another partition.
+"""Repairs a partition with an interrupted log: a segment is missing, damaged, or belongs to another partition.
 
 A survey reads the whole directory and reports every fault, the lowest offset first. Then an operator chooses one of two
-repairs. To *cut* ends the log at the first fault. To *accept gaps* keeps all good batches at their offsets, and readers
-pass over the offsets that are missing between them.
+repairs. *Cut* ends the log at the first fault. *Accept gaps* keeps all good batches at their offsets, and readers skip
+the missing offsets between them.
 
 Bytes that a repair removes from the log are kept in side files. The row of the metadata store is written last, after
-everything else is synced. If a repair dies half-way, the partition is still one that a broker refuses or can open
-safely, and the repair can be run again.
+everything else is synced. If a repair dies half-way, a broker still either refuses the partition or can open it safely,
+and the repair can be run again.
 
 The new row says that the whole log is synced, so the recovery point is the end of the log. It also begins a new leader
 epoch there. A reader that has read further therefore learns that these records are gone (LOG_TRUNCATED), and the next
@@ -75,28 +75,28 @@ _MAX_EPOCH: Final = 2**31 - 1
 
 
 class Problem(msgspec.Struct, kw_only=True):
-    """A problem that keeps a partition from being opened, or read to its end."""
+    """A problem because of which a partition cannot be opened, or cannot be read to its end."""
 
     path: str
     message: str
     position: int | None = None
     end: int | None = None
-    """The position behind the wrong bytes."""
+    """The position after the wrong bytes."""
     missing: tuple[int, int] | None = None
-    """The offsets that cannot be read: the first of them, and the one behind the last."""
+    """The offsets that cannot be read: the first one, and the offset after the last one."""
     is_in_log: bool = True
-    """Whether the log does not go on there. If not, it goes on without the named bytes or offsets."""
+    """Whether the problem interrupts the log. If it does not, the log is complete without the named file or bytes."""
 
 
 class Piece(msgspec.Struct):
-    """Good batches back to back in one file."""
+    """Good batches that follow each other without a break in one file."""
 
     start: int
     end: int
     first_offset: int
     next_offset: int
     goes_on: bool
-    """Whether it begins at an offset at which it may, behind what is before it."""
+    """Whether the first offset may follow the records before this piece."""
 
 
 class Kept(msgspec.Struct, kw_only=True):
@@ -116,7 +116,7 @@ class Kept(msgspec.Struct, kw_only=True):
 
     @property
     def removed(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of bytes between the pieces, and behind them."""
+        """The ranges of bytes before, between and after the pieces."""
         ends = [0, *(piece.end for piece in self.pieces)]
         starts = [*(piece.start for piece in self.pieces), self.size_bytes]
         return ((end, start) for end, start in zip(ends, starts, strict=True) if end < start)
@@ -128,20 +128,20 @@ class Survey(msgspec.Struct, kw_only=True):
     partition: PartitionFiles
     known: Knowledge
     problems: list[Problem] = []
-    """The problems in the order of the log. Those beside the log come first."""
+    """The problems in the order of the log. Problems of other files come first."""
     kept: list[Kept] = []
     strays: list[str] = []
-    """Log files, or files and directories named like one, that are no part of the log."""
+    """Files and directories that are named like log files and are not part of the log."""
     epochs: list[EpochStart] = []
     highest_epoch: int = 0
     end_offset: int = 0
-    """The offset behind the last good batch."""
+    """The offset after the last good batch."""
     reached_offset: int = 0
     """The offset up to which the log is known to have reached."""
     headers: list[BatchHeader] = []
-    """Headers of the good batches above the recovery point that a producer has numbered."""
+    """Headers of the good batches above the recovery point that have a producer id."""
     is_foreign: bool = False
-    """Whether the files are another partition's, so that nothing here can be repaired."""
+    """Whether the files belong to another partition, so that nothing can be repaired."""
     rewrite_metadata: bool = False
 
 
@@ -153,11 +153,11 @@ class PartitionPlan(msgspec.Struct, kw_only=True):
     set_aside: list[tuple[str, str]]
     """Files to be renamed, and their new names."""
     end_offset: int
-    """Where the log will end."""
+    """The offset at which the log will end."""
     begin_segment: bool
-    """Whether an empty segment is made there."""
+    """Whether an empty segment is created at `end_offset`."""
     lost: list[tuple[int, int]]
-    """The offsets, from and to, that can no longer be read."""
+    """The ranges of offsets that can no longer be read. The end of a range is not included."""
     epochs: list[EpochStart] | None
     checkpoint: PartitionCheckpoint | None
 
@@ -167,9 +167,9 @@ class PartitionPlan(msgspec.Struct, kw_only=True):
 
 
 def survey(partition: PartitionFiles, progress: Progress) -> Survey:
-    """Read all of a partition, and say what is wrong. Writes nothing.
+    """Read a whole partition, and report what is wrong. Writes nothing.
 
-    Raises DataDirError and CorruptLogError where the metadata store is there but cannot be read, and OSError.
+    Raises DataDirError and CorruptLogError if there is a metadata store that cannot be read, and OSError.
     """
     if partition.directory.is_symlink():
         raise CorruptLogError(f"{partition.directory}: it is a symbolic link; put the directory itself there")
@@ -185,7 +185,7 @@ class _Surveyor:
         self._progress = progress
         self._survey = Survey(partition=partition, known=known)
         self._expected: int | None = None
-        """The offset that comes next; None: any may."""
+        """The offset that comes next; None if any offset may come."""
         self._leader_epoch = -1
         self._rules = Continuity()
         """The rules for where offsets may be missing."""
@@ -198,7 +198,7 @@ class _Surveyor:
         if found.is_foreign:
             return found
         are_known = self._read_epochs()
-        # Another program wrote what no checkpoint speaks of, and may have left gaps.
+        # A log without a checkpoint was written by another program, which may have left gaps.
         self._rules = Continuity(found.epochs, MAX_INT64 if checkpoint is None else checkpoint.gaps_below)
         self._epoch_rules = self._rules if are_known and checkpoint is not None else ANY_ORDER
         entries = self._needed()
@@ -214,7 +214,7 @@ class _Surveyor:
         end = self._expected or 0
         found.end_offset = found.reached_offset = end
         if checkpoint is not None:
-            # A leader epoch begins where the log ended then.
+            # A leader epoch begins at the offset at which the log ended at that time.
             begun = max((entry.start_offset for entry in found.epochs), default=0)
             found.reached_offset = max(end, checkpoint.recovery_point, begun)
             if end < found.reached_offset:
@@ -253,7 +253,7 @@ class _Surveyor:
             self._survey.problems.append(Problem(path=path, message=message))
 
     def _read_epochs(self) -> bool:
-        """Read which leader epochs there are; returns whether all are known, so that batches can be compared."""
+        """Read the leader epochs. Return whether all of them are known, so that batches can be compared with them."""
         found, path = self._survey, str(self._directory / EPOCHS_NAME)
         known = self._checkpoint.epochs if self._checkpoint is not None else []
         epochs: list[EpochStart] = []
@@ -279,7 +279,7 @@ class _Surveyor:
     # --- the segments ------------------------------------------------------------------------------------------------
 
     def _needed(self) -> list[SegmentCheckpoint]:
-        """The segments that the metadata store knows of, from the log's start on."""
+        """Return the segments that the metadata store knows, from the log start on."""
         checkpoint = self._checkpoint
         if checkpoint is None:
             return []
@@ -291,7 +291,7 @@ class _Surveyor:
         ]
 
     def _segments(self, entries: list[SegmentCheckpoint]) -> Iterator[SegmentFile]:
-        """Yield the log files that may be segments, in order; tell of the others."""
+        """Yield the log files that may be segments, in order, and report the others."""
         try:
             names = sorted(name for name in os.listdir(self._directory) if _LOG_NAME.fullmatch(name))
         except FileNotFoundError:
@@ -303,7 +303,7 @@ class _Surveyor:
             if not stat.S_ISREG(mode):
                 self._tell_stray(segment, f"it is no file, but {kind_name(mode)}")
             elif entries and segment.base_offset < entries[0].base_offset:
-                continue  # Below the log's start: the next start removes it.
+                continue  # It is below the log start: the next start of the broker removes it.
             elif entries and segment.base_offset < entries[-1].base_offset and segment.base_offset not in bases:
                 self._tell_stray(segment, "it is no part of this log")
             else:
@@ -316,9 +316,10 @@ class _Surveyor:
         self._survey.problems.append(Problem(path=segment.path, message=message, is_in_log=False))
 
     def _look_at(self, segment: SegmentFile, next_base: int | None, closed_at: int, first_crc: int) -> None:
-        """Go through a log file, all of it: bytes that came in move what is behind them beyond the size that it had.
+        """Read a whole log file, even beyond its known size, because inserted bytes move the bytes behind them.
 
-        `closed_at`: at which offset the next segment was begun, as far as that is known: none above it is of this one.
+        `closed_at` is the offset at which the next segment was begun, if it is known. No offset from there on belongs
+        to this segment.
         """
         found = self._survey
         if self._expected is not None and segment.base_offset < self._expected:
@@ -349,14 +350,14 @@ class _Surveyor:
         found.kept.append(kept)
 
     def _known_end(self) -> int:
-        """The offset up to which the log has reached, as far as anybody knows."""
+        """Return the offset up to which the log is known to have reached."""
         return self._checkpoint.recovery_point if self._checkpoint is not None else 0
 
     def _keep(
         self, log: LogFile, segment: SegmentFile, closed_at: int, next_base: int | None, faults: list[Fault]
     ) -> Kept:
-        """Take the good batches of a file that make one ascending log. Only where not all of them do, the file is
-        read again, and the best of them are chosen."""
+        """Take the good batches of a file that form one ascending log. If not all of them do, read the file again and
+        choose the best chain of them."""
         found = self._survey
         before = self._expected, self._leader_epoch, found.epochs, found.highest_epoch, len(found.headers)
         kept = Kept(segment=segment, size_bytes=log.size_bytes)
@@ -396,11 +397,13 @@ class _Surveyor:
             position = scan.faults[-1].end
 
     def _order_epoch(self, header: BatchHeader) -> int:
-        """Return the leader epoch by which a batch must not go back; none goes back where each offset has its own."""
+        """Return the leader epoch that must not go back from batch to batch. It is a constant where the offset of a
+        batch determines its epoch."""
         return header.leader_epoch if self._epoch_rules.may_skip_to(header.base_offset) else _MAX_EPOCH
 
     def _take_all(self, kept: Kept, batches: Iterator[tuple[int, BatchHeader]], next_base: int | None) -> bool:
-        """Take batches up to the first whose offset or epoch goes back; returns whether there is none."""
+        """Take batches up to the first one in which the offset or the epoch goes back. Return whether there is no such
+        batch."""
         last: tuple[int, BatchHeader] | None = None
         for position, header in batches:
             if last is not None:
@@ -427,7 +430,8 @@ class _Surveyor:
 
     @staticmethod
     def _was_repaired(kept: Kept) -> bool:
-        """Whether something was taken out of a file before: a repair that died may not have told that yet."""
+        """Whether bytes of a file were removed before. A repair that died may not have stored this in the metadata
+        yet."""
         path = Path(kept.segment.path)
         return any(path.parent.glob(f"{path.name}.cut-*"))
 
@@ -466,12 +470,12 @@ class _Surveyor:
             found.headers.append(header)
 
     def _tell_damage(self, kept: Kept, faults: list[Fault]) -> None:
-        """Tell of the bytes that are not kept, with the reasons that the scan gave, and of offsets that are missing."""
+        """Report the bytes that are not kept, with the reasons that the scan gave, and the missing offsets."""
         path, problems = kept.segment.path, self._survey.problems
         position, offset = 0, kept.segment.base_offset
         for piece in kept.pieces:
             is_damaged = piece.start > position
-            # Where gaps are allowed, what damage took out is no gap.
+            # Offsets that were lost by damage are no gap, even if gaps are allowed.
             is_missing = not piece.goes_on or (is_damaged and offset < piece.first_offset)
             missing = (offset, piece.first_offset) if is_missing else None
             if is_damaged:
@@ -484,7 +488,7 @@ class _Surveyor:
 
 
 def _right_name(segment: SegmentFile) -> str:
-    """Name the file that a log file may have been before files were mixed up; "" where its own name is right."""
+    """Return advice about the right name of a log file, in case files were mixed up, or "" if its name is right."""
     with LogFile(segment.path) as log:
         first = log.header(0)
         if first is None or first.base_offset == segment.base_offset or not _is_sound(log, first):
@@ -494,7 +498,7 @@ def _right_name(segment: SegmentFile) -> str:
 
 
 def _is_sound(log: LogFile, first: BatchHeader) -> bool:
-    """Whether the first batch was written by a broker, and is not what damage has left of one."""
+    """Whether the first batch of a file is undamaged."""
     return header_fault(first, log.size_bytes) is None and log.batch_crc(0, first.size_bytes) == first.crc
 
 
@@ -548,7 +552,7 @@ def plan_repair(found: Survey, *, accept_gaps: bool) -> PartitionPlan | None:
 
 
 def _before_the_first_problem(found: Survey) -> tuple[list[Kept], int]:
-    """Return the part of the log before the first place where it does not go on, and the end offset of that part."""
+    """Return the part of the log before the first interruption, and the end offset of that part."""
     checkpoint = found.known.checkpoint
     kept: list[Kept] = []
     end_offset = checkpoint.log_start_offset if checkpoint is not None else 0
@@ -571,7 +575,7 @@ def _before_the_first_problem(found: Survey) -> tuple[list[Kept], int]:
 
 
 def _gaps(kept: list[Kept], end_offset: int) -> Iterator[tuple[int, int]]:
-    """Yield the offsets that are missing between what is kept, and before the end of the log: from and to."""
+    """Yield the ranges of offsets that are missing between the kept batches and before the end of the log."""
     offset: int | None = None
     for each in kept:
         for piece in each.pieces:
@@ -626,7 +630,7 @@ def _checkpoint(
 
 
 def repair(plan: PartitionPlan) -> None:
-    """Do what the plan says; the caller holds `exclusive`. Raises OSError and StorageFailedError."""
+    """Carry out the plan. The caller holds `exclusive`. Raises OSError and StorageFailedError."""
     files, partition = RealFiles(), plan.survey.partition
     directory = str(partition.directory)
     with suppress(FileExistsError):
@@ -649,7 +653,7 @@ def repair(plan: PartitionPlan) -> None:
     for kept in plan.kept:
         path = kept.segment.path
         if not kept.size_bytes == kept.kept_bytes == sizes.get(kept.segment.base_offset, kept.kept_bytes):
-            drop_indexes(path)  # They are of a file that was longer, or had other bytes.
+            drop_indexes(path)  # They belong to a file that was longer or had other bytes.
         if path in rewritten:
             files.rename(f"{path}.tmp", path)
     topic_id = plan.survey.known.topic_id
@@ -663,7 +667,7 @@ def repair(plan: PartitionPlan) -> None:
         files.close(files.open(active, create=True))
         give(active, directory)
     for path, size_bytes in [*((kept.segment.path, kept.kept_bytes) for kept in plan.kept)]:
-        # Nobody knows whether the last run came to sync it.
+        # It is unknown whether an earlier, interrupted repair has synced it.
         fd = files.open(path)
         try:
             files.truncate(fd, size_bytes)

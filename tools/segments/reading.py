@@ -1,4 +1,4 @@
-"""Reading the records of segments, as far as they can be read."""
+"""Reads the records of segments, as far as they can be read."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from logbroker.tools.segments.log_file import HEADERS_WINDOW_BYTES, SCAN_WINDOW_
 from logbroker.tools.segments.scan import BRIEF_SECONDS, LIVE_SECONDS, LogScan
 
 Progress = Callable[[int], None]
-"""A function that is told how many more bytes were read."""
+"""A function that is called with the number of bytes read since its last call."""
 
 UNREADABLE: Final = (BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompressionError, UnsupportedFormatError)
-"""The exceptions of decoding a batch."""
+"""The exceptions that decoding a batch may raise."""
 
 _MAX_DECODED_BYTES: Final = 1 << 26
-"""The most decoded bytes of one batch. Larger batches are reported, but not decoded."""
+"""Maximum size of a decoded batch. Larger batches are reported, but not decoded."""
 _PROGRESS_BYTES: Final = 1 << 22
 
 
 class SegmentBatch(msgspec.Struct, gc=False):
-    """A batch and its place."""
+    """A batch and its position in the log."""
 
     position: int
     header: BatchHeader
     log: LogFile
 
     def plain(self) -> bytes:
-        """Read the batch and take its compression off. Raises one of UNREADABLE."""
+        """Read the batch and return it without compression. Raises one of UNREADABLE."""
         header = self.header
         if header.size_bytes > _MAX_DECODED_BYTES:
             raise BatchExpandsTooFarError(f"the batch has {header.size_bytes} bytes, too many to decode")
@@ -60,8 +60,8 @@ class SegmentReading:
     def __init__(
         self, segment: SegmentFile, progress: Progress, *, live: bool = False, headers_only: bool = False
     ) -> None:
-        """`live`: a broker may be writing to it. `headers_only`: the batches' insides are not read, so damage in there
-        is not noticed."""
+        """`live` says that a broker may be writing to the segment. With `headers_only`, only the headers of batches are
+        read, and damage elsewhere is not noticed."""
         self.segment = segment
         self.faults: list[Fault] = []
         self.size_bytes = 0
@@ -70,7 +70,7 @@ class SegmentReading:
         self._patience_seconds = LIVE_SECONDS if live else BRIEF_SECONDS
 
     def batches(self) -> Iterator[SegmentBatch]:
-        """Raises OSError. Nothing comes of a file that a running broker has removed meanwhile."""
+        """Yield the good batches. Yield none if a running broker has removed the file meanwhile. Raises OSError."""
         try:
             log = LogFile(self.segment.path, HEADERS_WINDOW_BYTES if self._headers_only else SCAN_WINDOW_BYTES)
         except FileNotFoundError:

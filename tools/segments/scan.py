@@ -1,8 +1,8 @@
-"""Scanning the batches of one log file: good ones are handed out, damage is noted.
+"""Scans the batches of one log file. Good batches are yielded, damage is noted.
 
-No CRC covers a batch's base offset, so a good batch may lie at a place where the log does not go on with it. It is
-handed out all the same, behind damage as elsewhere, and where offsets go back that is noted too. A caller that needs
-one ascending log chooses from the batches.
+No CRC covers the base offset of a batch, so a good batch may be at a place where the log does not continue with its
+offset. Such a batch is yielded nevertheless, also after damage. Offsets that go back are noted as faults. A caller that
+needs one ascending log chooses from the batches.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from logbroker.tools.segments.batch_checks import (
 from logbroker.tools.segments.log_file import LogFile
 
 MAX_FAULTS: Final = 100
-"""The most faults noted for a file. More would teach nothing."""
+"""Maximum number of faults noted for a file."""
 
 MAX_OFFSET: Final = 2**63 - 1
 
 _SEARCH_BYTES: Final = 1 << 18
 BRIEF_SECONDS: Final = 0.1
-"""How long a scan waits at a damaged end where no broker is known to write."""
+"""How long a scan waits at a damaged end if no broker is known to write."""
 LIVE_SECONDS: Final = 2.0
-"""The same beside a running broker. What does not change in that time is damage, not a write in progress."""
+"""How long a scan waits at a damaged end if a broker runs. If the end does not change in this time, it is damage and
+not a write in progress."""
 _LOOK_SECONDS: Final = 0.02
 
 
@@ -49,18 +50,19 @@ class LogScan:
         patience_seconds: float = 0.0,
         leader_epoch: int = -1,
     ) -> None:
-        """`base_offset` -1: any may be the first. `leader_epoch`: of the segment before.
+        """With `base_offset` -1, the log may begin at any offset. `leader_epoch` is the last leader epoch of the
+        segment before.
 
-        `resume`: go on behind what is damaged; else end there. `patience_seconds`: wait so long for an unfinished
-        write, which grows or is cut off; damage stays.
+        With `resume`, the scan continues after damage, otherwise it ends there. `patience_seconds` says how long to
+        wait for the end of an unfinished write: such a write grows or is cut off, and damage does not change.
         """
         self.faults: list[Fault] = []
         self.next_offset = max(0, base_offset)
-        """The offset behind the last good batch."""
+        """The offset after the last good batch."""
         self.good_bytes = 0
         """The position at which the last good batch ends."""
         self.gaps = 0
-        """Number of missing offsets where gaps are allowed."""
+        """Number of missing offsets, if gaps are allowed."""
         self._log = log
         self._base_offset = base_offset
         self._lowest_offset = self.next_offset
@@ -71,11 +73,11 @@ class LogScan:
         self._patience_seconds = patience_seconds
         self._budget = SearchBudget(log.size_bytes)
         self._is_spent = False
-        """Whether a search was given up: too much looks like batches."""
+        """Whether a search was given up, because too much looks like batches."""
         self.leader_epoch = leader_epoch
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield (position, header) of each good batch from `position` on, which is where a batch begins."""
+        """Yield (position, header) of each good batch from `position` on. A batch must begin at `position`."""
         log = self._log
         after_damage = position > 0 or self._base_offset < 0
         while position < log.size_bytes:
@@ -107,7 +109,7 @@ class LogScan:
             if followed < 0 and self._changes(position):
                 continue
             if self._is_spent:
-                reason += "; more follows that looks like batches than can be looked at"
+                reason += "; more bytes that look like batches follow than can be checked"
             end = followed if followed >= 0 else log.size_bytes
             self.faults.append(
                 Fault(position=position, end=end, offset=self.next_offset, reason=reason, followed=followed >= 0)
@@ -132,7 +134,8 @@ class LogScan:
         )
 
     def _changes(self, position: int) -> bool:
-        """Wait for a write that was caught half done; returns whether it goes on, is finished or was cut off."""
+        """Wait for a write that may be in progress. Return whether the file has changed: the write went on, is finished
+        or was cut off."""
         size_bytes = self._log.size_bytes
         deadline = time.monotonic() + self._patience_seconds
         while time.monotonic() < deadline:
@@ -143,10 +146,11 @@ class LogScan:
         return False
 
     def _next_good(self, position: int, header: BatchHeader | None) -> int:
-        """Position of the first good batch behind damage at `position`; -1: there is none."""
+        """Return the position of the first good batch after damage at `position`, or -1 if there is none."""
         log = self._log
         if header is not None:
-            # Mostly only the inside is damaged, and the length still leads on. A damaged length may lead too far.
+            # Usually only the records are damaged, and the length leads to the next batch. A damaged length may lead
+            # too far.
             behind = position + header.size_bytes
             if position < behind < log.size_bytes and self._may_follow(behind, header.next_offset):
                 return behind
@@ -164,7 +168,8 @@ class LogScan:
         return -1
 
     def _may_follow(self, position: int, offset: int | None = None) -> bool:
-        """Return whether a good batch lies at `position`, and begins at `offset` if that is given."""
+        """Return whether there is a good batch at `position`. If `offset` is given, the batch must begin at this
+        offset."""
         header = self._log.header(position)
         if not self._budget.spend(0):
             self._is_spent = True
@@ -180,5 +185,5 @@ class LogScan:
         if not self._budget.spend(header.size_bytes):
             self._is_spent = True
             return False
-        # Without the CRC anything might pass here, even where the caller does without.
+        # Check the CRC even if `check_crc` is false, because without it any bytes might pass.
         return self._log.batch_crc(position, header.size_bytes) == header.crc

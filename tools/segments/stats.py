@@ -1,4 +1,4 @@
-"""Figures of what lies in segments: how keys are skewed, how large batches are, what compression brings."""
+"""Statistics about segments: records per key, sizes of batches, and the effect of compression."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class CodecStats:
 
     @property
     def ratio(self) -> float:
-        """How many times smaller the batches are than without."""
+        """The size without compression divided by the stored size."""
         return self.plain_bytes / self.stored_bytes if self.stored_bytes else 1.0
 
 
 class Stats:
-    """The figures of all that was added."""
+    """The statistics of all segments that were added."""
 
     def __init__(self) -> None:
         self.keys = KeyCounts()
@@ -65,7 +65,7 @@ class Stats:
             self.undecodable_batches += 1
 
     def document(self, top: int) -> dict[str, object]:
-        """Return the figures for a program."""
+        """Return the statistics as a JSON document."""
         keys = self.keys
         return {
             "records": keys.records,

@@ -1,4 +1,4 @@
-"""Verifying partitions: each segment, what joins them, the small files beside them and the recovery point."""
+"""Verifies partitions: each segment, the offsets between segments, the small files and the recovery point."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from logbroker.types import topic_id_text
 
 
 def verify(located: Located, progress: Progress, *, gaps_allowed: bool | None = None) -> Iterator[PartitionReport]:
-    """Verify partitions, one after the other; `gaps_allowed` None: where another program wrote the log.
+    """Verify partitions, one after the other. `gaps_allowed` None allows gaps if another program wrote the log.
 
-    What cannot be read is told as a finding, and the rest is verified.
+    Anything that cannot be read is reported as a finding, and the rest is verified.
     """
     by_data_dir: dict[Path | None, list[PartitionFiles]] = {data_dir: [] for data_dir in located.data_dirs}
     for partition in located.partitions:
@@ -92,7 +92,7 @@ def _unreadable(path: Path, message: str) -> PartitionReport:
 
 
 def _is_another(segment: SegmentFile, entry: SegmentCheckpoint) -> bool:
-    """Whether a file begins with another batch than the broker wrote there."""
+    """Whether a file does not begin with the batch that the broker wrote there."""
     with open(open_regular(segment.path), "rb") as log:
         header = log.read(HEADER_BYTES)
     return len(header) == HEADER_BYTES and entry.first_crc not in (parse_header(header).crc, -1)
@@ -118,7 +118,7 @@ class _PartitionVerification:
             self._tell(Severity.NOTE, str(partition.directory), f"the recovery point is not known: {known.trouble}")
         segments = partition.segments
         if partition.whole:
-            # Listed anew: a running broker may have begun a segment that the metadata store knows already.
+            # List them again: a running broker may have begun a segment that the metadata store knows already.
             try:
                 segments = segments_in(partition.directory)
             except OSError as error:
@@ -137,7 +137,7 @@ class _PartitionVerification:
                 check = self._check_segment(segment, leader_epoch)
             except OSError as error:
                 if isinstance(error, FileNotFoundError) and not os.path.lexists(segment.path):
-                    # Retention is faster than we are.
+                    # Retention has removed it before it was read.
                     self._tell(Severity.NOTE, segment.path, "it was removed meanwhile")
                 else:
                     self._tell_unreadable(segment.path, error)
@@ -145,7 +145,7 @@ class _PartitionVerification:
                 is_complete = False
                 continue
             gap = None if end_offset is None else gap_between(end_offset, segment.base_offset)
-            # A running broker makes the next file before it has written the end of this one.
+            # A running broker creates the next file before it has written the end of this file.
             growing = known.live and before_was_active
             if (
                 gap is not None
@@ -170,7 +170,7 @@ class _PartitionVerification:
         for base_offset, reason in segment_faults(checkpoint, sizes, live=self._known.live):
             path = f"{self._partition.directory}/{base_offset:020d}.log"
             if base_offset not in sizes and os.path.lexists(path):
-                continue  # Something else is there, of which whoever reads it tells.
+                continue  # Something else is there, and the reader reports it.
             self._tell(Severity.ERROR, path, reason, sizes.get(base_offset))
 
     def _check_segment(self, segment: SegmentFile, leader_epoch: int) -> SegmentCheck:
@@ -242,7 +242,7 @@ class _PartitionVerification:
             else:
                 self._tell_unreadable(path, error)
         except CorruptLogError as error:
-            # A topic whose making was cut off leaves a directory with nothing in it.
+            # If the creation of a topic was interrupted, an empty directory remains.
             unfinished = topic_id is None and not self._report.segments
             severity = Severity.NOTE if unfinished else Severity.ERROR
             self._tell(severity, str(path), error.message.removeprefix(f"{path}: "))

@@ -1,4 +1,4 @@
-"""Verifying one segment: its batches, and its indexes beside them."""
+"""Verifies one segment: its batches and its indexes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from logbroker.tools.segments.partition_checks import EpochRuns, recovery_point_
 from logbroker.tools.segments.scan import BRIEF_SECONDS, LIVE_SECONDS, LogScan
 
 Progress = Callable[[int], None]
-"""Is told how many more bytes were read."""
+"""A function that is called with the number of bytes read since its last call."""
 
 _PROGRESS_BYTES: Final = 1 << 24
 
 
 class SegmentCheck:
-    """One segment's way through verification. Afterwards `faults` and `findings` hold what is wrong."""
+    """The verification of one segment. After `run`, `faults` and `findings` hold what is wrong."""
 
     def __init__(
         self,
@@ -36,10 +36,11 @@ class SegmentCheck:
         indexes_complete: bool = True,
         leader_epoch: int = -1,
     ) -> None:
-        """`active`: nothing follows it, so it may get more appends. `leader_epoch`: of the segment before.
+        """`active` says that the segment is the last one, so that batches may be appended to it. `leader_epoch` is the
+        last leader epoch of the segment before.
 
-        `indexes_complete`: whether its indexes must hold all that they ever will, if it is not active; `live`: whether
-        a broker holds the partition, so that it may be writing at this moment.
+        `indexes_complete` says whether the indexes must be complete if the segment is not active. `live` says whether a
+        broker holds the partition, and so may be writing at this moment.
         """
         self.facts = SegmentFacts(
             path=segment.path, base_offset=segment.base_offset, next_offset=segment.base_offset, size_bytes=0
@@ -63,12 +64,13 @@ class SegmentCheck:
         recovery_position: int = 0,
         ceiling_ms: int = -1,
     ) -> None:
-        """Read the whole segment. `recovery_point`: an offset, which must lie at `recovery_position`.
+        """Read the whole segment. The offset `recovery_point` must be at the byte `recovery_position`.
 
-        `ceiling_ms`: see TimeIndexCheck. Raises OSError.
+        `ceiling_ms` is explained in TimeIndexCheck. Raises OSError.
         """
         segment, facts, base_offset = self._segment, self.facts, self._segment.base_offset
-        # Before the log: the broker appends to the log first, so their entries lead to bytes that are there.
+        # Read the indexes before the log. The broker appends to the log first, so their entries lead to bytes that
+        # exist.
         strict = not self._gaps_allowed
         offset_index = self._index(segment.index_path, OFFSET_ENTRY.size)
         time_index = self._index(segment.time_index_path, TIME_ENTRY.size)
@@ -146,7 +148,7 @@ class SegmentCheck:
         except OSError as error:
             self._tell(Severity.ERROR, path, f"it cannot be read: {reason_of(error)}")
             return b""
-        # A write across pages can be seen in part.
+        # While the broker writes across pages, a reader may see only a part of an entry.
         return content[: len(content) // entry_bytes * entry_bytes] if self._indexes_grow else content
 
     def _tell_index(self, path: str, content: bytes | None, faults: list[IndexFault], loose: int) -> None:

@@ -257,8 +257,8 @@ class Admin(Droppable):
     async def fetch_offsets(
         self, group: str, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group in these partitions; None: in all. Partitions without a committed
-        offset are left out."""
+        """Return the committed offsets of a group in these partitions; with None, in all. Partitions without a
+        committed offset are left out."""
         return await group_offsets.fetch_offsets(self._connection, group, partitions)
 
     async def commit_offsets(

@@ -20,7 +20,7 @@ from logbroker.v1 import groups_pb2, log_pb2
 
 _FETCHES_AT_ONCE: Final = 16
 _TOPIC_DELETED: Final = UnknownTopicError(
-    "the topic was deleted; its member gives the partition up when it hears of that"
+    "the topic was deleted; the member that holds the partition gives it up when it learns of this"
 )
 
 
@@ -76,7 +76,7 @@ class GenerationDescription(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     """The number of partitions that are not finished up to the end of the generation; 0 if it is the newest one."""
     waits_for: tuple[AwaitedPartition, ...]
-    """The first 100 of these partitions."""
+    """The first 100 partitions that are not finished."""
 
 
 class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def removed(self) -> int | None:
-        """The number of these offsets that retention removed before the group had finished them."""
+        """The number of offsets that retention removed before the group had finished them."""
         if self.committed is None or self.error is not None:
             return None
         return max(0, self.log_start_offset - self.committed.offset)

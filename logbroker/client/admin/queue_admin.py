@@ -53,7 +53,7 @@ _ORDERS: Final = {
 
 @checks_arguments()
 class QueueAdmin(Droppable):
-    """Creates, describes, alters and deletes queue groups; shows lanes, and decides about stalled ones.
+    """Creates, describes, alters and deletes queue groups; shows lanes, and decides what happens to stalled lanes.
 
     A `lane` is named by its ordering key (bytes) or, for a record without a key, by that record's (partition, offset).
 
@@ -121,9 +121,10 @@ class QueueAdmin(Droppable):
         """Return up to `top` lanes, each with its last reason only, the total number of lanes, and whether the list may
         be incomplete.
 
-        `order` is "hottest" (those with the most records first), "oldest" (those with the oldest head first), "held"
+        `order` is "hottest" (lanes with the most records first), "oldest" (lanes with the oldest head first), "held"
         (only lanes that need an operator: blocked, parked or refused by the dead-letter topic, the longest held first),
-        or "waiting" (only lanes that wait for a retry, for a time or for the dead-letter topic, the next due first).
+        or "waiting" (only lanes that wait for a retry, for a not-before time or for the dead-letter topic, the next due
+        first).
         """
         request = queues_pb2.ListLanesRequest(group_id=group, order=choice("order", _ORDERS, order), top=top)
         response = await self._connection.unary("ListLanes", request)
@@ -138,7 +139,8 @@ class QueueAdmin(Droppable):
         return lane_description(lane)
 
     async def resume_lane(self, group: str, lane: Lane) -> None:
-        """Let a blocked, parked or waiting lane continue with its head. The attempts of the head are counted anew.
+        """Let a blocked, parked or waiting lane continue with its head. The attempts of the head are counted from 0
+        again.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
@@ -227,7 +229,7 @@ class QueueAdmin(Droppable):
         drop_standing: bool = False,
         dry_run: bool = False,
     ) -> list[RewoundPartition]:
-        """Move the group to earlier or later offsets in these partitions; none means in all.
+        """Move the group to earlier or later offsets in these partitions. Without `partitions`, move it in all.
 
         Receipts and attempts become invalid, and records from the new offset on are no longer done. Parked lanes stay
         unless `include_parked` is set. If the group moves to a later offset, the records of blocked and parked lanes

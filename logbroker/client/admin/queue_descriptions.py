@@ -26,15 +26,17 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_topic: by default the group's id followed by ".dead-letters".
     grace_seconds: how long a worker whose connection broke keeps its deliveries (2).
     alarm_share: alarm if one lane has more than this share of the waiting records, and more than 512 of them (0.5);
-        1: never.
+        with 1, never.
     alarm_age_seconds: alarm if a lane is stalled or fails, or a record waits, for longer than this (3600).
-    max_parked_records: alarm if more records are parked (100,000).
+    max_parked_records: alarm if more than this many records are parked (100,000).
     max_in_flight: unsettled deliveries that one worker may have (10,000).
-    max_ready_records, max_held_lanes, max_delayed_records: the scan of the log pauses at so many ready records,
-        stalled lanes, or records that wait for a time (`logbroker config --kind queue` shows the defaults).
+    max_ready_records, max_held_lanes, max_delayed_records: the scan of the log pauses at this many ready records,
+        stalled lanes, or records that wait for their not-before time (`logbroker config --kind queue` shows the
+        defaults).
     on_undecodable: what becomes of a batch that cannot be decoded: stop (the default) or dead-letter.
     priority: none, strict, weighted or ageing; by default strict if the topic has bands, otherwise none.
-    priority_rank: how urgent an ordering key is: lane (as its most urgent record that waits, the default) or head.
+    priority_rank: what decides how urgent an ordering key is: lane (its most urgent waiting record, the default) or
+        head (its first record).
     age_seconds: with ageing, how long a record waits before it counts as one level more urgent.
     weights: with weighted, the weight of each band, by its name.
     """
@@ -73,18 +75,18 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     parked: records of parked lanes.
     unscanned: records of the log that the group has not looked at yet.
     lanes: ordering keys with records that are not done.
-    held_lanes: stalled lanes: blocked or parked, or waiting for a retry, for a time or for the dead-letter topic.
-        `list_lanes` in the order `held` lists fewer: those that need an operator.
-    blocked_lanes, parked_lanes: those of them that are blocked, and parked.
+    held_lanes: stalled lanes: blocked or parked, or waiting for a retry, for a not-before time or for the dead-letter
+        topic. `list_lanes` in the order `held` lists fewer: those that need an operator.
+    blocked_lanes, parked_lanes: stalled lanes that are blocked, and those that are parked.
     sessions: open sessions.
     refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why.
     copied_bytes: bytes on disk for copies of records that retention removed while their lanes were stalled.
 
-    The others are counted since the broker started:
+    The following are counted since the broker started:
 
     delivered, acked, nacked: deliveries.
-    dead_lettered: records that went to the dead-letter topic. `QueueAdmin.redrive` with `dry_run` counts those that are
-        there now.
+    dead_lettered: records that went to the dead-letter topic. `QueueAdmin.redrive` with `dry_run` counts the letters
+        that are there now.
     leases_lost: deliveries whose lease ended before they were settled.
     alarms_raised: causes of alarm that arose. A cause that comes back counts again.
     expired: records that retention removed before they were done, approximately.
@@ -190,12 +192,13 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     due_in_ms: time until the lease or the session ends, or until the lane is ready again; None: nothing is due.
     oldest_timestamp_ms: timestamp of the head.
     first_failure_ms, last_failure_ms, reasons: failures of the head; None and empty: it has not failed. The last reason
-        comes last. If `cause` is set, they are those of that record. `list_lanes` gives the last reason only.
+        comes last. If `cause` is set, they are the failures of the record in `cause`. `list_lanes` gives the last
+        reason only.
     session_token: the fencing token of the session; 0: the lane is in no session.
     level: the priority by which the lane is served, 0 to 9; None: the queue group has no priorities.
-    refusal: why the dead-letter topic refuses the head, and what to do; empty: it does not, or was not asked.
-    cause: None, except where a rewind put other records before the one for which the lane was parked: partition and
-        offset of that record.
+    refusal: why the dead-letter topic refuses the head, and what to do; empty: it does not refuse it, or was not asked.
+    cause: partition and offset of the record for which the lane was parked, if a rewind put other records before it;
+        otherwise None.
     cause_attempts: number of failed attempts at the record of `cause`.
     """
 
@@ -219,14 +222,14 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
-"""The order of lanes in a list. `hottest` puts those with the most records first, `oldest` those with the oldest head.
+"""The order of lanes in a list. `hottest` puts lanes with the most records first, `oldest` lanes with the oldest head.
 `held` lists only lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. `waiting`
-lists only those that wait for a retry, for a time or for the dead-letter topic, the next due first."""
+lists only lanes that wait for a retry, for a not-before time or for the dead-letter topic, the next due first."""
 Decision = Literal["resume", "skip", "drop"]
 
 
 class DecidedAll(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a decision about all stalled lanes."""
+    """Result of a decision about all held lanes."""
 
     lanes: int
     """Lanes for which the decision was carried out."""
@@ -234,7 +237,7 @@ class DecidedAll(msgspec.Struct, frozen=True, kw_only=True):
     refused: int
     """Lanes for which the decision was refused."""
     why_refused: LogbrokerError | None
-    """The first of these refusals."""
+    """The error of the first refusal."""
 
 
 class Redriven(msgspec.Struct, frozen=True, kw_only=True):

@@ -131,8 +131,8 @@ class Admin(Uncopied):
     def fetch_offsets(
         self, group: str, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return the committed offsets of a group in these partitions; None: in all. Partitions without a committed
-        offset are left out."""
+        """Return the committed offsets of a group in these partitions; with None, in all. Partitions without a
+        committed offset are left out."""
         return run(self._admin.fetch_offsets(group, partitions))
 
     def commit_offsets(

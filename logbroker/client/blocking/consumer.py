@@ -51,9 +51,9 @@ class Consumer(Uncopied):
 
     If a partition cannot be read any further (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a deleted
     topic), its error is raised after the records before it. It is raised again until the program seeks, pauses or
-    unassigns that partition, or the group takes it away. The other partitions go on: directly after the error, a `poll`
-    returns the records that they bring within a tenth of a second, and a loop their next batch. `error.partitions`
-    names the partitions that the same kind of error stops, with their positions.
+    unassigns that partition, or the group takes it away. The other partitions go on: a `poll` directly after the error
+    returns the records that arrive from them within a tenth of a second, and a loop continues with their next batch.
+    `error.partitions` names the partitions that the same kind of error stops, with their positions.
 
     In a group, the members share the partitions of their topics, and each begins at the group's committed offsets:
 
@@ -67,8 +67,8 @@ class Consumer(Uncopied):
     were not finished are delivered again. The record at which a loop is left is not finished; `commit()` marks it as
     finished.
 
-    Close it, or use it in a `with` block. A consumer that is dropped open, or open when the program ends, commits
-    finished records and leaves its group in the background, without calling its callbacks.
+    Close it, or use it in a `with` block. A consumer that is dropped without `close`, or is open when the program ends,
+    commits finished records and leaves its group in the background, without calling its callbacks.
 
     One thread at a time may use a consumer, except that any thread may call `close` and `commit(offsets)`; `close`
     makes a caller that waits for records raise BrokerUnavailableError. `poll`, loops, and methods that change positions
@@ -100,16 +100,17 @@ class Consumer(Uncopied):
 
         `auto_offset_reset` says where to begin if there is no valid position: earliest, latest, none (an error is
         raised), or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It applies to partitions in
-        which the group has committed nothing, and to positions that are not (or no longer) in the log. `start` applies
-        only to the former (default: earliest), `on_out_of_range` only to the latter (default: error). If a power cut
-        has cut the log below the position, every policy except none continues at the cut. No policy skips damaged
-        records. `buffer_bytes` bounds what is read ahead, `max_expanded_bytes` what one compressed batch may expand to.
+        which the group has committed nothing, and to positions that are not (or no longer) in the log. `start` sets
+        only the first case (default: earliest), `on_out_of_range` only the second (default: error). If a power cut has
+        cut the log below the position, every policy except none continues at the cut. No policy skips damaged records.
+        `buffer_bytes` limits the bytes that are read ahead, before decompression. `max_expanded_bytes` limits the size
+        of one batch after decompression.
 
         `growth_order` concerns topics to which partitions are added, which moves keys to other partitions. With "key"
         (the default), a group, or a consumer that assigned a whole topic, finishes all records from before the
-        addition, in all partitions, before it delivers any from after it. So the records of a key stay in order. With
-        "none", every record is delivered as soon as it is there. All members of a group must give the same value, or
-        none. Partitions that are assigned one by one are not held back.
+        addition, in all partitions, before it delivers any record from after it. So the records of a key stay in order.
+        With "none", every record is delivered as soon as it is there. All members of a group must give the same value,
+        or none. Partitions that are assigned one by one are not held back.
 
         With a `group`: `auto_commit` commits finished records every `auto_commit_interval_seconds`. An `instance_id`
         makes the member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is
@@ -158,7 +159,7 @@ class Consumer(Uncopied):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
+        """Join the group, to read partitions of these topics, and of all topics whose whole name matches `pattern`.
 
         `pattern` is in RE2 syntax. The topics need not exist yet. With `bands`, only the bands of these names are read,
         in topics that have bands; the bands need not exist yet, either. Other members may read other bands; a band to
@@ -198,11 +199,10 @@ class Consumer(Uncopied):
         """Commit these offsets (the next ones to read). Without an argument, commit all records that were handed out so
         far.
 
-        With a record or a list of records, commit these and all before them in their partitions, that is, the offset
-        behind the last one of each partition. Returns when the offsets are synced. Raises the first refusal:
-        NotOwnerError for a partition that this member does not hold (any more), StaleMemberEpochError,
-        OffsetGoesBackError for an offset below one that the member committed since it got the partition, or
-        UnknownMemberError if the member has lost all its partitions.
+        With a record or a list of records, commit in each partition the offset after the last of them (its offset + 1).
+        Returns when the offsets are synced. Raises the first refusal: NotOwnerError for a partition that this member
+        does not hold (any more), StaleMemberEpochError, OffsetGoesBackError for an offset below one that the member
+        committed since it got the partition, or UnknownMemberError if the member has lost all its partitions.
         """
         if offsets is not None:
             run(self._core.commit(offsets))
@@ -285,12 +285,12 @@ class Consumer(Uncopied):
             run(_call(self._core.resume, *partitions))
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Return the log start offset of these partitions; None: of all assigned partitions."""
+        """Return the log start offset of these partitions; with None, of all assigned partitions."""
         return run(self._core.beginning_offsets(partitions))
 
     def end_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Return the high watermark of these partitions, which is the offset of the next record; None: of all assigned
-        ones."""
+        """Return the high watermark of these partitions, which is the offset of the next record; with None, of all
+        assigned partitions."""
         return run(self._core.end_offsets(partitions))
 
     def __iter__(self) -> Iterator[Record]:
@@ -431,8 +431,8 @@ class Consumer(Uncopied):
 
     @contextmanager
     def _going_back(self, records: list[Record]) -> Iterator[None]:
-        """If a signal handler's exception, such as that of Ctrl-C, ends a wait or the decoding, go back to the first
-        record that the program has not received. `records` are those that are about to be handed out."""
+        """If an exception of a signal handler, such as KeyboardInterrupt, ends a wait or the decoding, go back to the
+        first record that the program has not received. `records` are the records that are about to be handed out."""
         try:
             yield
         except (LogbrokerError, GeneratorExit):

@@ -43,11 +43,11 @@ class Worker(Droppable):
     with Worker("127.0.0.1:9192", "billing") as worker:
         worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
 
-    or in a loop, which has to catch the exceptions of the block, because the block raises them again:
+    or in a loop. `with delivery` raises each exception again after the nack, so the loop has to catch it:
 
         for delivery in worker:
             try:
-                with delivery:              # acks at the end, or nacks where the block raises
+                with delivery:              # acks at the end, or nacks if the block raises
                     charge(delivery)
             except Exception:
                 logging.exception("offset %d failed", delivery.offset)
@@ -113,10 +113,10 @@ class Worker(Droppable):
     ) -> Iterator[SyncWorkerDeliveries]:
         """Iterate over lists of at least one ready delivery, for work that is cheaper in bulk.
 
-        A list has up to `max_records` deliveries, and ends with the one that brings its decoded size to `max_bytes`.
-        The list's `ack`, `nack` and `release` settle all its deliveries that were not settled singly. In a group with
-        ordering, no key is in a list twice, because a record is delivered only after the previous one of its key is
-        settled.
+        A list has up to `max_records` deliveries, and ends with the delivery that brings its decoded size to
+        `max_bytes`. The list's `ack`, `nack` and `release` settle all its deliveries that were not settled singly. In a
+        group with ordering, no key is in a list twice, because a record is delivered only after the previous one of its
+        key is settled.
         """
         core = self._core
         run(core.start_lists(max_records, max_bytes))
@@ -169,7 +169,7 @@ class Worker(Droppable):
         wait_seconds: float | None = None,
         idle_seconds: float | None = None,
     ) -> Session:
-        """Return the session of one ordering key, or of the next free one that has records. Use it with `with`, which
+        """Return the session of one ordering key, or of the next free key that has records. Use it with `with`, which
         waits for the session up to `wait_seconds` (None: for ever), even while the broker is away. Then it raises
         SessionHeldError, NoFreeSessionError (if no key was given), or the error that kept it from asking the broker.
 
@@ -287,8 +287,9 @@ class Session:
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
     the next holder reads it. A nacked or released delivery is delivered again, and so are all behind it. If the session
-    is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or may not have been
-    because the broker crashed, they raise LeaseLostError: open the session again to read the stored state.
+    is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or it is unknown whether
+    it was because the broker crashed, the loop and the settlements raise LeaseLostError: open the session again to read
+    the stored state.
     """
 
     def __init__(
@@ -320,7 +321,7 @@ class Session:
 
     @property
     def token(self) -> int:
-        """The fencing token. It is higher than that of any earlier holder."""
+        """The fencing token. It is higher than the token of any earlier holder."""
         return self._session().token
 
     @property
@@ -389,7 +390,7 @@ class Session:
 
 
 def _is_main_thread() -> bool:
-    """Whether signals are handled in this thread. Only there can an exception of a signal handler come between any two
+    """Whether signals are handled in this thread. If so, a signal handler may raise an exception between any two
     steps."""
     return threading.current_thread() is threading.main_thread()
 
@@ -443,7 +444,7 @@ def _wait(
             return True
         buffer.waiters.append(told.set)
     try:
-        # Checked only now that the waiter is registered: any error from here on wakes it.
+        # Check only after the waiter is registered: any later error wakes it.
         core.link.check()
         if session is not None:
             session.check()

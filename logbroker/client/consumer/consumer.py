@@ -44,15 +44,15 @@ class Consumer(Uncopied):
 
     The consumer reads ahead over one stream, and continues at the right record after the broker was away. A loop over
     records may be left at any record; the next loop or `poll` continues with the record after it. Use it in one event
-    loop, and by one task at a time: `poll` and loops raise ConcurrentUseError beside another.
+    loop, and by one task at a time: `poll` and loops raise ConcurrentUseError while another task uses the consumer.
 
     If a partition cannot be read any further (OffsetOutOfRangeError, LogTruncatedError, CorruptLogError, a deleted
     topic), its error is raised after the records before it. It is raised again until the program seeks, pauses or
     unassigns that partition, or the group takes it away; a restart of the broker may also clear it. The other
-    partitions go on: directly after the error, a `poll` returns the records that they bring within a tenth of a second,
-    and a loop their next batch. The call after that raises the error again, so that no two calls in a row hide it; if
-    no records come, every call raises it. `error.partitions` names the partitions that the same kind of error stops,
-    with their positions. For a truncated log, `error.cut_offsets` says where to go on.
+    partitions go on: a `poll` directly after the error returns the records that arrive from them within a tenth of a
+    second, and a loop continues with their next batch. The call after that raises the error again, so that no two calls
+    in a row hide it; if no records come, every call raises it. `error.partitions` names the partitions that the same
+    kind of error stops, with their positions. For a truncated log, `error.cut_offsets` says where to go on.
 
     In a group, the members share the partitions of their topics, and each begins at the group's committed offsets:
 
@@ -61,9 +61,9 @@ class Consumer(Uncopied):
         async for record in consumer:
             ...
 
-    A record counts as finished when the program asks for the next one (a list of records: for the next list). Finished
-    records are committed at intervals, before a partition is given away, and at the end. So a crash skips nothing, and
-    the records in hand are delivered again. The record at which a loop is left is not finished; `commit()` marks it as
+    A record counts as finished when the program asks for the next one (with lists: for the next list). Finished records
+    are committed at intervals, before a partition is given away, and at the end. So a crash skips nothing: records that
+    were not finished are delivered again. The record at which a loop is left is not finished; `commit()` marks it as
     finished. When the connection breaks, or the broker is silent for the session timeout, nothing is delivered until
     the broker has confirmed that the partitions are still this member's.
     """
@@ -90,19 +90,19 @@ class Consumer(Uncopied):
     ) -> None:
         """`broker` is "HOST:PORT".
 
-        `auto_offset_reset` says where to begin without a valid position: earliest, latest, none (an error is raised),
-        or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It applies to partitions in which the
-        group has committed nothing, and to positions that the log does not hold (any more). `start` applies to the
-        former alone (default: earliest), `on_out_of_range` to the latter alone (default: error). If a power cut has cut
-        the log below the position, every policy but none continues at the cut. No policy skips damaged records.
-        `buffer_bytes` bounds what is read ahead, as it lies in the log, `max_expanded_bytes` what one compressed batch
-        may expand to: beside what the program was given, one batch at a time is decoded.
+        `auto_offset_reset` says where to begin if there is no valid position: earliest, latest, none (an error is
+        raised), or a duration back from now, as a timedelta or Kafka's "by_duration:PT1H". It applies to partitions in
+        which the group has committed nothing, and to positions that are not (or no longer) in the log. `start` sets
+        only the first case (default: earliest), `on_out_of_range` only the second (default: error). If a power cut has
+        cut the log below the position, every policy except none continues at the cut. No policy skips damaged records.
+        `buffer_bytes` limits the bytes that are read ahead, before decompression. `max_expanded_bytes` limits the size
+        of one batch after decompression; one batch at a time is decoded.
 
         `growth_order` concerns topics to which partitions are added, which moves keys to other partitions. With "key"
         (the default), a group, or a consumer that assigned a whole topic, finishes all records from before the
-        addition, in all partitions, before it delivers any from after it. So the records of a key stay in order. With
-        "none", every record is delivered as soon as it is there. All members of a group must give the same value, or
-        none. Partitions that are assigned one by one are not held back.
+        addition, in all partitions, before it delivers any record from after it. So the records of a key stay in order.
+        With "none", every record is delivered as soon as it is there. All members of a group must give the same value,
+        or none. Partitions that are assigned one by one are not held back.
 
         With a `group`: `auto_commit` commits finished records every `auto_commit_interval_seconds`. An `instance_id`
         makes the member static: it keeps its partitions over a restart shorter than the session timeout. `assignor` is
@@ -111,7 +111,7 @@ class Consumer(Uncopied):
         the rebalance timeout, or if its program asks for no record for the poll interval. It joins again when the
         program asks for records.
 
-        `request_timeout_seconds` bounds each call to the broker. Raises InvalidRequestError for settings without sense.
+        `request_timeout_seconds` bounds each call to the broker. Raises InvalidRequestError for invalid settings.
         """
         start, on_out_of_range = given_resets(
             start=start, on_out_of_range=on_out_of_range, auto_offset_reset=auto_offset_reset
@@ -149,12 +149,13 @@ class Consumer(Uncopied):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Join the group and read what it assigns of these topics, and of those whose whole name matches `pattern`.
+        """Join the group, to read partitions of these topics, and of all topics whose whole name matches `pattern`.
 
         `pattern` is in RE2 syntax. The topics need not exist yet. With `bands`, only the bands of these names are read,
         in topics that have bands; the bands need not exist yet, either. Other members may read other bands; a band to
-        which no member subscribes stays unread. Later calls change the subscription as a whole, and leave the callbacks
-        that they do not name. Returns when the broker has let this member in; the partitions come later.
+        which no member subscribes stays unread. A later call replaces the whole subscription, but keeps the callbacks
+        that it does not name. The call returns when the broker has accepted this member; the partitions are assigned
+        later.
 
         Each callback gets a list of partitions. Callbacks are called while the program asks for records, when it has
         finished all records that it was given. `on_assigned` is called before the first record of the partitions, once
@@ -174,18 +175,18 @@ class Consumer(Uncopied):
         )
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
-        """Commit these offsets (the next to be read) or, without any, all records that were handed out so far.
+        """Commit these offsets (the next ones to read). Without an argument, commit all records that were handed out so
+        far.
 
-        With a record or a list of records, commit these and all before them in their partitions, that is, the offset
-        behind the last one of each partition. Returns when the offsets are synced. Raises the first refusal:
-        NotOwnerError for a partition that this member does not hold (any more), StaleMemberEpochError,
-        OffsetGoesBackError for an offset below one that the member committed since it got the partition, or
-        UnknownMemberError if the member has lost all its partitions.
+        With a record or a list of records, commit in each partition the offset after the last of them (its offset + 1).
+        Returns when the offsets are synced. Raises the first refusal: NotOwnerError for a partition that this member
+        does not hold (any more), StaleMemberEpochError, OffsetGoesBackError for an offset below one that the member
+        committed since it got the partition, or UnknownMemberError if the member has lost all its partitions.
         """
         await self._core.commit(offsets)
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
-        """Return the committed offset of each partition, or None where there is none. Without an argument, take all
+        """Return the committed offset of each partition, or None if there is none. Without an argument, take all
         assigned partitions."""
         return await self._core.committed(partitions)
 
@@ -199,11 +200,12 @@ class Consumer(Uncopied):
         """Read these topics and partitions from `start` on, and no others.
 
         A topic is read with all its partitions. Partitions that are added later join the assignment, from their
-        beginning, while the program waits for records. When a topic grows, the records of a key stay in order: no
-        record from after the growth is delivered before the program has finished all from before it. See
-        `growth_order`. With `bands`, only these bands of a topic that has bands are read. Each must be a band of one of
-        the topics. Raises UnknownTopicError, UnknownPartitionError or InvalidRequestError, and then changes nothing. An
-        offline partition raises its error later, while records are read.
+        beginning, while the program waits for records. Records of a key stay in order when partitions are added to
+        their topic: a record that was appended afterwards is delivered only when the program has finished all earlier
+        ones. See `growth_order`. With `bands`, a topic that has bands is read only in the partitions of these bands;
+        each must be a band of one of the topics. Raises UnknownTopicError, UnknownPartitionError or
+        InvalidRequestError, and then changes nothing. An offline partition raises its error later, while records are
+        read.
         """
         await self._core.assign(topics, start, bands=bands)
 
@@ -220,25 +222,26 @@ class Consumer(Uncopied):
         return self._core.position(partition)
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at an offset. Also restarts a partition that an error stopped, and clears that error.
+        """Continue at an offset. If an error has stopped the partition, the error is cleared and reading starts again.
 
         Raises InvalidRequestError for a negative offset, or a partition that is not assigned.
         """
         await self._core.seek(partition, offset)
 
     async def seek_to_time(self, partition: TopicPartition, moment: int | datetime.datetime) -> None:
-        """Go on at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end.
+        """Continue at the first record at or after a time (milliseconds since 1970, or a datetime), or at the end if
+        there is none.
 
-        Raises InvalidRequestError where the partition is not assigned, BrokerUnavailableError.
+        Raises InvalidRequestError if the partition is not assigned, or BrokerUnavailableError.
         """
         await self._core.seek_to_time(partition, moment)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go back to the log start offset of these partitions; without any: of all assigned."""
+        """Go back to the log start offset of these partitions; without an argument, of all."""
         await self._core.seek_to_beginning(*partitions)
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on at the end of these partitions; without any: of all assigned."""
+        """Continue with records that arrive from now on, in these partitions; without an argument, in all."""
         await self._core.seek_to_end(*partitions)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -246,15 +249,16 @@ class Consumer(Uncopied):
         self._core.pause(*partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Go on with paused partitions at their positions."""
+        """Continue with paused partitions at their positions."""
         self._core.resume(*partitions)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Return the log start offset of partitions; None: of all that are assigned."""
+        """Return the log start offset of these partitions; with None, of all assigned partitions."""
         return await self._core.beginning_offsets(partitions)
 
     async def end_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Return the high watermark of partitions, the offset that the next record gets; None: of all assigned."""
+        """Return the high watermark of these partitions, which is the offset of the next record; with None, of all
+        assigned partitions."""
         return await self._core.end_offsets(partitions)
 
     def __aiter__(self) -> AsyncIterator[Record]:
@@ -265,9 +269,9 @@ class Consumer(Uncopied):
         """Iterate up to the present high watermarks, and stop.
 
         Paused partitions are left out. An error that was raised before is raised again once the other partitions are at
-        their ends. If such an error was the last thing that the program was given, its partitions are left out this
-        once. In a group, the loop covers the partitions that this member is assigned first, and those that come while
-        it iterates.
+        their ends. If the program has received no record since such an error was raised, the partitions of that error
+        are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
+        begins, and those that are added while it runs.
         """
         self._core.begin()
         return self._records(bounded=True)
@@ -286,7 +290,7 @@ class Consumer(Uncopied):
                 for record in records:
                     cursor.last = record
                     yield record
-                    # The body may have moved on by itself, with `poll` or `seek`.
+                    # The body of the loop may have moved the position, with `poll` or `seek`.
                     if cursor.records is not records or (limited and monotonic() > ownership.until):
                         interrupted = True
                         break
@@ -307,11 +311,12 @@ class Consumer(Uncopied):
         max_records: int = DEFAULT_LIST_RECORDS,
         max_bytes: int = DEFAULT_POLL_BYTES,
     ) -> AsyncIterator[list[Record]]:
-        """Iterate over lists of records, each from one batch of one partition: the fast way.
+        """Iterate over lists of records. Each list comes from one batch of one partition. This is the fastest way to
+        read.
 
-        A batch of more than `max_records`, or of more than `max_bytes` decoded, comes in several lists; a single larger
-        record comes alone. A list counts as delivered when it is handed out. With `until_end`, stop at the present high
-        watermarks.
+        A batch of more than `max_records`, or of more than `max_bytes` decoded, is returned as several lists; a single
+        larger record is returned alone. A list counts as delivered when it is handed out. With `until_end`, stop at the
+        present high watermarks.
         """
         Room(max_records, max_bytes)
         core = self._core
@@ -342,11 +347,11 @@ class Consumer(Uncopied):
         *,
         max_bytes: int = DEFAULT_POLL_BYTES,
     ) -> list[Record]:
-        """Return up to `max_records` as soon as there are any. Return none when the time is over, even if it was spent
-        on rebalancing or reconnecting.
+        """Return up to `max_records` records as soon as there are any. Return an empty list when the time is over, even
+        if the time was spent on rebalancing or reconnecting.
 
-        Together they take up to `max_bytes`, decoded (keys, values and headers); a single larger record is returned
-        alone. Raises the error of a partition that cannot be read on: see the class.
+        The records together take up to `max_bytes`, decoded (keys, values and headers); a single larger record is
+        returned alone. Raises the error of a partition that cannot be read any further: see the class.
         """
         room = Room(max_records, max_bytes)
         with self._core.use.reading():
@@ -375,7 +380,7 @@ class Consumer(Uncopied):
                 return records
 
     async def _advance(self, ends: dict[TopicPartition, int] | None) -> None:
-        """Open the next batch, waiting for it, unless all `ends` are reached."""
+        """Wait for the next batch and open it, unless all `ends` are reached."""
         core = self._core
         core.asked()
         while True:
@@ -398,11 +403,11 @@ class Consumer(Uncopied):
                     raise BrokerUnavailableError(CLOSED)
 
     async def close(self) -> None:
-        """Commit what is finished, leave the group, stop reading, and let go of the connection.
+        """Commit finished records, leave the group, stop reading, and close the connection.
 
-        A caller that waits for records meanwhile, or asks later, gets BrokerUnavailableError, and so does the `poll` or
-        loop in whose callback it is called. An error of `on_revoked` is raised after everything else is done. A second
-        call, also one in a callback of the first, returns at once.
+        A caller that waits for records, or asks for them later, gets BrokerUnavailableError. If a callback calls
+        `close`, its `poll` or loop gets that error, too. An error of `on_revoked` is raised after everything else is
+        done. A second call returns at once, even in a callback of the first.
         """
         if self._is_closing or not self._core._lifetime.may_close():
             return
@@ -415,7 +420,7 @@ class Consumer(Uncopied):
                         try:
                             await call(CALLBACK, callback, partitions)
                         except Exception as error:
-                            # What is finished is committed all the same.
+                            # Finished records are committed nevertheless.
                             failure = failure or error
         finally:
             await self._core.close()

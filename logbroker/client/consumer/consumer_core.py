@@ -1,4 +1,4 @@
-"""The common part of the asynchronous and the synchronous consumer: everything but the loops over records."""
+"""The common part of the asynchronous and the synchronous consumer: everything except the loops over records."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ DEFAULT_BUFFER_BYTES: Final = 8 * 1024 * 1024
 DEFAULT_POLL_BYTES: Final = 16 * 1024 * 1024
 DEFAULT_POLL_RECORDS: Final = 500
 DEFAULT_LIST_RECORDS: Final = 100_000
-"""Most records in one list of `batches`. A batch of a few compressed bytes may hold millions of records."""
+"""Maximum number of records in one list of `batches`. A batch of a few compressed bytes may hold millions of
+records."""
 _UNLIMITED: Final = OwnershipDeadline()
 
 
 class Step(enum.Enum):
-    """Result of `open_next`: a batch is open, or why none is."""
+    """Result of `open_next`: a batch is open, or the reason why no batch is open."""
 
     OPENED = enum.auto()
     NEEDS_CHUNK = enum.auto()
@@ -66,7 +67,7 @@ class Room:
         if max_records < 1:
             # In other clients the first argument is the time.
             raise InvalidRequestError(
-                f"max_records must be at least 1, not {max_records}; to take what is there without waiting, give "
+                f"max_records must be at least 1, not {max_records}; to take available records without waiting, give "
                 "timeout_seconds=0"
             )
         check_bounds(1, MAX_INT, max_bytes=max_bytes)
@@ -79,15 +80,15 @@ class Room:
 
 
 def concurrent_use(error: ValueError) -> Exception:
-    """Return the error for a decoder that cannot go on because another thread is in it."""
+    """Return the error for a decoder that cannot go on because another thread runs it."""
     return ConcurrentUseError(BESIDE) if "already executing" in str(error) else error
 
 
 class ConsumerCore(Droppable):
     """Assignment, positions and the way from chunk to batch.
 
-    `call` calls a function of the fetcher in the event loop: the caller's own, or another thread's. `who` tells callers
-    apart, of which only one may ask for records at a time.
+    `call` calls a function of the fetcher in its event loop, which may run in another thread. `who` identifies the
+    caller, because only one caller at a time may ask for records.
     """
 
     def __init__(
@@ -117,8 +118,8 @@ class ConsumerCore(Droppable):
         )
         self.connection = connect()
         self._for_records = connect()
-        """The connection of the fetch stream alone. On a slow link, megabytes of records wait between the broker and
-        this end, and no answer to a heartbeat or another call is to wait behind them."""
+        """The connection of the fetch stream only. On a slow link, megabytes of records may be on their way, and
+        answers to heartbeats and other calls must not wait behind them."""
         self.cursor = Cursor(max_expanded_bytes)
         self.closed = False
         self.has_ended = False
@@ -133,9 +134,9 @@ class ConsumerCore(Droppable):
         }
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._reached: dict[TopicPartition, int] = {}
-        """The ends of a bounded loop that were reached."""
+        """The end offsets of a bounded loop that were reached."""
         self._not_reached: dict[TopicPartition, int] = {}
-        """The partitions among these that the program has since moved back before their ends."""
+        """The end offsets of partitions that had reached them and that the program has moved back since."""
         self._holds = False
         self._settings = group
         self._group: GroupReader | None = None
@@ -145,12 +146,12 @@ class ConsumerCore(Droppable):
         forking.watch(self)
 
     def forked(self) -> None:
-        """See `forking.Forked`. The records in hand are the parent's."""
+        """See `forking.Forked`. The records in hand belong to the parent."""
         self.cursor.stop()
 
     @property
     def fetcher(self) -> Fetcher:
-        """The fetcher, which reads ahead. Raises InvalidRequestError where nothing is assigned, ForkedProcessError
+        """The fetcher, which reads ahead. Raises InvalidRequestError if nothing is assigned, and ForkedProcessError
         after a fork."""
         self._lifetime.check()
         if self._fetcher is None:
@@ -174,8 +175,8 @@ class ConsumerCore(Droppable):
 
     @property
     def must_turn(self) -> bool:
-        """Whether the consumer must follow the group before it waits for records: there are records, or the group has
-        changed."""
+        """Whether the consumer must follow the group (`turn`) before it waits for records, because records have arrived
+        or the group has changed."""
         ownership = self.ownership
         if ownership.lasts():
             return False
@@ -183,7 +184,7 @@ class ConsumerCore(Droppable):
 
     def _open_fetcher(self) -> Fetcher:
         if self.closed:
-            # Meanwhile, by another thread.
+            # Another thread has closed the consumer meanwhile.
             raise BrokerUnavailableError(CLOSED)
         if self._fetcher is None:
             self._fetcher = Fetcher(self.connection, self._for_records, **self._fetcher_options)
@@ -204,7 +205,7 @@ class ConsumerCore(Droppable):
         self._lifetime.check_loop()
         if self._settings is None:
             raise InvalidRequestError(
-                "this consumer is in no group; give it one, Consumer(broker, group=...), or assign()"
+                "this consumer is in no group; give a group, Consumer(broker, group=...), or call assign()"
             )
         if not topics and not pattern:
             raise InvalidRequestError("name a topic or a pattern to subscribe to")
@@ -222,7 +223,8 @@ class ConsumerCore(Droppable):
         )
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None = None) -> None:
-        """Commit these offsets or, without any, all records that were handed out so far: see `Consumer.commit`."""
+        """Commit these offsets or, without an argument, all records that were handed out so far: see
+        `Consumer.commit`."""
         self._lifetime.check_loop()
         await self._in_group().commit(_behind(offsets))
 
@@ -266,7 +268,8 @@ class ConsumerCore(Droppable):
             await self._whole_topics.close()
             self._lifetime.ended(self._whole_topics.close)
         self.cursor.drop()
-        # Where one is offline the fetcher looks again, and tells the program, as it reads the others.
+        # If a partition is offline, the fetcher looks for its start again and reports the error to the program. It
+        # reads the other partitions meanwhile.
         later = None if isinstance(start, int) else start
         self._assigned = {
             partition: Assigned(partition, infos[partition.topic].id, offset, offset, start=later)
@@ -277,7 +280,8 @@ class ConsumerCore(Droppable):
         reads = self._assigned
 
         def add(assigned: Assigned) -> None:
-            # Not a method: nothing in the event loop is to refer to the consumer, so that one that is dropped goes.
+            # Not a method: nothing in the event loop may refer to the consumer, so that a dropped consumer is
+            # collected.
             if assigned.partition not in reads:
                 reads[assigned.partition] = assigned
                 fetcher.add(assigned)
@@ -300,7 +304,7 @@ class ConsumerCore(Droppable):
         self.cursor.settle()
         if assigned.position < 0:
             raise NoCommittedOffsetError(
-                f"{partition} has no position yet: {assigned.error or 'the broker is asked for it'}; seek() to one"
+                f"{partition} has no position yet: {assigned.error or 'the broker is asked for it'}; seek() to a place"
             )
         return assigned.position
 
@@ -321,11 +325,11 @@ class ConsumerCore(Droppable):
         self._move(await find_offsets(self.connection, [partition], milliseconds(moment)))
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go back to the log start offset of these partitions; without any: of all assigned."""
+        """Go back to the log start offset of these partitions; without an argument, of all assigned partitions."""
         self._move(await self.beginning_offsets(partitions or None))
 
     async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go on at the end of these partitions; without any: of all assigned."""
+        """Go on at the end of these partitions; without an argument, of all assigned partitions."""
         self._move(await self.end_offsets(partitions or None))
 
     def _move(self, offsets: dict[TopicPartition, int]) -> None:
@@ -334,7 +338,7 @@ class ConsumerCore(Droppable):
             assigned = self._find(partition)
             self._drop_open(assigned)
             assigned.position = offset
-            # What was read before says nothing of the records before this one.
+            # The records that were read until now say nothing about the records before the new position.
             assigned.leader_epoch, assigned.cut_offset = -1, None
             if offset < (end := self._reached.pop(partition, 0)):
                 assigned.held = False
@@ -361,11 +365,11 @@ class ConsumerCore(Droppable):
                 self.fetcher.move(assigned)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Return log start offsets; None: of all partitions that are assigned."""
+        """Return the log start offsets of these partitions; with None, of all assigned partitions."""
         return await self._offsets(partitions, "earliest")
 
     async def end_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
-        """Return high watermarks; None: of all partitions that are assigned."""
+        """Return the high watermarks of these partitions; with None, of all assigned partitions."""
         return await self._offsets(partitions, "latest")
 
     async def _offsets(self, partitions: Iterable[TopicPartition] | None, when: When) -> dict[TopicPartition, int]:
@@ -409,9 +413,9 @@ class ConsumerCore(Droppable):
         return self._in_group().goodbye()
 
     async def ends(self) -> dict[TopicPartition, int]:
-        """Return the high watermarks now, of those partitions that are not there yet, or that stand: their error is to
-        be raised at the end, unless it was the last thing that the program was given. Nothing is to be awaited of those
-        that are paused."""
+        """Return the ends of a bounded loop: the present high watermarks of the partitions that have not reached them.
+        A standing partition is included, so that its error is raised at the end, unless the program has received no
+        record since that error was raised. Paused partitions are left out."""
         self.cursor.settle()
         self._reached.clear()
         self._not_reached.clear()
@@ -431,8 +435,8 @@ class ConsumerCore(Droppable):
         return ends
 
     def begin_chunk(self, chunk: Chunk, ends: dict[TopicPartition, int] | None) -> None:
-        """Begin with a chunk. Where a bounded loop does not read its partition, that is held: what comes of it is not
-        wanted before the next loop, and must not be lost."""
+        """Begin with a chunk. If a bounded loop does not read the partition of the chunk, hold the partition: its
+        records are not wanted before the next loop, and must not be lost."""
         if ends is None or chunk.assigned.partition in ends:
             self.cursor.take(chunk)
         else:
@@ -440,14 +444,14 @@ class ConsumerCore(Droppable):
 
     def _hold(self, assigned: Assigned) -> None:
         self._holds = True
-        # At once, too: whether others wait for it is looked at before the event loop's turn.
+        # Set it here, too: `_leave_blocked` may read it before the event loop has its next turn.
         assigned.held = True
         self._call(self.fetcher.hold, assigned)
 
     def open_next(self, ends: dict[TopicPartition, int] | None) -> Step:
-        """Open the next batch. `ends` is what remains of a bounded loop: partitions that have got there leave it, as do
-        those that were paused, or are not assigned any more. Raises the error of partitions that stand, where nothing
-        else is left of it."""
+        """Open the next batch. `ends` holds the remaining ends of a bounded loop. Partitions that have reached their
+        ends, are paused, or are no longer assigned are removed from it. If only standing partitions remain in it, their
+        error is raised."""
         if ends is not None and self._not_reached:
             ends |= self._not_reached
             self._not_reached.clear()
@@ -463,8 +467,9 @@ class ConsumerCore(Droppable):
                     del ends[partition]
                 elif assigned.position >= end and assigned.error is None:
                     self._reached[partition] = ends.pop(partition)
-                    # Where its next generations end has to be heard: others of the topic wait for it there. What came
-                    # from behind the end was appended meanwhile.
+                    # A partition with a generation is read on, because the broker has to report the ends of its next
+                    # generations, and other partitions of the topic wait for these reports. Records behind the end were
+                    # appended meanwhile: if there are any, hold the partition.
                     if not assigned.generation or assigned.fetched > assigned.position:
                         self._hold(assigned)
             if not opened:
@@ -476,7 +481,8 @@ class ConsumerCore(Droppable):
         return Step.OPENED if opened else Step.NEEDS_CHUNK
 
     def _leave_blocked(self, ends: dict[TopicPartition, int]) -> None:
-        """Do not wait for a partition that waits at the end of its generation for one that the loop does not read."""
+        """Remove the partitions from `ends` that wait at the end of their generation for a partition that the loop does
+        not read."""
         held_back = held_back_topics(self._assigned.values(), ends)
         for partition in list(ends) if held_back else ():
             assigned = self._assigned[partition]
@@ -485,7 +491,8 @@ class ConsumerCore(Droppable):
                 self._hold(assigned)
 
     def rest_of_batch(self, records: list[Record], room: Room) -> None:
-        """Deliver what is left of the open batch into a list, as far as there is room: with some left, all of it."""
+        """Add the undelivered records of the open batch to a list, as far as there is room. If room is left afterwards,
+        all of them were added."""
         cursor, before = self.cursor, len(records)
         error = None
         try:
@@ -506,7 +513,7 @@ class ConsumerCore(Droppable):
             self.fail_open(error)
 
     def fail_open(self, error: LogbrokerError) -> None:
-        """End the open partition with an error, which the next chunk then is."""
+        """Stop the partition of the open batch with an error. The next chunk is then this error."""
         assigned = self.cursor.assigned
         assert assigned is not None
         error = self.cursor.undecodable(error)
@@ -514,13 +521,14 @@ class ConsumerCore(Droppable):
         self._call(self.fetcher.fail, assigned, error)
 
     async def close(self) -> None:
-        """Stop reading, and let go of the connection: all of it, however often this is cancelled."""
+        """Stop reading, and close the connections. All steps are taken, however often the call is cancelled."""
         self.closed = True
         if self._lifetime.is_forked:
             return
         async with AsyncExitStack() as stack:
             stack.callback(setattr, self, "has_ended", True)
-            # Not before the group is left: what is open and not delivered must not count as finished.
+            # These steps come after the group was left: undelivered records of the open batch must not count as
+            # finished.
             stack.callback(self._lifetime.closed)
             stack.callback(self.cursor.stop)
             stack.push_async_callback(self.connection.close)
@@ -534,7 +542,8 @@ class ConsumerCore(Droppable):
 
 
 def _fill(records: list[Record], cursor: Cursor, room: Room) -> None:
-    """Deliver record by record, as each may be larger than the room that is left, until all others are known to fit."""
+    """Add records one by one, because each may be larger than the room that is left. Once all others are known to fit,
+    add them together."""
     left, before = room.bytes, len(records)
     try:
         for record in itertools.islice(cursor.records, room.records):
@@ -556,7 +565,7 @@ def _fill(records: list[Record], cursor: Cursor, room: Room) -> None:
 def _behind(
     offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None,
 ) -> Mapping[TopicPartition, int] | None:
-    """Return the offsets to be committed; raises InvalidRequestError for one below 0."""
+    """Return the offsets to commit. Raises InvalidRequestError for an offset below 0."""
     if offsets is None:
         return None
     if isinstance(offsets, Mapping):

@@ -31,7 +31,7 @@ from logbroker.types import TopicPartition
 
 _UNKNOWN_BYTES: Final = 1 << 62
 _OF_CODEC: Final = (BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompressionError)
-"""Errors of a single batch, whose messages do not say where the batch is."""
+"""Errors of a single batch. Their messages do not say where the batch is."""
 
 
 class Record(Decoding, msgspec.Struct, gc=False):

@@ -97,7 +97,7 @@ class Assigned(msgspec.Struct, eq=False):
     has_read: bool = False
     """Whether any batch of the partition was opened."""
     generation_end: int | None = None
-    """The end offset of that generation in this partition; None if no end is known."""
+    """The end offset of `generation` in this partition; None if no end is known."""
 
     @property
     def wanted(self) -> bool:
@@ -135,7 +135,7 @@ class Chunk(msgspec.Struct, eq=False):
 
 
 class Fetcher:
-    """Keeps a stream open while partitions are assigned, and hands out arrivals in order."""
+    """Keeps a stream open while partitions are assigned, and hands out chunks in the order of their arrival."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class Fetcher:
         self._refusal: LogbrokerError | None = None
         """The error with which the broker currently refuses every stream. Every call raises it."""
         self.just_told = False
-        """Whether the program has received no record since one of these errors was raised."""
+        """Whether the program has received no record since the error of a standing partition was raised."""
         self._topics_may_go = topics_may_go
         self._connection = connection
         self._records = records
@@ -220,7 +220,7 @@ class Fetcher:
         assigned.correlation_id = 0
         self._stop_search(assigned)
         if assigned.cut_offset is not None and self._on_out_of_range is not None:
-            # The position had not followed yet.
+            # The position was not moved to the cut yet.
             assigned.position, assigned.cut_offset = min(assigned.position, assigned.cut_offset), None
             assigned.leader_epoch = -1
         assigned.fetched = assigned.position
@@ -381,7 +381,7 @@ class Fetcher:
         if chunk.error is not None:
             self.standing[chunk.assigned] = None
             if not tell_again:
-                return None  # The others come first.
+                return None  # Records of other partitions come first.
             self.tell()
         return chunk
 
@@ -608,7 +608,7 @@ class Fetcher:
         read, the offset of its error.
 
         `end` is the broker's answer about the end. Returns None if there is nothing to wait for. No chunk of the
-        partition beyond its end may be open. Raises errors that may pass soon.
+        partition beyond its end may be open. Raises retriable errors.
         """
         if isinstance(end, LogbrokerError):
             if end.retriable:
@@ -643,7 +643,7 @@ class Fetcher:
             self.move(assigned)
 
     def _goes_on_elsewhere(self, assigned: Assigned) -> bool:
-        """Whether reading continues at another offset than `position`, to which the position has yet to be moved."""
+        """Whether reading continues at another offset, to which `position` has not been moved yet."""
         return assigned in self._searching or self._place_to_follow(assigned) is not None
 
     def _place_to_follow(self, assigned: Assigned) -> int | None:
@@ -761,6 +761,6 @@ def _error_of(told: Sequence[Assigned], first: LogbrokerError) -> LogbrokerError
 
 def _nothing_committed(partition: TopicPartition) -> NoCommittedOffsetError:
     return NoCommittedOffsetError(
-        f"the group has committed no offset in {partition}, and the reset policy is none: seek to where to begin, set "
-        "an offset with `logbroker group reset-offsets`, or give another policy"
+        f"the group has committed no offset in {partition}, and the reset policy is none: seek to an offset, set one "
+        "with `logbroker group reset-offsets`, or give another policy"
     )

@@ -3,14 +3,14 @@ are added.
 
 When a topic grows, a key may move to another partition. A consumer that reads a whole topic therefore finishes
 generation g in all partitions before it reads any record of generation g + 1. The fetch stream of a partition stops at
-the end of the generation that the consumer reads, and reports where that is (`Assigned.generation_end`). Without a
-group, this module decides when the next generation begins. In a group the broker decides, from the offsets that members
-have committed or reported (`GroupReader`).
+the end of the generation that the consumer reads, and reports the offset of that end (`Assigned.generation_end`).
+Without a group, this module decides when the next generation begins. In a group the broker decides, from the offsets
+that members have committed or reported (`GroupReader`).
 
 The program has finished a partition when it has taken all its records up to the end of the generation and asks for
 more. The next generation does not wait for a partition that cannot be read, unless none can be read. It waits for a
-paused partition until that is resumed. It waits for a partition whose position is not in the log until the program
-moves the position.
+paused partition until the partition is resumed. It waits for a partition whose position is not in the log until the
+program moves the position.
 
 When a consumer without a group reaches a generation that is new to it, it first asks for the partitions that were
 added. It reads them from their beginning, because all their records arrived after the topic was assigned. A consumer
@@ -78,7 +78,7 @@ class TopicGenerations:
             self._read(self._generation + 1)
 
     def add(self, assigned: Assigned) -> None:
-        """Read also a partition that came with a later generation and holds no records of this one."""
+        """Also read a partition that was added in a later generation and holds no records of this one."""
         assigned.generation = self._generation
         self._assigned.append(assigned)
         self._begins[assigned] = 0
@@ -90,7 +90,7 @@ class TopicGenerations:
             return
         begin = self._begins.get(assigned)
         if begin is None or assigned.position < begin:
-            # The right generation is found by reading through them. A generation without unread records takes one round
+            # Reading all generations again finds the right one. A generation without unread records takes one round
             # trip.
             self._begins = {}
             self._read(FIRST_GENERATION)
@@ -192,7 +192,8 @@ class WholeTopics:
             await self._looking.end()
 
     def _look(self) -> bool:
-        """Begin the next generation of each topic that finished one. Return whether there is something new to read."""
+        """Begin the next generation of each topic that has finished its generation. Return whether there is something
+        new to read."""
         waiting = self._fetcher.at_boundary
         changed: dict[WholeTopic, None] = {}
         for assigned in list(waiting):

@@ -31,8 +31,8 @@ class CommittedOffset(msgspec.Struct, frozen=True, kw_only=True):
 async def fetch_offsets(
     connection: Connection, group: str, partitions: Sequence[TopicPartition] | Mapping[TopicPartition, TopicId] | None
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Return the committed offsets in these partitions; None: in all. Partitions without a committed offset are left
-    out.
+    """Return the committed offsets in these partitions; with None, in all. Partitions without a committed offset are
+    left out.
 
     A mapping also gives the ids of the topics. Raises the first error, such as UnknownTopicError.
     """

@@ -51,15 +51,15 @@ from logbroker.v1.groups_pb2 import (
 _log = logging.getLogger(__name__)
 
 Callback = Callable[[list[TopicPartition]], Any]
-"""A callback that takes a list of partitions. If a callback of an asynchronous consumer returns an awaitable, that is
-awaited."""
+"""A callback that takes a list of partitions. If a callback of an asynchronous consumer returns an awaitable, the
+consumer awaits it."""
 
 Calls = AsyncGenerator[tuple[Callback, list[TopicPartition]], None]
 """Callbacks to call. Each must be called before the next is requested."""
 
 _STOPPED: Final = (READING_STATE_FAILED, READING_STATE_PAUSED)
 _MAX_TOLD: Final = 10_000
-"""The most positions in one heartbeat."""
+"""Maximum number of positions in one heartbeat."""
 _NOT_COMMITTED: Final = "member of group %s: not committed: %s"
 _ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
 
@@ -72,7 +72,7 @@ class _Places(msgspec.Struct):
     ends: dict[TopicPartition, ListedOffset | LogbrokerError]
     """End offsets, for a bounded loop."""
     committed: dict[TopicPartition, int]
-    """The offsets that were just committed for them."""
+    """The offsets that were just committed for new partitions."""
 
 
 class GroupReader:
@@ -108,7 +108,7 @@ class GroupReader:
         committed."""
         self._unsure: dict[TopicPartition, int] = {}
         """The committed offsets that this member knew when the present stream began. They are kept until the broker has
-        reported its own, because the broker's store may have been restored from an older backup."""
+        reported the offsets that it has, because the broker's store may have been restored from an older backup."""
         self._looking = asyncio.Lock()
         self._lost_uncommitted = False
         """Whether all partitions were lost before the program's records were committed, and no partition is held again
@@ -159,7 +159,7 @@ class GroupReader:
             self._on_assigned, self._on_revoked, self._on_lost = before
             raise
         if self.member.is_leaving:
-            # It was closed just when the broker accepted it.
+            # The member was closed just when the broker accepted it.
             raise BrokerUnavailableError(CLOSED)
         if not self._committer.has_begun:
             self._committer.start()
@@ -258,8 +258,8 @@ class GroupReader:
                 return
 
     def _missing(self, assignment: AssignedPartitions) -> list[TopicPartition]:
-        """Return the partitions that are read and that an assignment does not name. A topic of the same name with
-        another id is another topic."""
+        """Return the partitions that are read and are not in an assignment. A topic with the same name and another id
+        is another topic."""
         return [
             partition
             for partition, assigned in self._assigned.items()
@@ -293,7 +293,7 @@ class GroupReader:
         return partitions
 
     async def _find_places(self, new: Mapping[TopicPartition, GrantedPartitions], *, bounded: bool) -> _Places:
-        """Find the start positions of new partitions. Commit those that a later search would not find again."""
+        """Find the start positions of new partitions. Commit the positions that a later search would not find again."""
         start = self._settings.start
         without = [partition for partition, granted in new.items() if granted.offset < 0 and start is not None]
         ends = list(new) if bounded else []
@@ -335,7 +335,7 @@ class GroupReader:
     async def _begin_to_read(
         self, new: Mapping[TopicPartition, GrantedPartitions], places: _Places, ends: dict[TopicPartition, int] | None
     ) -> None:
-        """Begin to read new partitions at their committed offsets, or where the settings say."""
+        """Begin to read new partitions at their committed offsets, or at the start offsets that the settings give."""
         for partition, granted in new.items():
             place = places.starts.get(partition, granted)
             # If the offset was not found, the fetcher keeps asking or raises the error to the program.
@@ -476,8 +476,8 @@ class GroupReader:
                 self._group_id,
                 len(lacking),
             )
-        # Do not commit a partition again if the program has yet to finish records below that offset. Then it is unknown
-        # how many of them are in the present log.
+        # Do not commit an offset again if the program has not finished all records below it. Then it is unknown how
+        # many of these records are in the present log.
         await self._try_commit({p: at for p, at in lacking.items() if self._cursor.finished(self._assigned[p]) >= at})
         # Offsets that cannot be committed now are checked again later.
         self._unsure |= {p: at for p, at in lacking.items() if self._committed.get(p, at) < at}

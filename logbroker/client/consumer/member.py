@@ -47,10 +47,10 @@ _LATE_ANSWERS: Final = 3
 _LATE_SECONDS: Final = 0.05
 _WARN_SECONDS: Final = 30.0
 _TOO_LATE: Final = (
-    "member of group %s: an answer of the broker takes %.1f s, and permits to deliver records for %g s after it was"
-    " asked for, so none is delivered. That is the shortest of the session timeout (%g s), the rebalance timeout (%g s)"
-    " and the broker's reconnect_grace_seconds (%g s; 0: does not count): raise what is too short for the way to the"
-    " broker, or let the event loop of this program run more often"
+    "member of group %s: an answer of the broker takes %.1f s, but records may be delivered only within %g s after its"
+    " request was sent, so none is delivered. This time is the shortest of the session timeout (%g s), the rebalance"
+    " timeout (%g s) and the broker's reconnect_grace_seconds (%g s; 0: does not count): raise the one that is too"
+    " short for the way to the broker, or let the event loop of this program run more often"
 )
 
 
@@ -93,7 +93,7 @@ class Reader(Protocol):
         ...
 
     def new_positions(self) -> Positions:
-        """Return the positions to report to the broker that were not reported on this stream yet."""
+        """Return the positions that the broker has to know and that were not reported on this stream yet."""
         ...
 
 
@@ -269,7 +269,7 @@ class GroupMember:
         """Commit offsets. Return the refused ones with their errors.
 
         If the stream breaks, the commit is repeated until the deadline; without a deadline, BrokerUnavailableError is
-        raised. If the member loses all its partitions meanwhile, that error is raised.
+        raised. If the member loses all its partitions meanwhile, the error of this loss is raised.
         """
         losses = self.membership.losses
         while True:
@@ -350,7 +350,7 @@ class GroupMember:
             self.membership.joining(monotonic())
             self._send(join=self._join())
             if self.is_leaving:
-                # The stream that carried the goodbye was cut. If it is this one, a second goodbye does no harm.
+                # The goodbye may have been lost with an earlier stream: send it again. A second one does no harm.
                 self._send(leave=groups_pb2.Leave())
             stream = self._connection.stream("Member")
             error = await run_stream(self._connection, stream, self._read, self._write, self._beat)
@@ -444,7 +444,7 @@ class GroupMember:
                 self._beat_anew.clear()
 
     def _send_heartbeat(self, now: float, positions: Positions | None = None, *, is_wanted: bool = False) -> None:
-        """Send a heartbeat. `is_wanted`: a caller waits for its answer."""
+        """Send a heartbeat. `is_wanted` says whether a caller waits for its answer."""
         program = self._look_at_program()
         self._is_busy = program.delivers or is_wanted
         self.membership.heartbeat(now, polled=program.polls)
@@ -460,7 +460,8 @@ class GroupMember:
             self._beat_anew.set()
 
     def _note_delay(self, now: float) -> None:
-        """Warn if every answer arrives after the deadline that it gives. Nothing else explains why no record comes."""
+        """Warn if every answer arrives after the deadline that it gives. Otherwise nothing would explain why no record
+        comes."""
         late_seconds = self.membership.late_by(now)
         self._late_answers = self._late_answers + 1 if late_seconds else 0
         if late_seconds and not self._is_busy:

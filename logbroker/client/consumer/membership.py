@@ -45,7 +45,7 @@ from logbroker.errors import LogbrokerError, MemberFencedError, UnknownMemberErr
 from logbroker.types import TopicId, TopicPartition
 
 _SILENCE_SHARE: Final = 8
-"""Divisor of the session timeout that gives the longest wait for an answer to a heartbeat.
+"""The session timeout divided by this number is the longest wait for an answer to a heartbeat.
 
 A member that gives up a connection then has at least a sixth of the session timeout left to come back.
 """
@@ -55,7 +55,7 @@ _STREAMS_AT_ONE_PACE: Final = 3
 _SLOTS: Final = 20
 """Number of moments in one interval at which the members of a machine may send their heartbeats."""
 
-LOST: Final = "the group has given this member's partitions away; go on reading: it begins at the committed offsets"
+LOST: Final = "the group has given this member's partitions away; go on reading to begin at the committed offsets"
 
 
 class GrantedPartitions(msgspec.Struct, frozen=True):
@@ -67,7 +67,7 @@ class GrantedPartitions(msgspec.Struct, frozen=True):
 
 
 class AssignedPartitions(msgspec.Struct, frozen=True):
-    """The partitions that the member is to hold, with the epoch of the assignment."""
+    """The partitions that the member has to hold, with the epoch of the assignment."""
 
     epoch: int
     partitions: Mapping[TopicPartition, GrantedPartitions]
@@ -82,7 +82,7 @@ class MembershipState(enum.Enum):
 
 
 def next_heartbeat(now: float, interval_seconds: float) -> float:
-    """Return when the next heartbeat is due after one that is sent now.
+    """Return when the next heartbeat is due after a heartbeat that is sent now.
 
     All members on a machine send their heartbeats at the same few moments, since its processes have one clock. The loop
     then wakes up, sends and receives for many members at once. Wake-ups are most of the cost of an idle member.
@@ -106,9 +106,9 @@ class Membership:
         self.session_timeout_seconds = session_timeout_seconds
         """The requested session timeout and, once the broker has answered, the granted one."""
         self.epoch = 0
-        """Epoch of the assignment taken last; 0: none was taken since everything was lost."""
+        """Epoch of the assignment taken last; 0 if none was taken since all partitions were lost."""
         self.owned: Mapping[TopicPartition, GrantedPartitions] = {}
-        """The partitions of that assignment."""
+        """The partitions of the assignment taken last."""
         self.outstanding: AssignedPartitions | None = None
         """The assignment that the broker pushed and that the member has not taken yet."""
         self.placed = False
@@ -119,18 +119,18 @@ class Membership:
         """The error with which the broker keeps the member out. The program must be told before the member tries
         again."""
         self.sure_until = NOT_NOW
-        """Until when the member is surely in the group, and its partitions are its own. NOT_NOW: the broker has to be
-        heard first."""
+        """The time until which the member is surely in the group and holds its partitions. NOT_NOW means that the
+        broker has to answer first."""
         self.losses = 0
-        """Counts the times that everything was lost."""
+        """The number of times that all partitions were lost."""
         self.lease_seconds = session_timeout_seconds
-        """How long the partitions are surely kept after the broker last heard of the member."""
+        """How long the broker surely keeps the partitions after it last heard from the member."""
         self._rebalance_timeout_seconds = rebalance_timeout_seconds
         self._max_poll_interval_seconds = max_poll_interval_seconds
         self._heard_at = 0.0
-        """When the latest message was sent that the broker is known to have received."""
+        """The time when the latest message that the broker has certainly received was sent."""
         self._polled_at = 0.0
-        """When the latest message was sent that counts as a poll and that the broker is known to have received."""
+        """Like `_heard_at`, but only for messages that count as a poll."""
         self._heartbeats: deque[tuple[float, bool]] = deque()
         """Time of each unanswered heartbeat, and whether it reported a poll."""
 
@@ -182,12 +182,12 @@ class Membership:
             self._update()
 
     def late_by(self, now: float) -> float:
-        """Return by how many seconds the deadline of the latest answer is over; 0: it is not over."""
+        """Return how many seconds ago the deadline of the latest answer ended; 0 if it has not ended."""
         return max(0.0, now - self._heard_at - self.lease_seconds)
 
     @property
     def asked_at(self) -> float | None:
-        """Return when the oldest unanswered message was sent; None: every message is answered."""
+        """Return when the oldest unanswered message was sent; None if every message is answered."""
         if self.state is MembershipState.JOINING:
             return self._heard_at
         return self._heartbeats[0][0] if self._heartbeats else None
@@ -213,7 +213,7 @@ class Membership:
         self._update()
 
     def fenced(self, error: LogbrokerError) -> None:
-        """Note that the broker does not count this client as a member, or not any more.
+        """Note that the broker does not, or no longer, count this client as a member.
 
         A member that was fenced for its silence joins again by itself when the program asks for records. Any other
         error is raised to the program first.
@@ -229,8 +229,8 @@ class Membership:
         self.broken()
 
     def broken(self) -> None:
-        """Handle the end of the stream. The partitions are kept, to be claimed on the next stream; nothing is delivered
-        before."""
+        """Handle the end of the stream. The member keeps its partitions and claims them on the next stream. Nothing is
+        delivered before that."""
         self.state = MembershipState.OUT
         self.outstanding = None
         self._heartbeats.clear()
@@ -255,8 +255,8 @@ class Membership:
         self._update()
 
     def displace(self) -> None:
-        """Note that the program was told to give up some partitions. It gets no records until it knows which ones it
-        keeps."""
+        """Note that the program was told to give up some partitions. It gets no records until it knows which partitions
+        it keeps."""
         self.placed = False
         self._update()
 

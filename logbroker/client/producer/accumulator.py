@@ -67,7 +67,7 @@ class Accumulator(Generic[Handle]):
         self._wake = wake
         self._number = 0
         self._active: dict[tuple[TopicRoute, int], None] = {}
-        """Partitions that have something to send or to learn from the broker. The ones served most recently come
+        """Partitions that have something to send or to learn from the broker. The partitions served most recently come
         last."""
         self._room_waiters: list[Callable[[], None]] = []
         self._unseen_failures: list[Batch] = []
@@ -222,8 +222,9 @@ class Accumulator(Generic[Handle]):
         batch.count, batch.record_bytes = 1, size_bytes
         if ordering_key is not None:
             batch.ordering_keys[0] = ordering_key
-        # The lines below, and those in `_close` that move a batch, run completely or not at all. A signal handler may
-        # raise an exception, but Python runs handlers only at calls and jumps, and there is none between these lines.
+        # The lines below, and the lines in `_close` that move a batch, run completely or not at all. A signal handler
+        # may raise an exception, but Python runs handlers only at calls and jumps, and there is none between these
+        # lines.
         self.buffered_bytes += size_bytes
         route.open[partition] = batch
         self.unfinished[batch] = None
@@ -249,7 +250,7 @@ class Accumulator(Generic[Handle]):
         return self.buffered_bytes < self._max_buffered_bytes
 
     def when_room(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called once, when there is room again or the accumulator is shut."""
+        """Call `tell` once, when there is room again or the accumulator is shut."""
         if not self._max_buffered_bytes:
             tell()
             return
@@ -296,7 +297,7 @@ class Accumulator(Generic[Handle]):
         return request
 
     def next_due_seconds(self, now: float) -> float:
-        """The longest time until `take` may return a batch that it does not return now. Answers of the broker are not
+        """Return the number of seconds after which to call `take` again, at most 1. Answers of the broker are not
         considered."""
         due = now + 1.0
         for route, partition in self._active:
@@ -348,7 +349,7 @@ class Accumulator(Generic[Handle]):
         batch.finish(base_offset=base_offset, log_append_time_ms=log_append_time_ms, error=error)
 
     def split(self, route: TopicRoute, queue: PartitionQueue, batch: Batch, error: LogbrokerError) -> None:
-        """Split a batch that was refused because of some of its records and that has left its queue.
+        """Split a batch that was refused because of some of its records. It must have left its queue.
 
         Records that are known to be at fault fail. The others take the place of the batch, in their order, in smaller
         batches. Each part has fewer records than the batch, so in the end a record at fault fails alone.
@@ -409,7 +410,8 @@ class Accumulator(Generic[Handle]):
         self._wake()
 
     def _part_of(self, batch: Batch, index: int, builder: BatchBuilder) -> Batch:
-        """Return a batch that begins with this record of another."""
+        """Return a new part of a batch, which begins with the record of this index. The record is in the builder
+        already."""
         part = Batch(
             number=batch.number, topic=batch.topic, partition=batch.partition, by_hand=batch.by_hand, builder=builder
         )
@@ -475,8 +477,8 @@ class Accumulator(Generic[Handle]):
         return [route for route in stale if not any(queue.has_unknown() for queue in route.queues)]
 
     def reroute(self, route: TopicRoute, info: TopicInfo) -> None:
-        """Route the unsent records again by the topic's new generation. Records of an old partition, and so of a key,
-        keep their order."""
+        """Route the unsent records again by the topic's new generation. The records of each old partition, and so of
+        each key, keep their order."""
         pending: list[Batch] = []
         for partition, queue in enumerate(route.queues):
             if route.open[partition] is not None:

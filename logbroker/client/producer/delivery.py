@@ -1,4 +1,4 @@
-"""The handle that `send` returns. It represents one record and gives the record's offset once that is known."""
+"""The handle that `send` returns. It represents one record, and gives its offset once the broker has answered."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class Batch:
         self.number = number
         """Position among the producer's batches: a lower number is sent first."""
         self.part: tuple[int, ...] = ()
-        """Path to a part of a split batch, which keeps the number of that batch: for each split, the index of the
-        part's first record within the batch that was split."""
+        """Empty unless the batch is a part of a split batch. Then, for each split, the index of the part's first record
+        in the batch that was split. A part keeps the number of the split batch."""
         self.topic = topic
         self.partition = partition
         self.by_hand = by_hand
@@ -94,7 +94,7 @@ class Batch:
         that case the record may be in the builder without being counted, and no other record may follow it."""
         self.count = 0
         self.ordering_keys: dict[int, bytes] = {}
-        """The ordering key of each record that is routed by another key than its own, by index."""
+        """Ordering keys by the index of the record, for the records that were sent with an ordering key."""
         self.record_bytes = 0
         """The bytes of the records, before compression."""
         self.ready_at = 0.0
@@ -106,7 +106,7 @@ class Batch:
         """The encoded batch, once it has a sequence."""
         self.base_sequence = -1
         self.sent_as = 0
-        """Number of batches that were sent to the partition before this one was last sent."""
+        """Number of batches sent to the partition before the latest sending of this one."""
         self.uncertain = False
         """Whether the batch was sent and the broker may have appended it."""
         self.was_uncertain = False
@@ -131,8 +131,8 @@ class Batch:
 
     @property
     def rank(self) -> tuple[int, tuple[int, ...]]:
-        """The rank of the batch: batches of lower rank are sent first. The parts of a split batch rank between it and
-        the batches behind it."""
+        """The rank of the batch: batches of lower rank are sent first. The parts of a split batch rank before the
+        batches behind it."""
         return self.number, self.part
 
     def finish(
@@ -153,8 +153,8 @@ class Batch:
         self.told.update(range(self.count))
 
     def when_done(self, tell: Callable[[], None], index: int) -> None:
-        """Have `tell` called when the batch is done or its records moved to other batches. May be called from any
-        thread. The caller will report the outcome of the record with this index. With NO_RECORD it reports none."""
+        """Call `tell` when the batch is done or its records moved to other batches. May be called from any thread. The
+        caller will report the outcome of the record with this index. With NO_RECORD it reports no outcome."""
         self.waiters[tell] = index
         # The batch may have been finished after the caller looked and before the callback was added.
         if self.done:
@@ -187,7 +187,7 @@ class Batch:
 class _Handle(msgspec.Struct, gc=False, eq=False):
     """One record of a batch. A future is made only when a caller waits.
 
-    `batch` and `place` are the client's own, not the program's.
+    `batch` and `place` are private to the client.
     """
 
     batch: Batch
@@ -306,7 +306,8 @@ class SyncDelivery(_Handle):
         """Wait until the record has the requested durability. `timeout` is another name of `timeout_seconds`, as in
         other libraries' futures.
 
-        Raises the error with which the broker refused the record; RequestTimeoutError also if the time is over.
+        Raises the error with which the record failed, or RequestTimeoutError if there is no outcome within
+        `timeout_seconds`.
         """
         timeout_seconds = timeout if timeout_seconds is None else timeout_seconds
         while not (batch := self._settle()).done:

@@ -7,7 +7,7 @@ corrects the sequence numbers, and continues with `retry`, oldest first. So batc
 Idempotence works as in Kafka (KIP-98, KIP-360). The broker accepts a batch only if its sequence follows the last
 appended one:
 - A batch that was refused before it was appended gives its numbers back, and the batches behind it move up. If only
-  some of its records were at fault, the others are sent again in new batches, which take its place and the numbers
+  some of its records were at fault, the others are sent again in new batches. These take its place and are numbered
   first.
 - If a connection broke and the broker may have appended a batch, the batch keeps its numbers, and the broker recognises
   a repeat.
@@ -38,8 +38,8 @@ from logbroker.record.header import MAX_SEQUENCE, NO_PRODUCER_ID, parse_header
 from logbroker.types import TopicId
 
 MAX_IN_FLIGHT: Final = 5
-"""The most batches in flight per partition. The broker remembers as many batches of a producer and does not recognise
-older ones."""
+"""Maximum number of batches in flight per partition. The broker remembers this many batches of a producer, and does not
+recognise repeats of older ones."""
 
 _NOTHING_APPENDED: Final = frozenset(
     {
@@ -78,7 +78,7 @@ class PartitionQueue:
         """Closed batches that were never sent."""
         self.in_flight: list[Batch] = []
         self.retry: list[Batch] = []
-        """Batches that were sent before and will be sent again, by rank."""
+        """Batches that were sent before and will be sent again, in the order of their ranks."""
         self.resume_at = 0.0
         """Nothing is sent before this time (monotonic seconds)."""
         self.needs_epoch: ProducerIdentity | None = None
@@ -92,8 +92,7 @@ class PartitionQueue:
         self._sent = 0
         self._failures = 0
         self._given_back: Batch | None = None
-        """The batch of the lowest rank that was refused without being appended since the sequence numbers were last
-        corrected."""
+        """The batch of the lowest rank among those that gave back their sequence numbers since the last correction."""
         self._broken = False
         """Whether the next sequence that the broker accepts is unknown."""
 
@@ -123,7 +122,8 @@ class PartitionQueue:
         if not self.can_take(now, identity):
             return None
         if self._recovering:
-            # Sent one at a time, with their old numbers: the answers show which batches the broker has.
+            # Batches of unknown outcome are sent one at a time, with their old numbers: the answers show which of them
+            # the broker has.
             for batch in self.retry:
                 if batch.uncertain:
                     self.retry.remove(batch)
@@ -172,8 +172,7 @@ class PartitionQueue:
         return True
 
     def put_parts(self, parts: list[Batch]) -> None:
-        """Take the remaining records of a batch that was refused and is done. They get the numbers that the batch gave
-        back."""
+        """Add the parts of a split batch, to be sent in its place. They get the numbers that the batch gave back."""
         self._put_back(parts)
 
     def lost(self, error: LogbrokerError) -> None:
@@ -208,8 +207,8 @@ class PartitionQueue:
         self._recovering = True
 
     def take_routed(self) -> list[Batch]:
-        """Remove and return the batches whose partition was not chosen by hand, oldest first. No outcome may be
-        unknown."""
+        """Remove and return the batches whose partition the caller did not choose, oldest first. Call it only when
+        every outcome is known."""
         taken = [batch for batch in (*self.retry, *self.waiting) if not batch.by_hand]
         for batch in taken:
             if batch.base_sequence >= 0:
@@ -242,8 +241,8 @@ class PartitionQueue:
     def _renumber(self, identity: ProducerIdentity) -> bool:
         gap = self._given_back
         if self.retry and isinstance(self.retry[0].last_error, OutOfOrderSequenceError):
-            # The batch does not follow the last batch that the broker has. Only a batch before it that was given back
-            # explains that.
+            # The batch does not follow the last batch that the broker has. That is right only if a batch before it gave
+            # back its numbers. Otherwise the numbers are unknown.
             self._broken = self._broken or gap is None or gap.rank > self.retry[0].rank
         if self._broken:
             if identity == self._identity:

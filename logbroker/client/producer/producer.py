@@ -86,7 +86,7 @@ def producer_lifetime(broker: str, last_flush_seconds: float) -> Lifetime:
 
 
 def follow(lifetime: Lifetime, sender: Sender, accumulator: Accumulator[Any]) -> None:
-    """Let the lifetime send the remaining records at the end, and count the lost ones."""
+    """Let the lifetime send the remaining records at the end, and count lost records."""
 
     async def finish() -> None:
         sender.shut()

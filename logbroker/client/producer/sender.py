@@ -48,19 +48,20 @@ _log = logging.getLogger(__name__)
 _MAX_REQUEST_BYTES: Final = 1024 * 1024
 """A request is closed at this size. A single batch may be larger."""
 _ITEM_FIELDS_BYTES: Final = 64
-"""The most bytes of a request's item, not counting its batch."""
+"""Maximum size of a request's item, without its batch."""
 _REQUEST_FIELDS_BYTES: Final = 64 + _ITEM_FIELDS_BYTES
-"""The most bytes of a request with one item, not counting its batch."""
+"""Maximum size of a request with one item, without its batch."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
 _QUICK_SECONDS: Final = KEEPALIVE_TIMEOUT_SECONDS / 2
-"""A link counts as quick while requests are answered within this time. The first keepalive timeout is enough for it."""
+"""A link counts as quick while requests are answered within this time. The first keepalive timeout is enough for such a
+link."""
 _QUICK_FOR_SECONDS: Final = 60.0
 """A connection with a longer timeout gets the first timeout back if no answer was slow for this long. So a link that is
 slow only for large requests breaks at most once in this time."""
 
 _CANCELLED: Final = (
-    "the tasks of this producer were cancelled, as happens when its event loop ends: close a producer before that, and"
-    " open another one in the next loop"
+    "the tasks of this producer were cancelled, as happens when its event loop ends: close the producer before its loop"
+    " ends, and open another one in the next loop"
 )
 _OF_SINGLE_RECORDS: Final = (RecordTooLargeError, InvalidTimestampError, InvalidRecordError)
 """Refusals of a batch that may be caused by some of its records."""
@@ -89,7 +90,7 @@ class Sender:
         self._max_requests_in_flight = max_requests_in_flight
         self._identity: ProducerIdentity | None = None if idempotent else ANONYMOUS
         self._used_in_dropped: ProducerIdentity | None = None
-        """The newest identity under which batches may have been sent to a topic that was forgotten since. The topic may
+        """The newest identity under which batches may have been sent to a topic that was deleted since. The topic may
         return with its records if an operator restores its files."""
         self._in_flight: dict[int, tuple[float, _Sent]] = {}
         """Time at which each request was written, and its batches, by correlation id."""
@@ -124,7 +125,7 @@ class Sender:
         connection, over = self._connection, self._cut_off
         self._works = [
             Background("the producer's stream", connection, self._run, on_break=self._interrupted, on_over=over),
-            Background("the producer's look for what is overdue", connection, self._expire_for_ever, on_over=over),
+            Background("the producer's check for overdue batches", connection, self._expire_for_ever, on_over=over),
         ]
         for work in self._works:
             work.start()
@@ -138,7 +139,7 @@ class Sender:
             self.on_cancelled()
 
     def check(self) -> None:
-        """Raise the error because of which no more records are taken, if there is one."""
+        """Raise an error if the sender takes no more records."""
         if self._over is not None:
             raise self._over.anew()
 
@@ -329,8 +330,8 @@ class Sender:
                     self._in_flight[self._correlation_id] = (time.monotonic(), some)
                     await stream.write(self._request(self._correlation_id, some))
             elif stuck := self._queues_that_need_an_epoch():
-                # Raise the epoch if that is enough: the broker then refuses batches that are still on their way under
-                # the old one.
+                # Raise the epoch if that is enough: the broker then refuses batches of the old epoch that are still on
+                # their way.
                 needs_new_id = any(queue.needs_new_id for queue in stuck)
                 self._identity = await self._new_identity(None if needs_new_id else self._identity)
             elif routes := accumulator.stale_routes():

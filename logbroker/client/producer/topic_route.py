@@ -34,7 +34,7 @@ class BandRoute:
 
 
 class TopicRoute:
-    """The routing of one topic's records to partitions, and the batches that take them."""
+    """The routing of one topic's records to partitions, and the open batches that take the records."""
 
     __slots__ = (
         "_bands",
@@ -86,7 +86,7 @@ class TopicRoute:
         self.refreshed()
 
     def refreshed(self) -> None:
-        """Note that the route is not stale any more, and wake those who wait for that."""
+        """Note that the route is no longer stale, and call the callbacks in `when_fresh`."""
         self.stale = False
         waiters, self.when_fresh = self.when_fresh, []
         for tell in waiters:
@@ -97,7 +97,7 @@ class TopicRoute:
         return self._ways[priority_of(headers)] if self.has_bands else self.way
 
     def batch_closed(self, partition: int) -> None:
-        """Choose another partition for records without a key, if they fill this one."""
+        """Choose another partition for records without a key, if they have gone to this partition."""
         for way in self._bands.values():
             if way.sticky == partition:
                 way.next_sticky()

@@ -1,4 +1,5 @@
-"""Argument checks. Each public method of a client checks its arguments against its annotations and names wrong ones.
+"""Argument checks. Each public method of a client checks its arguments against its annotations, and names a wrong
+argument in its error.
 
 Otherwise a wrong argument would fail later, as an error of protobuf or of a background task. Values that protobuf
 refuses nevertheless (numbers beyond a field's range, texts that UTF-8 cannot encode) raise InvalidRequestError here.
@@ -30,12 +31,12 @@ SHORTEST_SECONDS: Final = 0.001
 LONGEST_SECONDS: Final = 2_000_000
 """The longest time that fits the API's milliseconds."""
 MAX_INT: Final = (1 << 63) - 1
-_NO_TEXT: Final = "is no text that UTF-8 can say"
+_NO_TEXT: Final = "is a text that UTF-8 cannot encode"
 _BEYOND_FIELD: Final = re.compile(r"Value out of range: (-?[0-9]+)")
 """Protobuf's message for this error, which has no exception class of its own."""
 
 _MAX_LOOKED_AT: Final = 1000
-"""The number of elements of a list that are checked. Later ones are assumed to be of the same types."""
+"""Maximum number of elements of a list that are checked. Later elements are assumed to be of the same types."""
 _CONVERTIBLE: Final[dict[type, tuple[type, ...]]] = {bytes: (bytes, bytearray, memoryview)}
 
 
@@ -86,8 +87,8 @@ def _checked(function: Any, name: str) -> Any:
 def _refusal(
     function: Any, name: str, arguments: tuple[Any, ...], named: Mapping[str, Any], error: ValueError
 ) -> InvalidRequestError | None:
-    """Return the error for arguments from which no message can be built. Return None if the error is another one or
-    comes from a function of the program."""
+    """Return the error for arguments from which protobuf cannot build a message. Return None if the error is another
+    one or comes from a function of the program."""
     if not _is_own(error):
         return None
     if isinstance(error, UnicodeEncodeError):
@@ -134,13 +135,13 @@ def check_bounds(least: float, most: float, **numbers: float) -> None:
 
 
 def check_wait(seconds: float | None) -> None:
-    """Raise TypeError for a wait that is not a number. A negative number means no wait, an infinite one no limit."""
+    """Raise TypeError for a wait that is not a number. A negative number means no wait, and infinity means no limit."""
     if not fits(seconds, float | None):
         raise TypeError(f"timeout_seconds must be float or None, not {_what(seconds)}{_advice(seconds, float | None)}")
 
 
 def choice(name: str, choices: Mapping[Any, T], value: object) -> T:
-    """Return the value of a word. Raises InvalidRequestError for an unknown word."""
+    """Return the value that a word stands for. Raises InvalidRequestError for an unknown word."""
     try:
         return choices[value]
     except KeyError:
@@ -255,8 +256,7 @@ def record_parts(
 ) -> tuple[Any, Any, Any, Any]:
     """Return value, key, headers and ordering key as the codec takes them: bytes in place of bytes-like objects, and
     headers as a list. Raises TypeError for values that do not fit into a record, InvalidRecordError for more headers
-    than are read. Called for a record that was refused
-    or begins a batch."""
+    than are read. Called for a record that `try_append` refused, or that begins a batch."""
     check_one("send()", "topic", topic, str)
     for name, given in (("value", value), ("key", key)):
         if given is not None and not fits(given, bytes):

@@ -14,8 +14,8 @@ from logbroker.client.runtime import forking
 from logbroker.errors import ConcurrentUseError
 
 BESIDE: Final = (
-    "another thread or task is in a call of this consumer: use a consumer in one at a time, open another for each, or"
-    " guard it with a lock of your own"
+    "another thread or task is in a call of this consumer: open a consumer for each thread or task, or"
+    " guard this one with a lock of your own"
 )
 _WITHIN: Final = (
     "a callback (on_assigned, on_revoked, on_lost) asks for records of the consumer that calls it: let it return first;"
@@ -24,7 +24,7 @@ _WITHIN: Final = (
 
 
 class Exclusive:
-    """Held by one thread or task.
+    """A lock that one thread or task holds at a time.
 
     A signal handler may raise an exception between any two steps of the holder, and the program may catch it and go on.
     So the hold is represented by an open buffer. The `with` statement closes the buffer in a single step, and no

@@ -3,8 +3,8 @@
 gRPC's threads do not exist in the child. If gRPC's asyncio part was running, nothing can start it again in the child,
 and a call would wait for ever. Therefore, in the child:
 - A client that was in use before the fork cannot be used: each call raises ForkedProcessError at once.
-- A new client raises it, too, if any client of the process was in use at the fork. Create clients after the fork, or
-  start the child by spawn or exec.
+- A new client raises the same error if any client of the process was in use at the fork. Create clients after the fork,
+  or start the child by spawn or exec.
 - If no client was in use (never used, or all closed), clients work, including those made before the fork. gRPC's
   threads end a moment after the last `close`; a fork waits for that.
 
@@ -103,7 +103,7 @@ _keep_for_ever: Callable[[Any], object] = _left_alone.append
 
 
 def watch(client: Forked) -> None:
-    """Have `client.forked()` called in children."""
+    """Register a client, so that `client.forked()` is called in every child."""
     _watched.add(client)
 
 
@@ -140,7 +140,7 @@ def error() -> ForkedProcessError:
     return ForkedProcessError(
         "this process was forked while its parent used logbroker clients (or gRPC for asyncio), and gRPC does not work"
         " in such a child: create clients only in the children (gunicorn: in post_fork, or without --preload), close"
-        " those of the parent before it forks, or start children by multiprocessing's spawn or forkserver"
+        " the clients of the parent before it forks, or start children by multiprocessing's spawn or forkserver"
     )
 
 
@@ -178,8 +178,8 @@ def _has_ended() -> bool:
     """
     if _pollers():
         gc.collect()
-    # While this waits, nothing else runs in its thread. If that thread runs the event loop of the closed clients,
-    # waiting is useless.
+    # While this function waits, nothing else runs in its thread. If the thread runs the event loop of the closed
+    # clients, waiting is useless.
     is_in_their_loop = asyncio._get_running_loop() is not None and threading.get_ident() == _closed_by
     look_seconds = _FIRST_LOOK_SECONDS
     while running := (pollers := _pollers()) | _native_threads():

@@ -119,7 +119,8 @@ def let_out(what: str, error: BaseException) -> RuntimeError:
 
 
 class Slots:
-    """The tasks of one call. They call a handler concurrently until all return, one raises, or the call is cancelled.
+    """The tasks of one call of `Worker.run` or `Worker.sessions`. They call a handler concurrently until all return,
+    one raises, or the call is cancelled.
 
     A handler may affect the task that runs it. For example, it may cancel the task when a deadline of its own is over,
     and the cancellation may arrive late or never. The task goes on nevertheless: it ends only with the call.
@@ -187,7 +188,7 @@ class Slots:
 
 def _pass_over_cancellation() -> None:
     _forget_cancellation()
-    _log.warning("a handler has cancelled the task that called it, after its end; it goes on")
+    _log.warning("a cancellation that a handler caused arrived after the end of the handler; its task goes on")
 
 
 def _forget_cancellation() -> None:

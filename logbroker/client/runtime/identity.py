@@ -10,11 +10,12 @@ import uuid
 
 
 class Identity:
-    """Names one member or worker. Each part is drawn when the broker is first told of it, and kept from then on, so a
-    client that was made before a fork is another one in each process that uses it."""
+    """Names one member or worker. Each part is chosen at its first use and then kept. So a client that was made before
+    a fork has another identity in each process that uses it."""
 
     def __init__(self, own_id: str = "", client_name: str = "") -> None:
-        """Empty: the id is drawn at random, and the name is that of the process, "HOST:PID"."""
+        """If `own_id` is empty, the id is random. If `client_name` is empty, the name is that of the process,
+        "HOST:PID"."""
         self._own_id = own_id
         self._client_name = client_name
 

@@ -45,7 +45,7 @@ _open: dict[Lifetime, None] = {}
 """All lifetimes of this process that hold resources. The references are strong, because the parts of these clients stay
 in event loops anyway."""
 _watched_process = 0
-"""The id of the multiprocessing process for whose end `_at_exit` is registered."""
+"""The id of the multiprocessing process in which `_at_exit` is registered."""
 
 
 class Lifetime:
@@ -143,8 +143,8 @@ class Lifetime:
         self._loop_is_over()
         if self.finish is not None:
             raise InvalidRequestError(
-                f"the event loop of this {self.what} ended before it was closed, and what was not done by then is lost:"
-                " close it in that loop, as an async with block does"
+                f"the event loop of this {self.what} ended before close(), and unfinished work is lost:"
+                " close it in its event loop, as an async with block does"
             )
         return False
 
@@ -312,7 +312,7 @@ atexit.register(_at_exit)
 
 
 def _watch_multiprocessing() -> None:
-    """Have `_at_exit` called in a multiprocessing process, which may end without calling the functions that atexit has
+    """Register `_at_exit` in a multiprocessing process, which may end without calling the functions that atexit has
     registered."""
     global _watched_process
     process = sys.modules.get("multiprocessing.process")

@@ -80,7 +80,7 @@ class SharedLoop:
         if self.is_current:
             raise InvalidRequestError(
                 "a callback runs in the clients' own background thread, where nothing may wait for the broker, or for"
-                " room in the buffer: hand that on to a thread of the program"
+                " room in the buffer: make such calls in a thread of the program"
             )
 
     def _run(self) -> None:
@@ -90,7 +90,7 @@ class SharedLoop:
                     self.loop.run_forever()
                 except BaseException:
                     if os.getpid() != self._pid:
-                        return  # A callback has forked, and its child is to end.
+                        return  # This is a child that a callback has forked: let it end.
                     # Exceptions that end an event loop, such as SystemExit from a logging handler, must not end the
                     # clients: go on.
                     _log.exception("an exception in the background thread of the clients")
@@ -174,8 +174,8 @@ class _Call(Generic[T]):
             self._task.add_done_callback(self._end)
 
     def give_up(self) -> None:
-        """Cancel the coroutine; if it has not started, prevent its start. Must be called in the loop as long as that
-        runs."""
+        """Cancel the coroutine; if it has not started, prevent its start. While the loop runs, this must be called in
+        the loop."""
         if self._task is not None:
             self._task.cancel()
         elif not self._is_given_up:
@@ -185,7 +185,7 @@ class _Call(Generic[T]):
 
     def _end(self, task: asyncio.Task[T] | None) -> None:
         if task is not None and not task.cancelled():
-            # Fetch the error, because nobody else may ask for it, and asyncio would log that.
+            # Fetch the error: if nobody fetched it, asyncio would log it.
             task.exception()
         self.ended.set()
 
@@ -200,7 +200,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the shared loop and wait for it.
 
     If a signal handler raises an exception here, as Ctrl-C does, the coroutine is cancelled. The exception is raised
-    once the coroutine has ended, with its `finally` clauses done. A second one cancels it again and is raised at once.
+    once the coroutine has ended, with its `finally` clauses done. A second exception cancels the coroutine again, and
+    is raised at once.
 
     Raises BrokerUnavailableError if the interpreter is ending, and ForkedProcessError in a child in which no client can
     work.

@@ -30,8 +30,8 @@ def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
 
 
 async def wait_until(future: asyncio.Future[Any], due: Callable[[], float]) -> bool:
-    """Wait for a future until the time that `due` returns (monotonic, s); it may move while this waits. Return whether
-    the future is done."""
+    """Wait for a future until the time that `due` returns (monotonic seconds), which may change meanwhile. Return
+    whether the future is done."""
     await asyncio.sleep(0)  # If the program has blocked the loop, what arrived meanwhile comes first.
     while not future.done() and (left_seconds := due() - monotonic()) > 0:
         await asyncio.wait([future], timeout=left_seconds)
@@ -47,13 +47,13 @@ def let_go_of_error(task: asyncio.Task[Any]) -> None:
 async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
     """Cancel tasks and wait for them. Return their results or errors.
 
-    If the caller is cancelled, even repeatedly, the tasks are cancelled again, and the call still goes on only when all
+    If the caller is cancelled, even repeatedly, the tasks are cancelled again, and the call still returns only when all
     of them have ended. It then raises the last CancelledError that it received. `gather` would raise the error of a
     task instead, but libraries such as anyio recognise their own cancellations by the message. Put steps that must
     follow into a `finally`.
 
     A cancelled task keeps its error until its outcome is fetched. The error refers to the frames that it passed and to
-    their streams. So gRPC would keep running in a program that has closed all its clients.
+    their streams. Without the fetch, gRPC would keep running in a program that has closed all its clients.
     """
     cancelled: asyncio.CancelledError | None = None
     for task in tasks:
@@ -78,7 +78,7 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
 
 def _outcome(task: asyncio.Task[Any]) -> Any:
     """Return the result or the error of an ended task. The error is not raised here: its traceback would then refer to
-    this frame, and the frame to it."""
+    this frame, and the frame to the error."""
     if task.cancelled():
         let_go_of_error(task)
         return asyncio.CancelledError()

@@ -1,8 +1,8 @@
 """The locks that the program's threads share with the event loop of the clients.
 
 A signal handler interrupts its thread, which continues only when the handler returns. If the thread holds such a lock,
-a handler that waits for the lock would wait for ever. A handler that waits for the event loop might, too, because the
-loop may wait for the lock. So both raise an error.
+a handler that waits for the lock would wait for ever. A handler that waits for the event loop might also wait for ever,
+because the loop may wait for the lock. So both waits raise an error.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from logbroker.client.runtime import forking
 from logbroker.errors import ConcurrentUseError
 
 _WITHIN: Final = (
-    "a signal handler, or the finalizer of an object, uses a client while its thread is in the middle of a call of one:"
-    " let it set a flag, or raise an exception that ends the program's block, and use the client after that"
+    "a signal handler or a finalizer uses a client while its thread is inside a call of a client: it may set a flag, or"
+    " raise an exception that ends the program's block; use the client after that"
 )
 
 
@@ -66,7 +66,8 @@ _locks: set[weakref.ref[ThreadLock]] = set()
 
 
 def check_has_none() -> None:
-    """Raise ConcurrentUseError if this thread has any of these locks. It must not wait for the event loop then."""
+    """Raise ConcurrentUseError if this thread has any of these locks, because then it must not wait for the event
+    loop."""
     for reference in list(_locks):
         lock = reference()
         if lock is not None and lock.is_mine():

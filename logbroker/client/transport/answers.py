@@ -1,4 +1,5 @@
-"""Calls whose answer has an item for each name. Names for which an answer had no room are asked for again."""
+"""Calls that ask for several names and get an item for each. Names for which an answer had no room are asked for
+again."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ CANCELLED: Final = "the tasks of this client were cancelled, as happens when its
 _AGAIN_SECONDS: Final = 0.005
 """The pause before the work begins again. A loop that is about to end does so during this pause."""
 _MAX_IN_A_ROW: Final = 8
-"""The number of times in a row that other code may end the work soon after it began. Code that cancels tasks until none
-are left has to come to an end."""
+"""Maximum number of times in a row that other code may end the work soon after it began. Then the work is given up, so
+that code that cancels tasks until none are left comes to an end."""
 _IN_A_ROW_SECONDS: Final = 1.0
 
 
@@ -120,8 +120,8 @@ class Background:
             await asyncio.sleep(backoff_seconds(attempt))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        # Fetch the exception in any case, so that asyncio does not log it. One that ends the event loop is raised
-        # there, too.
+        # Fetch the exception in any case, so that asyncio does not log it. An exception that ends the event loop is
+        # raised in the loop, too.
         has_returned = not task.cancelled() and task.exception() is None
         if self._is_over or has_returned:
             return
@@ -155,7 +155,7 @@ class Background:
 
 
 async def end_works(*works: Background) -> None:
-    """End all of these and wait for their end. They end even if this call is cancelled."""
+    """End several works and wait for their end. They end even if this call is cancelled."""
     for work in works:
         work.cancel()
     try:

@@ -27,24 +27,25 @@ _log = logging.getLogger(__name__)
 
 CLOSED: Final = "this client is closed; open another one"
 NO_ASYNCIO: Final = (
-    "logbroker.client runs in asyncio only, and no event loop of asyncio runs here: without an event loop use"
-    " logbroker.client.sync; in trio, too, by trio.to_thread.run_sync"
+    "logbroker.client runs in asyncio only, and no event loop of asyncio runs here: use logbroker.client.sync"
+    " (in trio through trio.to_thread.run_sync)"
 )
 MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 """Room for the largest batch that a topic may take, several times over."""
 KEEPALIVE_SECONDS: Final = 6.5
 KEEPALIVE_TIMEOUT_SECONDS: Final = 3.0
-"""If nothing arrives on a connection for the first of these times, it is sent a keepalive ping. If the ping is not
-answered within the second, the connection counts as dead. So a caller notices when a device in between has forgotten
-the connection or stopped serving it, and a call is repeated before its timeout (10 s by default) is over."""
+"""If nothing arrives on a connection for KEEPALIVE_SECONDS, it is sent a keepalive ping. If the ping is not answered
+within KEEPALIVE_TIMEOUT_SECONDS, the connection counts as dead. So a caller notices when a device in between has
+forgotten the connection or stopped serving it, and a call is repeated before its timeout (10 s by default) is over."""
 MEMBER_KEEPALIVE_SECONDS: Final = 11.5
-"""The first of these times, for the connections of a group member. Each ping costs the broker as much as a heartbeat,
-and most members are idle. A member has two connections. Heartbeats watch one of them more closely; on the other,
-records arrive again within 15 s."""
+"""KEEPALIVE_SECONDS for the connections of a group member. Each ping costs the broker as much as a heartbeat, and most
+members are idle. A member has two connections. Heartbeats watch one of them more closely; if the other is dead, records
+arrive again within 15 s."""
 _PATIENCE_FACTOR: Final = 4
 _MAX_KEEPALIVE_TIMEOUT_SECONDS: Final = 48.0
-"""On a slow link, keepalive pings wait behind the data that is being sent. If that ends the connection of a client, the
-client multiplies its timeout by the factor, up to this maximum. It restores the timeout once its link is quick."""
+"""On a slow link, keepalive pings wait behind the data that is being sent. If a connection ends for this reason, the
+client multiplies its timeout by the factor, up to this maximum. It restores the first timeout once the link is
+quick."""
 READ_AHEAD_BYTES: Final = 4 * 1024 * 1024
 """Flow-control window of one stream. It allows 40 MB/s over a round trip of 100 ms."""
 _FIRST_BACKOFF_SECONDS: Final = 0.05
@@ -54,7 +55,7 @@ _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_RESPONSE_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    # Despite its name, the shortest timeout of one attempt to connect. It delays no other attempt.
+    # Despite its name, this is the shortest timeout of one attempt to connect. It does not delay the next attempt.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     # gRPC applies the keepalive timeout to every ping. On a slow link, the answer to a ping that measures bandwidth
@@ -106,7 +107,8 @@ nothing."""
 
 
 def backoff_seconds(attempt: int) -> float:
-    """Return the wait after failed attempt 0, 1, ...: 50 ms, doubled up to 1 s, up to a fifth less by chance."""
+    """Return the wait after failed attempt 0, 1, ...: 50 ms, doubled up to 1 s, minus a random part of at most a
+    fifth."""
     longest = min(_LAST_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * (1 << min(attempt, 10)))
     return longest * (1 - random.random() / 5)
 
@@ -219,8 +221,8 @@ class Connection:
         self._replace_channel("is silent")
 
     def renew_with_patience(self) -> None:
-        """Give up a connection that ended while much was being sent. Let the next one wait longer for the answer to a
-        keepalive ping, which on a slow link arrives behind the data."""
+        """Give up a connection that ended while much was being sent. Let the next connection wait longer for the answer
+        to a keepalive ping, which on a slow link arrives behind the data."""
         longer_seconds = self._keepalive_timeout_seconds * _PATIENCE_FACTOR
         if longer_seconds <= _MAX_KEEPALIVE_TIMEOUT_SECONDS:
             self._keepalive_timeout_seconds = longer_seconds
@@ -232,7 +234,7 @@ class Connection:
         return self._keepalive_timeout_seconds > KEEPALIVE_TIMEOUT_SECONDS
 
     def renew_without_patience(self) -> None:
-        """Replace a connection whose link is no longer slow by one that notices sooner that it is dead. gRPC cannot
+        """Open a new connection with the first keepalive timeout, because the link is no longer slow. gRPC cannot
         change the timeout of an open connection, so call this while nothing is in flight."""
         self._keepalive_timeout_seconds = KEEPALIVE_TIMEOUT_SECONDS
         self._replace_channel("has become quick")
@@ -272,7 +274,7 @@ class Connection:
                 *_OPTIONS,
                 ("grpc.keepalive_time_ms", round(keepalive_seconds * 1000)),
                 ("grpc.keepalive_timeout_ms", timeout_ms),
-                # gRPC (1.85) ignores the timeout above. This one ends a connection, otherwise only after a minute.
+                # gRPC (1.85) ignores the timeout above. Without this one, a dead connection ends only after a minute.
                 ("grpc.http2.ping_timeout_ms", timeout_ms),
             )
             self._channel = grpc.aio.insecure_channel(_target(self.broker), options=options)
@@ -292,16 +294,16 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 async def _close(channel: grpc.aio.Channel) -> None:
     await channel.close()
-    # gRPC ends its threads only when nothing refers to the channel. Until then the process may not fork.
+    # gRPC ends its threads only when nothing refers to the channel. Until then the process must not fork.
     forking.closed(channel)
 
 
 async def _answer(call: Any) -> Any:
     """Await a call. Return None if other code has cancelled it.
 
-    A task that is cancelled while it awaits a gRPC call gets another CancelledError than the one that was meant for it.
-    Libraries such as anyio recognise their own cancellations by the message, and would not recognise this one. So the
-    task awaits an asyncio task instead.
+    If a task is cancelled while it awaits a gRPC call, gRPC raises a CancelledError of its own in place of the
+    original. Libraries such as anyio recognise their cancellations by the message of the original. So the caller awaits
+    an asyncio task, and that task awaits the call.
     """
     task = asyncio.ensure_future(_of_grpc(call))
     task.add_done_callback(let_go_of_error)

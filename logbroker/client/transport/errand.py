@@ -28,7 +28,7 @@ class Errand(Generic[T]):
         """Return the outcome of the work, or None if the deadline (monotonic seconds) is over first.
 
         An outcome is returned once. If work for the same purpose is under way, wait for it; otherwise give up any other
-        work and begin this one. Raises the errors of the work, and BrokerUnavailableError if the work is dropped
+        work and begin this work. Raises the errors of the work, and BrokerUnavailableError if the work is dropped
         meanwhile.
         """
         while True:
@@ -48,7 +48,7 @@ class Errand(Generic[T]):
                 return task.result()
             if is_dropped:
                 raise BrokerUnavailableError(CLOSED)
-            # Other code has cancelled the work, but not this caller: begin it again.
+            # Other code has cancelled the work, and this caller still waits for it: begin it again.
 
     def close(self) -> None:
         """Give up the work under way, and begin no new work."""

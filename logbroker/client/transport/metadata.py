@@ -19,7 +19,7 @@ DEFAULT_MAX_REQUEST_BYTES: Final = BrokerConfig().max_request_bytes
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
-    """A topic at one moment. The generation rises with every growth in partitions; the first is 1."""
+    """A topic at one moment. The first generation is 1, and each addition of partitions begins the next one."""
 
     name: str
     id: TopicId
@@ -57,7 +57,9 @@ def check_bands(topics: Collection[TopicInfo], bands: Iterable[str]) -> None:
     for name in bands:
         if name not in known:
             has = f"there are {', '.join(known)}" if known else "there are none with partitions of their own"
-            where = ", ".join(topic.name for topic in topics) or "a topic that is read as a whole"
+            where = ", ".join(topic.name for topic in topics) or (
+                "a topic that is read as a whole, because only single partitions are assigned"
+            )
             raise InvalidRequestError(f"{quoted(name)} is no band of {where}: {has}")
 
 

@@ -1,4 +1,4 @@
-"""Finding offsets: the earliest, the latest, or the first at or after a time."""
+"""Finds offsets: the earliest, the latest, or the first at or after a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ListedOffset(msgspec.Struct, frozen=True):
     offset: int
     """-1 if there is no record at or after the requested time."""
     timestamp_ms: int
-    """Timestamp of that record; -1 for earliest, latest and if there is none."""
+    """Timestamp of the record; -1 for earliest and latest, and if there is no record."""
     leader_epoch: int
 
 
@@ -43,14 +43,14 @@ def milliseconds(moment: int | datetime.datetime) -> int:
         return (moment.astimezone(datetime.UTC) - _EPOCH) // datetime.timedelta(milliseconds=1)
     except (ValueError, OverflowError):
         raise InvalidRequestError(
-            f"the time {moment} is none in UTC, which has the years 1 to 9999; give earliest, latest or a time between"
+            f"the time {moment} is outside of the years 1 to 9999 in UTC; give earliest, latest or a time within them"
         ) from None
 
 
 async def list_offsets(
     connection: Connection, wishes: Sequence[tuple[TopicPartition, When]]
 ) -> list[ListedOffset | LogbrokerError]:
-    """Find one offset for each request. Return the offset, or the error of that request."""
+    """Find an offset for each pair of a partition and a position. Return for each pair the offset or its error."""
     if not wishes:
         return []
     response = await connection.unary(
@@ -86,8 +86,8 @@ async def find_offsets(
 async def find_starts(
     connection: Connection, partitions: Sequence[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
-    """Find the start positions in several partitions, except offline ones. Raises the first other error, or
-    InvalidRequestError."""
+    """Find the start positions in several partitions. Offline partitions are left out, unless `start` is an offset.
+    Raises InvalidRequestError for an impossible start, or the first error of a partition that is not offline."""
     if not isinstance(start, int):
         return await find_offsets(connection, partitions, start, passes_offline=True)
     if start < 0:

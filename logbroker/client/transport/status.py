@@ -27,8 +27,8 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
     code = error.code()
     message = error.details() or code.name
     reason = _reason(error)
-    # If this client cancels a call, it raises CancelledError. This status comes from a connection that ended during the
-    # call.
+    # A call that this client cancels raises CancelledError. The status CANCELLED comes from a connection that ended
+    # during the call.
     if not reason and code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         if _was_never_sent(error):
             return BrokerUnavailableError(f"the broker at {broker} cannot be reached: {message}; is it running?")

@@ -70,7 +70,8 @@ class DeliveryBatch(Generic[L]):
         self.batches = message.batches
         self.size_bytes = len(message.batches)
         self._in_log_from = offsets[0] if len(offsets) < count else -1
-        """The first offset, if the message gives only that and the others are in the batches; otherwise -1."""
+        """The first offset, if the message gives only the first and the other offsets are in `batches`; otherwise
+        -1."""
         self.partitions = partitions
         self.offsets = offsets
         self.attempts = list(message.attempts)
@@ -85,8 +86,7 @@ class DeliveryBatch(Generic[L]):
         self.extend_until = 0.0
         """The time after which the worker does not extend the lease any more, in monotonic seconds."""
         self.until_by_hand: dict[int, float] = {}
-        """If the program requested another lease for a delivery: the end of that lease, by index. It replaces
-        `until`."""
+        """The ends of the leases that the program requested for single deliveries, by index. They replace `until`."""
 
     def __len__(self) -> int:
         return self._count

@@ -1,10 +1,10 @@
 """A session that a worker holds: its lock, its state and the order of its deliveries. No I/O.
 
-Several consecutive records of a session may be in flight. If the program nacks or releases one, the broker delivers it
-again, and all records after it. The first deliveries of those later records are void, both those that the worker has
-and those that are still on their way. Receipts do not tell a void delivery from a redelivery. So the worker gives back
-every delivery of the session, without showing it to the program, until a nacked or released record arrives again or the
-broker has answered.
+Several consecutive records of a session may be in flight. If the program nacks or releases a record, the broker
+delivers it again, and all records after it. The earlier deliveries of these later records are void, whether the worker
+has them or they are still on their way. Receipts do not tell a void delivery from a redelivery. So the worker gives
+back every delivery of the session, without showing it to the program, until a nacked or released record arrives again
+or the broker has answered.
 """
 
 from __future__ import annotations
@@ -32,32 +32,33 @@ D = TypeVar("D", bound=LeasedRecord)
 
 MAX_STATE_BYTES: Final = 256 * 1024
 _LOOK_SECONDS: Final = 0.05
-"""The time between two looks for the answer that shows that a session is idle."""
+"""The time between two checks for the answer that shows that a session is idle."""
 _FIRST_SECONDS: Final = 5.0
 """The time to wait for the first record that the broker announced. Retention may remove that record in the meantime."""
 
 
 class IdleWait:
-    """One wait for the next record of a session. It ends when the session is idle: no record has come for a time, and
-    the broker has answered a request of meanwhile, so none is on its way behind other records on a slow link."""
+    """One wait for the next record of a session. It ends when the session is idle: no record has come for
+    `idle_seconds`, and the broker has answered a request that was sent after the wait began. So no record is still on
+    its way behind others on a slow link."""
 
     def __init__(self, session: HeldSession[Any], idle_seconds: float | None, now: float) -> None:
-        """`idle_seconds`: None: wait for ever; 0: end at once if no record is at hand."""
+        """With `idle_seconds` None, wait for ever. With 0, end at once if no record is at hand."""
         self._heard_by = now
         self._has_asked = False
         patience_seconds = session.patience_seconds(idle_seconds, now)
         self._is_sure = patience_seconds == 0
         self.until = math.inf if patience_seconds is None else now + patience_seconds
-        """When to look whether the session is idle, in monotonic seconds."""
+        """The time of the next check whether the session is idle, in monotonic seconds."""
         self._last_until = self.until + session.lock_seconds
 
     def is_over(self, heard_at: float, now: float) -> bool:
         """Return whether the session is idle. If not, ask the broker for an answer, and look again at `until`.
-        `heard_at` is when the newest answered request was sent."""
+        `heard_at` is the time when the newest answered request was sent."""
         if self._is_sure or heard_at >= self._heard_by or now >= self._last_until:
             return True
         if not self._has_asked:
-            # An answer to what was sent before may have overtaken the credit for the record.
+            # The answer to an earlier request may have overtaken the credit for the record.
             self._has_asked, self._heard_by = True, now
         self.until = now + _LOOK_SECONDS
         return False
@@ -94,7 +95,7 @@ class HeldSession(Settlements, Generic[D]):
         """Callers wait for the announced first record until this time (monotonic seconds), even if the program's
         timeout is shorter. 0 if no first record is awaited."""
         self.renewal_id = 0
-        """Id of the renewal that waits for its answer; 0 if none does."""
+        """Id of the unanswered renewal; 0 if there is none."""
         self.renewal_at = 0.0
         self.lost: LogbrokerError | None = None
         self._failed: LogbrokerError | None = None
@@ -104,7 +105,7 @@ class HeldSession(Settlements, Generic[D]):
         self._returned: set[tuple[int, int]] = set()
         """Records that will be delivered again. Kept while other records may arrive before them."""
         self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
-        """Receipt and record id of the first of these records."""
+        """Receipt and record id of the first record in `_returned`."""
         self._returned_by: SettlementBatch | None = None
         self._given_back: tuple[Settled, SettlementBatch] | None = None
         """The delivery that was nacked or released, with its settlement. Kept until the deliveries behind it are taken
@@ -189,8 +190,8 @@ class HeldSession(Settlements, Generic[D]):
         self.buffer.put(batch)
 
     def _mend(self) -> None:
-        """Take back the deliveries behind one that the program nacked or released. Repeats a step that a signal handler
-        may have interrupted; a repeat is harmless."""
+        """Take back the deliveries behind a delivery that the program nacked or released. Repeats a step that a signal
+        handler may have interrupted; a repeat is harmless."""
         if self._given_back is not None:
             self._take_back_behind(*self._given_back)
             self._given_back = None
@@ -202,7 +203,7 @@ class HeldSession(Settlements, Generic[D]):
             self._returned_first = receipt, batch.record_id(delivery.index)
         self._returned_by = settlement
         self._returned.add(batch.record_id(delivery.index))
-        error = LeaseLostError("a record before it in the session was given back: it comes again after that one")
+        error = LeaseLostError("an earlier record of the session was given back: this record comes again after it")
         for later in self.batches:
             for index in list(later.held()):
                 if later.receipt(index) > receipt:
@@ -220,8 +221,8 @@ class HeldSession(Settlements, Generic[D]):
             self._returned = {self._returned_first[1]}
 
     def state_failed(self, error: LogbrokerError) -> None:
-        """Handle a state that was not written with its acks, or may not have been. If the program went on, it would
-        count those records twice. It has to open the session again, and then gets the stored state."""
+        """Handle a state that was not, or perhaps not, written with its acks. If the program went on, it would count
+        the acked records twice. It has to open the session again, and then gets the stored state."""
         self._failed = error
         self.unsaved = False
         for batch in self.batches:

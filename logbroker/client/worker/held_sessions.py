@@ -16,7 +16,7 @@ from logbroker.v1 import queues_pb2
 
 D = TypeVar("D", bound=LeasedRecord)
 
-_LOST_IN_BREAK: Final = "the connection was broken for too long: the session is free, or another's"
+_LOST_IN_BREAK: Final = "the connection was broken for too long: the session is free or belongs to another worker"
 
 
 class HeldSessions(Generic[D]):
@@ -41,7 +41,7 @@ class HeldSessions(Generic[D]):
         return self.held.get((token, key))
 
     def ask_for(self, number: int) -> None:
-        """Note that so many sessions more, or fewer, are asked for: their records may follow at once."""
+        """Change the number of sessions that are being requested. Their records may follow the answers at once."""
         self._asked_for += number
         self._share_window()
 

@@ -106,8 +106,8 @@ class InFlight(Generic[D]):
         return delivery
 
     def take_more(self, taken: list[D], max_records: int, room_bytes: int, now: float, *, keeps: bool) -> int:
-        """Add up to `max_records` deliveries that wait outside of sessions. Stop after the one with which their decoded
-        size reaches `room_bytes`. Return the rest of `room_bytes`, or 0 if no delivery is left."""
+        """Add up to `max_records` deliveries that wait outside of sessions. Stop after the delivery that brings their
+        decoded size to `room_bytes`. Return the rest of `room_bytes`, or 0 if no delivery is left."""
         buffer = self.buffer
         with self.lock.free():
             for _ in range(max_records):
@@ -140,9 +140,9 @@ class InFlight(Generic[D]):
         self.outbox.wake()
 
     def give_back_unwanted(self, now: float, *, at_once: bool = False) -> None:
-        """Give back the waiting deliveries if the program has not asked for one for a good part of a lease, because
-        other workers may be free. With `at_once`, give them back in any case. Request no more until the program asks
-        again."""
+        """Give back the waiting deliveries if the program has not asked for a delivery for a good part of a lease,
+        because other workers may be free. With `at_once`, give them back in any case. Request no more until the program
+        asks again."""
         with self.lock.free():
             asks = self.buffer.waiters or now < self._asked_at + self._leases.lease_seconds * _UNASKED_SHARE
             if at_once or not asks:
@@ -230,7 +230,8 @@ class InFlight(Generic[D]):
 
     def silent_since(self, now: float) -> float:
         """Return how long the oldest unanswered extension has waited, in seconds. A question may wait for a lease
-        longer, as nothing is held that might be lost, and a settlement for any time, because it is synced first."""
+        longer, because no lease depends on its answer. A settlement may wait for any time, because it is synced before
+        it is answered."""
         asked_at = self._sent_at.get(self._question_id, now)
         return max(self._leases.silent_since(now), now - asked_at - self.shortest_hold_seconds())
 
@@ -321,7 +322,7 @@ class InFlight(Generic[D]):
             return None
 
     def again(self, settlements: Settlements) -> None:
-        """Send settlements again, together with later ones."""
+        """Send settlements again, together with later settlements."""
         with self.lock.free():
             settlements.go_on()
         self.outbox.wake()

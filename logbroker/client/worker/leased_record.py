@@ -46,7 +46,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     A value that cannot be decoded raises DeserializationError. If the program does not catch it, the delivery is nacked
     with this error as the reason.
 
-    `batch`, `index`, `settlement` and `word` are the client's own, not the program's.
+    `batch`, `index`, `settlement` and `word` are private to the client.
     """
 
     batch: DeliveryBatch[Settlements]
@@ -101,7 +101,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     @property
     def in_doubt(self) -> bool:
         """Whether the settlement failed although the broker may have carried it out, because the connection or the
-        session ended before the answer. If the broker did not, the record is delivered again."""
+        session ended before the answer. If the broker did not carry it out, the record is delivered again."""
         return self.settlement is not None and self.settlement.uncertain and self in self.settlement.failures
 
     def ack(self) -> Self:
@@ -292,7 +292,7 @@ def _wait_until_answered(deliveries: Sequence[LeasedRecord], timeout_seconds: fl
 
 
 def _settlements(deliveries: Iterable[LeasedRecord]) -> list[SettlementBatch]:
-    """Return the settlements of these deliveries. Raises InvalidRequestError if one is not settled."""
+    """Return the settlements of these deliveries. Raises InvalidRequestError if a delivery is not settled."""
     settlements = dict.fromkeys(delivery.settlement for delivery in deliveries)
     if None in settlements:
         raise InvalidRequestError("a delivery is not settled yet: call ack, nack or release first")

@@ -17,7 +17,7 @@ from logbroker.v1 import queues_pb2
 RENEW_SHARE: Final = 0.6
 """A lease or session lock is extended when less than this share of it is left."""
 _MAX_RECEIPTS: Final = 50_000
-"""The most receipts in one message. The next message carries the others."""
+"""Maximum number of receipts in one message. The next message carries the others."""
 
 
 _Asked = dict[tuple[DeliveryBatch[Any], int], float | None]
@@ -27,7 +27,7 @@ _Asked = dict[tuple[DeliveryBatch[Any], int], float | None]
 class _Sent(msgspec.Struct):
     at: float
     lease_seconds: float
-    """The lease in seconds. 0 if each delivery has the one that the program requested."""
+    """The lease in seconds. 0 if the program requested a lease for each delivery."""
     by_receipt: dict[int, tuple[DeliveryBatch[Any], int]]
     asked: _Asked
 
@@ -55,7 +55,7 @@ class Leases:
         batch.until_by_hand.clear()
 
     def ask(self, batch: DeliveryBatch[Any], index: int, lease_seconds: float | None) -> None:
-        """Request this lease, counted from now; None: the group's lease."""
+        """Request a lease of this length from now on. None means the group's lease."""
         self.asked[batch, index] = lease_seconds
 
     def asked_for(self, correlation_id: int, now: float) -> queues_pb2.Settle | None:

@@ -1,4 +1,4 @@
-"""How long a worker bears a silent broker before it gives up the connection. No I/O, no clock."""
+"""How long a worker waits for a silent broker before it gives up the connection. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from logbroker.client.transport.connection import KEEPALIVE_SECONDS, KEEPALIVE_T
 
 _LONG_HOLD_SECONDS: Final = 2 * (KEEPALIVE_SECONDS + KEEPALIVE_TIMEOUT_SECONDS)
 _FIRST_SHARE: Final = 1 / 4
-"""The share of a lease that a worker waits for an answer at first: enough is left to come back over another
+"""The share of a lease that a worker waits for an answer at first. The rest is enough to come back over another
 connection."""
 _LONGEST_FIRST_SECONDS: Final = 2.5
 _SHORTEST_FIRST_SECONDS: Final = 0.2
 _SLOW_SECONDS: Final = 60.0
-"""How long a link is taken as slow after it was slow."""
+"""How long a link counts as slow after it was slow."""
 
 
 class Patience:
     """The patience of one worker with its broker.
 
-    gRPC notices a dead connection by its pings, and takes every byte as a sign of life. With leases and locks that last
-    at least twice as long as that takes, the worker leaves it to gRPC. With shorter ones it looks at the answers to its
-    extensions, and sees whole messages only: a large one on a slow link looks like silence. Each connection that it
-    gives up therefore makes it more patient, up to the lease; otherwise such a message would never arrive. It stays so
-    for a lease, and for longer if a long silence has ended with a message, which shows that the link is slow and not
-    dead.
+    gRPC notices a dead connection by its pings, and takes every byte as a sign of life. If leases and locks last at
+    least twice as long as gRPC needs for this, the worker leaves it to gRPC. If they are shorter, the worker watches
+    the answers to its extensions. It sees only whole messages, so a large message on a slow link looks like silence.
+    Therefore each connection that the worker gives up makes it more patient, up to the length of a lease; otherwise
+    such a message would never arrive. The worker stays patient for a lease. If a long silence ends with a message, the
+    link is slow and not dead, and the worker stays patient for longer.
     """
 
     def __init__(self) -> None:
         self._factor = 1
         self._silent_at = -math.inf
-        """When a silence was last longer than the first patience."""
+        """The time when a silence was last longer than the first patience."""
         self._is_silent = False
         self._slow_until = -math.inf
 
     def bears(self, silent_seconds: float, hold_seconds: float, now: float) -> bool:
-        """Return whether a silence of so long is still no sign of a dead connection. `hold_seconds` is the shortest
+        """Return whether to keep a connection that has been silent for `silent_seconds`. `hold_seconds` is the shortest
         lease or lock of the worker."""
         first_seconds = first_patience_seconds(hold_seconds)
         was_silent, self._is_silent = self._is_silent, silent_seconds > first_seconds
@@ -54,5 +54,5 @@ class Patience:
 
 
 def first_patience_seconds(hold_seconds: float) -> float:
-    """Return how long a worker waits for an answer on a link that is not known as slow."""
+    """Return how long a worker waits for an answer on a link that is not known to be slow."""
     return max(_SHORTEST_FIRST_SECONDS, min(_LONGEST_FIRST_SECONDS, hold_seconds * _FIRST_SHARE))

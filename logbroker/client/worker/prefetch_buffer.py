@@ -23,8 +23,8 @@ D = TypeVar("D", bound=LeasedRecord)
 
 
 class PrefetchBuffer(Generic[D]):
-    """Deliveries of one session, or those outside of sessions, in the order of their arrival. The lock of the outbox
-    guards them."""
+    """Deliveries of one session, or all deliveries outside of sessions, in the order of their arrival. The lock of the
+    outbox guards them."""
 
     def __init__(self, make: Callable[..., D], window: ReceiveWindow, granted_bytes: int) -> None:
         """`window` limits the buffered bytes, as received; the last message may exceed it. `granted_bytes` is the
@@ -45,8 +45,9 @@ class PrefetchBuffer(Generic[D]):
         self._kept: deque[D] = deque()
         """Deliveries that are decoded and not handed out yet."""
         self.on_the_way: list[D] = []
-        """Deliveries that were taken in the program's main thread and have not reached the program yet. An exception
-        from a signal handler may come between. The caller empties the list in the same step that hands them on."""
+        """Deliveries that were taken in the program's main thread and have not reached the program yet. A signal
+        handler may raise an exception in between. The caller empties the list in the same step that hands the
+        deliveries on."""
         self.spoilt: DeliveryBatch[Settlements] | None = None
         """The batch that an exception from a signal handler (such as Ctrl-C) made unusable, because it interrupted
         the decoder or lost a decoded record. The rest of the batch is given back in a thread that no signal can
@@ -84,13 +85,13 @@ class PrefetchBuffer(Generic[D]):
         return 2 * self._granted_bytes <= self._window.part_bytes
 
     def look_at_room(self) -> None:
-        """Note whether enough is free that the broker is to be granted more."""
+        """Note whether enough room is free to grant the broker more credit."""
         size_bytes = self._window.part_bytes
         missing = size_bytes - self._unread_bytes - self._granted_bytes
         self.grant_due = missing > 0 and missing * _GRANT_SHARE >= size_bytes
 
     def tell(self, count: int) -> None:
-        """Wake this many waiters, those that have waited longest first."""
+        """Wake this many waiters, the longest waiting first."""
         for _ in range(min(count, len(self.waiters))):
             self.waiters.popleft()()
 
@@ -128,7 +129,8 @@ class PrefetchBuffer(Generic[D]):
                 self._kept.appendleft(delivery)
                 self.open = False
                 return None
-            # The broker may not have noticed the end of the lease yet. It would count a failed attempt when it does.
+            # The broker may not have noticed the end of the lease yet. Without the release, it would then count a
+            # failed attempt.
             batch.settlements.outbox.put_down(delivery, RELEASE)
         self.look_at_room()
         return None
@@ -212,7 +214,8 @@ class PrefetchBuffer(Generic[D]):
         self._put_down(batch, NackWord(reason_of(error)[:REASON_CHARACTERS], None))
 
     def mend(self) -> None:
-        """Have the rest of the spoilt batch delivered again. Called in the thread of the event loop."""
+        """Release the rest of the spoilt batch, so that it is delivered again. Called in the thread of the event
+        loop."""
         batch, self.spoilt = self.spoilt, None
         if batch is not None and batch is self._batch:
             self._put_down(batch, RELEASE)
@@ -229,8 +232,8 @@ class PrefetchBuffer(Generic[D]):
         return self._make(batch, batch.record_id(index)[1], -1, None, None, (), index)
 
     def take_unread(self) -> Iterator[tuple[DeliveryBatch[Settlements], int]]:
-        """Remove all waiting deliveries and yield them without their records. Yield nothing while nothing may be handed
-        out."""
+        """Remove all waiting deliveries and yield them without their records. Yield nothing while the buffer is not
+        open."""
         if not self.open:
             return
         kept, self._kept = self._kept, deque()

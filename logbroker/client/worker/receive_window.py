@@ -8,15 +8,15 @@ from typing import Final
 _FIRST_BYTES: Final = 256 * 1024
 _LEAST_BYTES: Final = 1024
 _EARLY_SHARE: Final = 0.25
-"""The window grows while deliveries come within this share of the time that a worker waits for a sign of life. Twice
-as much then takes half of that time."""
+"""The window grows while deliveries come within this share of the time that a worker waits for a sign of life.
+Deliveries of twice the size then take half of that time."""
 _LATE_SHARE: Final = 0.6
 """The share of a lease after which deliveries are late."""
 
 
 class ReceiveWindow:
-    """A window that fits the link. On a slow one, a full prefetch would arrive after the end of its leases, and answers
-    would wait behind it until the connection seems dead.
+    """A window that fits the link. On a slow link, a full prefetch would arrive after the end of its leases, and
+    answers would wait behind it until the connection seems dead.
 
     It begins small, doubles while it is used and deliveries come early, and is halved when they come late: once in each
     round trip, as in TCP's slow start (RFC 5681). All buffers of a worker share it in equal parts.
@@ -52,8 +52,9 @@ class ReceiveWindow:
     ) -> bool:
         """Take note of deliveries that the broker sent after `heard_at`. Return whether the window has changed.
 
-        `asked_at` is when the oldest request without an answer was sent (`now` if all have one), `patience_seconds` how
-        long such a request may wait. `is_used`: the deliveries used up a good part of the window.
+        `asked_at` is the time when the oldest unanswered request was sent, or `now` if there is none.
+        `patience_seconds` says how long such a request may wait. `is_used` says whether the deliveries used up a good
+        part of the window.
         """
         if heard_at <= self._changed_at:
             return False

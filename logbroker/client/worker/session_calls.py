@@ -29,8 +29,8 @@ class SessionCalls(Generic[D]):
         connected: asyncio.Event,
         answer_due: Callable[[float, float], float],
     ) -> None:
-        """`send` takes a field of WorkerRequest by its name. `answer_due` returns until when an answer may come, from
-        when the request was sent (monotonic, s) and how long the broker may wait."""
+        """`send` takes a field of WorkerRequest by its name. `answer_due` takes the time when the request was sent
+        (monotonic seconds) and how long the broker may wait, and returns the time by which the answer must come."""
         self._sessions = sessions
         self._send = send
         self._connected = connected
@@ -41,7 +41,7 @@ class SessionCalls(Generic[D]):
         self._last_id = 0
 
     async def open(self, key: bytes | None, prefetch: int, wait_ms: int) -> HeldSession[D]:
-        """Open the session of a key, or the next free one that has records. Raises the broker's refusal."""
+        """Open the session of a key, or of the next free key that has records. Raises the broker's refusal."""
         call_id = self._next_id()
         self._sessions.ask_for(1)
         credit_bytes = self._sessions.window.part_bytes

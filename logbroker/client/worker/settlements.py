@@ -28,12 +28,15 @@ _log = logging.getLogger(__name__)
 _SEND_AT_ONCE: Final = 1000
 """This many deliveries are sent even while an earlier settlement is unanswered."""
 _MAX_DELIVERIES: Final = 5000
-"""The most deliveries in one settlement. Each may need a receipt range of its own."""
+"""Maximum number of deliveries in one settlement. Each may need a receipt range of its own."""
 _MAX_UNANSWERED: Final = 8
 _MAX_UNTOLD: Final = 10
-"""The most refused settlements that are kept until the program is told of them. They keep their records in memory."""
+"""Maximum number of refused settlements that are kept until the program is told of them. They keep their records in
+memory."""
 REASON_CHARACTERS: Final = 256
-_IN_DOUBT: Final = "the connection broke before the answer: whether it was settled is not known; if not, it comes again"
+_IN_DOUBT: Final = (
+    "the connection broke before the answer: it is not known whether the record is settled; if not, it comes again"
+)
 
 
 class NackWord(msgspec.Struct, gc=False):
@@ -112,7 +115,7 @@ class SettlementBatch:
             for failure in failures:
                 error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
                 if self.uncertain and isinstance(error, AlreadySettledError):
-                    # Settled by this same settlement, whose first answer was lost.
+                    # This same settlement has settled it already, but the first answer was lost.
                     continue
                 if not failure.first_receipt and not failure.last_receipt:
                     if error.retriable:
@@ -178,8 +181,8 @@ class SettlementBatch:
 
 
 class Settlements:
-    """Settlements that the broker carries out in order: all those outside of sessions or, in the subclass, those of one
-    session."""
+    """Settlements that the broker carries out in order: all settlements outside of sessions or, in the subclass, the
+    settlements of one session."""
 
     is_session: ClassVar[bool] = False
 
@@ -193,7 +196,7 @@ class Settlements:
         """Whether the broker had no room. If so, nothing is sent for a moment."""
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """Put a held delivery, with the way it is settled, into a settlement.
+        """Add a held delivery to a settlement. `word` says how it is settled.
 
         A signal handler may raise an exception at any call. There is no call between the first assignment and the
         append at the end, so either all of it happens or nothing.
@@ -245,8 +248,8 @@ class Settlements:
         return len(self._unanswered) < _MAX_UNANSWERED
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> bool | None:
-        """Apply the answer to a settlement. Return None if the answer belongs to none of these. Return False if the
-        broker had no room; the settlement is then the first to be sent again, after `go_on`."""
+        """Apply the answer to a settlement. Return None if the answer belongs to none of these settlements. Return
+        False if the broker had no room; the settlement is then the first to be sent again, after `go_on`."""
         settlement = self._unanswered.pop(answer.correlation_id, None)
         if settlement is None:
             return None
@@ -265,7 +268,7 @@ class Settlements:
         self._paused = False
 
     def broken(self) -> None:
-        """Handle a broken stream. Unanswered settlements are sent again on the next one."""
+        """Handle a broken stream. Unanswered settlements are sent again on the next stream."""
         for settlement in self._unanswered.values():
             settlement.uncertain = True
         self._waiting.extendleft(reversed(self._unanswered.values()))
@@ -285,7 +288,7 @@ class Settlements:
             self._open = SettlementBatch()
 
     def unfinished(self) -> list[SettlementBatch]:
-        """Return all unanswered settlements, including the one that is still open."""
+        """Return all unanswered settlements, including the open settlement."""
         return [*self._unanswered.values(), *self._waiting, *([self._open] if len(self._open) else [])]
 
     def fail(self, error: LogbrokerError) -> None:
@@ -324,7 +327,7 @@ class SettlementOutbox:
         """Whether the sender was woken and has not started to look for work since. The sender resets this before it
         looks."""
         self._untold: list[SettlementBatch] = []
-        """Refused settlements of which the program was not told yet."""
+        """Refused settlements that were not reported to the program yet."""
 
     def say(self, delivery: Settled, word: Word) -> None:
         """Settle a delivery for the program. Raises an error if the delivery cannot be settled."""
@@ -341,8 +344,8 @@ class SettlementOutbox:
                 self.wake()
 
     def say_all(self, deliveries: Iterable[Settled], word: Word) -> None:
-        """Settle several deliveries for the program, except those that are settled already. Afterwards raise the error
-        of the first one that could not be settled."""
+        """Settle the unsettled ones of several deliveries for the program. Afterwards raise the error of the first
+        delivery that could not be settled."""
         try:
             with self.lock.free():
                 for delivery in deliveries:

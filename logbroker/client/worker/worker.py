@@ -73,7 +73,8 @@ class _LoopTurns:
         self._turned_at = monotonic()
 
     async def after(self, waiting: Awaitable[_T]) -> _T:
-        """Await something, and note that the event loop had its turns meanwhile. What comes next may block it."""
+        """Await something, and note that the event loop had its turns meanwhile. The code that runs next may block the
+        loop."""
         outcome = await waiting
         self.begin()
         return outcome
@@ -97,11 +98,11 @@ class Worker(Droppable):
     async with Worker("127.0.0.1:9192", "billing") as worker:
         await worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
 
-    or in a loop, which has to catch the exceptions of the block, because the block raises them again:
+    or in a loop. `async with delivery` raises each exception again after the nack, so the loop has to catch it:
 
         async for delivery in worker:
             try:
-                async with delivery:          # acks at the end, or nacks where the block raises
+                async with delivery:          # acks at the end, or nacks if the block raises
                     await charge(delivery)
             except Exception:
                 logging.exception("offset %d failed", delivery.offset)
@@ -173,10 +174,10 @@ class Worker(Droppable):
     ) -> AsyncIterator[WorkerDeliveries]:
         """Iterate over lists of at least one ready delivery, for work that is cheaper in bulk.
 
-        A list has up to `max_records` deliveries, and ends with the one that brings its decoded size to `max_bytes`.
-        The list's `ack`, `nack` and `release` settle all its deliveries that were not settled singly. In a group with
-        ordering, no key is in a list twice, because a record is delivered only after the previous one of its key is
-        settled.
+        A list has up to `max_records` deliveries, and ends with the delivery that brings its decoded size to
+        `max_bytes`. The list's `ack`, `nack` and `release` settle all its deliveries that were not settled singly. In a
+        group with ordering, no key is in a list twice, because a record is delivered only after the previous one of its
+        key is settled.
         """
         core = self._core
         await core.start_lists(max_records, max_bytes)
@@ -244,7 +245,7 @@ class Worker(Droppable):
         wait_seconds: float | None = None,
         idle_seconds: float | None = None,
     ) -> Session:
-        """Return the session of one ordering key, or of the next free one that has records. Use it with `async with`,
+        """Return the session of one ordering key, or of the next free key that has records. Use it with `async with`,
         which waits for the session up to `wait_seconds` (None: for ever), even while the broker is away. Then it raises
         SessionHeldError, NoFreeSessionError (if no key was given), or the error that kept it from asking the broker.
 
@@ -339,8 +340,9 @@ class Session:
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
     the next holder reads it. A nacked or released delivery is delivered again, and so are all behind it. If the session
-    is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or may not have been
-    because the broker crashed, they raise LeaseLostError: open the session again to read the stored state.
+    is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or it is unknown whether
+    it was because the broker crashed, the loop and the settlements raise LeaseLostError: open the session again to read
+    the stored state.
     """
 
     def __init__(
@@ -372,7 +374,7 @@ class Session:
 
     @property
     def token(self) -> int:
-        """The fencing token. It is higher than that of any earlier holder."""
+        """The fencing token. It is higher than the token of any earlier holder."""
         return self._session().token
 
     @property

@@ -35,7 +35,7 @@ _GOODBYE_SECONDS: Final = 2.0
 _NO_ROOM_SECONDS: Final = 0.1
 """If the broker had no room for a settlement, it is sent again after this time."""
 _LEASE_SHARE: Final = 10
-"""How many times leases and locks are looked at within each of their terms, if these are short."""
+"""How many times a lease or lock is checked before it ends, if it is short."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
@@ -146,20 +146,20 @@ class WorkerConnection(Generic[D]):
                 settlement.waiters.append(tell)
                 if not await wait_until(told, lambda: self._answer_due(asked_at, 0.0)):
                     raise RequestTimeoutError(
-                        f"the broker at {self.connection.broker} has not answered all that was settled; what it did not"
-                        " get comes again when its lease ends"
+                        f"the broker at {self.connection.broker} has not answered all settlements; a record whose"
+                        " settlement it did not get comes again when its lease ends"
                     )
 
     def _answer_due(self, asked_at: float, wait_seconds: float) -> float:
-        """Return when a request is given up that lets the broker wait this long. On a slow link its answer comes behind
-        records: it has time as long as these arrive, but no longer than a lease."""
+        """Return when to give up a request in which the broker may wait for `wait_seconds`. On a slow link, the answer
+        may arrive behind records: while records arrive, the request has more time, up to the length of a lease."""
         timeout_seconds = self.connection.request_timeout_seconds
         longest_seconds = self.in_flight.shortest_hold_seconds()
         due = asked_at + wait_seconds + timeout_seconds
         return max(due, min(self._read_at + timeout_seconds, asked_at + wait_seconds + longest_seconds))
 
     async def leave(self) -> None:
-        """Say goodbye and end the stream. Other workers then get at once what this worker holds."""
+        """Say goodbye and end the stream. The deliveries of this worker then go to other workers at once."""
         self._leaving = True
         # Callers that wait for the broker's acceptance stop waiting.
         self._changed.set()
@@ -174,7 +174,7 @@ class WorkerConnection(Generic[D]):
             try:
                 await self._stream_work.end()
             finally:
-                error = BrokerUnavailableError("the worker is closed; what it held goes to others")
+                error = BrokerUnavailableError("the worker is closed; its deliveries go to other workers")
                 self.sessions.fail(error)
                 self.in_flight.fail(error)
 
@@ -294,7 +294,7 @@ class WorkerConnection(Generic[D]):
             await self._connected.wait()
             now = monotonic()
             hold_seconds = self.in_flight.shortest_hold_seconds()
-            # Where the event loop was held up, an answer may lie unread.
+            # If the event loop was held up, an answer may have arrived and not been read.
             is_late = now > due + first_patience_seconds(hold_seconds) / 2
             # On a slow link, the answer may be waiting behind deliveries.
             silent_seconds = min(self.in_flight.silent_since(now), now - self._read_at)
@@ -347,7 +347,7 @@ class WorkerConnection(Generic[D]):
         self._returns = False
         self._connected.set()
         if self._leaving:
-            # The stream that carried the goodbye was cut. If it is this one, a second goodbye does no harm.
+            # The goodbye may have been lost with an earlier stream: send it again. A second one does no harm.
             self._send(goodbye=queues_pb2.Goodbye())
         self.ordering = welcome.ordering
         self._changed.set()

@@ -42,7 +42,7 @@ DEFAULT_MAX_EXTENSION_SECONDS: Final = 3600.0
 MAX_PREFETCH: Final = 1_000_000
 MAX_PREFETCH_BYTES: Final = 1 << 40
 _AT_ONCE: Final = 256
-"""The most deliveries taken while the lock is held once. The event loop waits for that lock."""
+"""Maximum number of deliveries that are taken at once under the lock, because the event loop waits for the lock."""
 _ASK_SECONDS: Final = 5.0
 """The time that one request for a session waits."""
 _LOOK_SECONDS: Final = 1.0
@@ -124,7 +124,7 @@ class WorkerCore(Generic[D]):
 
     async def start(self, prefetch: int | None = None) -> None:
         """Connect. `prefetch` is the number of unsettled deliveries outside of sessions; None keeps the previous
-        number, at first none."""
+        number, which is 0 at first."""
         self.check_open()
         self.check_loop()
         self.stopping = False
@@ -141,8 +141,8 @@ class WorkerCore(Generic[D]):
         return delivery
 
     def take_more(self, taken: list[D], max_records: int, max_bytes: int, *, keeps: bool = False) -> None:
-        """Add available deliveries behind a first one: up to `max_records` in all. Stop after the one with which their
-        decoded size reaches `max_bytes`."""
+        """Add available deliveries to `taken`, which holds the first one, up to `max_records` in all. Stop after the
+        delivery that brings the decoded size of all to `max_bytes`."""
         room_bytes = max_bytes - taken[0].size_bytes
         while room_bytes > 0 and (room := min(_AT_ONCE, max_records - len(taken))) > 0:
             room_bytes = self.in_flight.take_more(taken, room, room_bytes, monotonic(), keeps=keeps)
@@ -193,11 +193,12 @@ class WorkerCore(Generic[D]):
         await self.start(max(max_records, self.prefetch or DEFAULT_PREFETCH))
 
     async def open_session(self, key: bytes | None, prefetch: int, wait_seconds: float | None) -> HeldSession[D]:
-        """Open the session of a key, or the next free one. Repeats the request until it succeeds or the time is over.
+        """Open the session of a key, or of the next free key. Repeats the request until it succeeds or the time is
+        over.
 
         Raises SessionHeldError, NoFreeSessionError, or the error that kept it from asking the broker. Errors that may
-        pass are waited out. OverloadedError is not, because the deliveries that fill the worker may be the caller's
-        own.
+        be temporary are not raised before the time is over. OverloadedError is raised at once, because the deliveries
+        that fill the worker may be the caller's own.
         """
         self.check_loop()
         deadline = None if wait_seconds is None else monotonic() + wait_seconds
@@ -216,9 +217,9 @@ class WorkerCore(Generic[D]):
             await asyncio.sleep(wait if deadline is None else min(wait, max(0.0, deadline - monotonic())))
 
     async def next_session(self, prefetch: int) -> HeldSession[D] | None:
-        """Wait for the next free session, also while the broker is away. Return None if the worker is to stop.
+        """Wait for the next free session, even while the broker is away. Return None if the worker is to stop.
 
-        Raises the error that ended the worker, and errors that no wait can cure.
+        Raises the error that ended the worker, and errors that are not temporary.
         """
         told = ""
         while not self.stopping:
@@ -233,7 +234,7 @@ class WorkerCore(Generic[D]):
                 if wait and told != type(error).__name__:
                     # A broken stream logs its own warning.
                     level = logging.DEBUG if isinstance(error, BrokerUnavailableError) else logging.WARNING
-                    _log.log(level, "waiting on for a session of queue group %s: %s", self.link.group_id, error)
+                    _log.log(level, "still waiting for a session of queue group %s: %s", self.link.group_id, error)
                     told = type(error).__name__
             await asyncio.sleep(wait)
         return None
@@ -249,7 +250,7 @@ class WorkerCore(Generic[D]):
         _log.warning("the session of key %r: %s", key, error)
 
     def is_idle(self, wait: IdleWait) -> bool:
-        """Return whether a wait for a session's next record is over. Otherwise ask the broker for an answer."""
+        """Return whether a wait for a session's next record is over. If it is not, ask the broker for an answer."""
         if wait.is_over(self.in_flight.outbox.heard_at, monotonic()):
             return True
         self.in_flight.question_due = True
@@ -257,7 +258,8 @@ class WorkerCore(Generic[D]):
         return False
 
     async def close_session(self, session: HeldSession[D], *, save: bool) -> None:
-        """Settle a session and give it back. Raises its refusals, or the error of a session that was lost before."""
+        """Settle a session and give it back. Raises the first refusal of its settlements, or the error by which the
+        session was lost before."""
         self.lifetime.check()
         self.check_loop()
         settlements: list[SettlementBatch] = []

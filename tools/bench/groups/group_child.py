@@ -1,11 +1,11 @@
-"""A process of its own for a benchmark of groups: a member that reads through the Python client, or a sender.
+"""A child process of a benchmark of groups: a member that reads through the Python client, or a sender.
 
     python -m logbroker.tools.bench.groups.group_child member BROKER GROUP TOPIC SESSION_SECONDS
     python -m logbroker.tools.bench.groups.group_child sender BROKER TOPIC PARTITIONS RECORDS_PER_SECOND
 
-A member prints a line with the number of its partitions whenever that changes. For every line that it reads, it prints
-{"longest": SECONDS}: the longest that it waited since the last such line for the next record of a partition, while it
-held the partition all the time. Both end cleanly when their standard input is closed.
+A member prints the number of its partitions whenever the number changes. For every line that it reads, it prints
+{"longest": SECONDS}: the longest wait for the next record of a partition since the last such line. A wait counts only
+if the member held the partition all the time. Both end cleanly when their standard input is closed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def _member(broker: str, group: str, topic: str, session_seconds: float) -
 
 
 async def _sender(broker: str, topic: str, partitions: int, records_per_second: float) -> None:
-    """Send as evenly as can be: a few records every 10 ms, to one partition after the other."""
+    """Send evenly: a few records every 10 ms, to one partition after the other."""
     count = 0
     async with Producer(broker) as producer:
 

@@ -1,4 +1,4 @@
-"""Group members that are nothing but streams: they take assignments at once, and commit as fast as they are let."""
+"""Group members that are only streams: they take assignments at once, and commit as fast as the broker answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StreamMember:
 
     @property
     def count(self) -> int:
-        """How many partitions it holds."""
+        """The number of partitions that the member holds."""
         return sum(map(len, self.held.values()))
 
     async def _send(self, **request: Any) -> None:
@@ -62,7 +62,8 @@ class StreamMember:
                 raise from_status(*_status(response.fenced.status))
 
     async def commit_for(self, seconds: float, *, offsets: int, in_flight: int) -> int:
-        """Commit offset 1 of the first so many partitions that it holds, again and again; returns how often."""
+        """Commit offset 1 of the first `offsets` partitions of the member, again and again. Return the number of
+        commits."""
         topics, left = [], offsets
         for topic_id, partitions in self.held.items():
             chosen = partitions[:left]
@@ -88,7 +89,7 @@ class StreamMember:
                 return count
 
     async def leave(self) -> None:
-        """Say goodbye, and wait until that is done."""
+        """Leave the group, and wait until the broker has ended the stream."""
         await self._send(leave=pb.Leave())
         await self._reading
 
@@ -97,7 +98,7 @@ class StreamMember:
         await asyncio.gather(self._reading, return_exceptions=True)
 
     def check(self) -> None:
-        """Raise what ended its stream."""
+        """Raise the error that ended the stream, if there is one."""
         if self._reading.done():
             self._reading.result()
 
@@ -115,7 +116,7 @@ class Crowd:
         self._changed = asyncio.Event()
 
     def join(self, count: int) -> Sequence[StreamMember]:
-        """Let so many members join; they are not in yet."""
+        """Let `count` members begin to join, and return them. The broker has not accepted them yet."""
         for _ in range(count):
             if len(self.members) >= _STREAMS_PER_CHANNEL * len(self._channels):
                 # A server takes about a hundred streams on one connection.
@@ -128,7 +129,7 @@ class Crowd:
         await self.members.pop().leave()
 
     async def settled(self) -> None:
-        """Wait until every partition is held, and everybody holds as many as the others, or one more."""
+        """Wait until every partition is held, and the numbers of partitions of any two members differ by at most 1."""
         fewest = self._partitions // len(self.members)
         most = -(-self._partitions // len(self.members))
         while True:

@@ -1,5 +1,5 @@
-"""The costs of consumer groups: how long a group takes to settle, how many commits it handles, and whom a change
-disturbs."""
+"""The costs of consumer groups: the time of rebalances, commits per second, and the effect of a rebalance on other
+members."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ OFFSETS_PER_REQUEST: Final = 50
 LASTING_MEMBERS: Final = 4
 RECORDS_PER_SECOND: Final = 5000
 _SETTLE_SECONDS: Final = 1.0
-"""How long the disturbed and the undisturbed run take to get going."""
+"""The time between two checks whether records flow, before the measurement begins."""
 
 
 @asynccontextmanager
 async def _broker(setup: Setup, partitions: int) -> AsyncIterator[str]:
-    """Run a broker with a topic of so many partitions; yields its address."""
+    """Run a broker with a topic of `partitions`. Yield its address."""
     with (
         tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory,
         embedded(Path(directory, "broker"), reconnect_grace_seconds=GRACE_SECONDS) as broker,
@@ -53,14 +53,14 @@ class _Readers:
     def __init__(self, address: str, group: str) -> None:
         self.held: list[set[TopicPartition]] = []
         self.seen: set[int] = set()
-        """Partitions of which a record was delivered since this was cleared."""
+        """Partitions of which a record was delivered since the set was cleared."""
         self._address = address
         self._group = group
         self._changed = asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """One more of them joins, and reads until the end of the block."""
+        """Let one more consumer join. It reads until the end of the block."""
         mine: set[TopicPartition] = set()
         self.held.append(mine)
 
@@ -87,7 +87,7 @@ class _Readers:
                 await asyncio.wait([reading])
 
     async def hold(self, counts: list[int]) -> None:
-        """Wait until they hold so many partitions, in any order."""
+        """Wait until the consumers hold these numbers of partitions, in any order."""
         while sorted(map(len, self.held)) != sorted(counts):
             self._changed.clear()
             await self._changed.wait()
@@ -103,7 +103,7 @@ def _shares(partitions: int, members: int) -> list[int]:
 
 
 async def join(setup: Setup, *, members: int, partitions: int) -> Row:
-    """Milliseconds from the last one's call to join until every member reads what it shall."""
+    """Measure the time from the join of the last member until every member holds its share, in ms."""
     rounds = []
     async with _broker(setup, partitions) as address:
         for number in range(setup.rounds):
@@ -120,7 +120,8 @@ async def join(setup: Setup, *, members: int, partitions: int) -> Row:
 
 
 async def takeover(setup: Setup, *, members: int, partitions: int, freeze: bool) -> Row:
-    """Milliseconds until all partitions of one that was killed, or froze, flow again, less its grace or session."""
+    """Measure the time until all partitions of a member that was killed, or froze, are read again, without the grace or
+    the session timeout, in ms."""
     rounds = []
     forgiven_seconds = SESSION_SECONDS if freeze else GRACE_SECONDS
     async with _broker(setup, partitions) as address, Producer(address) as producer:
@@ -149,7 +150,8 @@ async def takeover(setup: Setup, *, members: int, partitions: int, freeze: bool)
 
 
 async def crowd(setup: Setup, *, members: int, partitions: int) -> list[Row]:
-    """Milliseconds for all to join at once, then for one to leave and one to join; also at a half and a quarter."""
+    """Measure the time in which all members join at once, then one leaves, then one joins, in ms. Also with half and a
+    quarter of the members and partitions."""
     sizes = [(members // part, partitions // part) for part in (4, 2, 1)]
     rows = []
     async with _broker(setup, 1) as address:
@@ -183,7 +185,7 @@ async def crowd(setup: Setup, *, members: int, partitions: int) -> list[Row]:
 
 
 async def commits(setup: Setup, *, members: int, seconds: float) -> list[Row]:
-    """Synced commits per second of all members together: requests with one offset, and with fifty."""
+    """Measure the synced commits per second of all members together, with one offset per request and with fifty."""
     partitions = members * OFFSETS_PER_REQUEST
     rates: dict[tuple[int, int], list[float]] = {(1, 1): [], (1, IN_FLIGHT): [], (OFFSETS_PER_REQUEST, IN_FLIGHT): []}
     async with _broker(setup, partitions) as address:
@@ -217,8 +219,8 @@ async def commits(setup: Setup, *, members: int, seconds: float) -> list[Row]:
 
 
 async def disturbance(setup: Setup, *, partitions: int, changes: int) -> list[Row]:
-    """The longest wait for the next record of a partition that stays where it is: undisturbed, then while one more
-    member joins and leaves; ms. One round each, of the setup's seconds.
+    """Measure the longest wait for the next record of a partition that is not moved, in ms: without changes, then while
+    one more member joins and leaves. Each is one round of `setup.seconds`.
     """
     async with _broker(setup, partitions) as address:
         with ExitStack() as stack:
@@ -260,18 +262,18 @@ class _Child:
 
     def __init__(self, *arguments: str | float) -> None:
         command = [sys.executable, "-m", "logbroker.tools.bench.groups.group_child", *map(str, arguments)]
-        # Not asyncio's, which forks under uvloop, and gRPC does not like to be forked.
-        # In a group of its own, as Ctrl-C is for the program: the process ends with it, not before it.
+        # Not asyncio's subprocesses, because these fork under uvloop, and gRPC must not be forked. In a process group
+        # of its own, because Ctrl-C is meant for the program: the child must not end before the program.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
 
     async def holds(self, least: int) -> None:
-        """Wait until it says that it holds at least so many partitions."""
+        """Wait until the member reports at least `least` partitions."""
         assert self._process.stdout is not None
         while int(await asyncio.to_thread(self._process.stdout.readline)) < least:
             pass
 
     async def longest_wait(self) -> float:
-        """Return its longest wait since it was asked last, in seconds."""
+        """Return the longest wait since the last call, in seconds."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b"\n")
@@ -285,11 +287,11 @@ class _Child:
         self._process.send_signal(number)
 
     async def end(self) -> None:
-        """Let it end cleanly."""
+        """Let the process end cleanly."""
         await asyncio.to_thread(self._process.communicate)
 
     def kill(self) -> None:
-        with self._process:  # closes the pipes and waits
+        with self._process:  # This closes the pipes and waits.
             self._process.kill()
 
 

@@ -1,4 +1,4 @@
-"""The common parts of benchmarks: brokers as processes, load, figures.
+"""The common parts of benchmarks: server processes, load and results.
 
-It knows no benchmark. Begin with `measure`.
+It does not import the other benchmarks. Begin with `measure`.
 """

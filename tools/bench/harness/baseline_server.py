@@ -1,6 +1,6 @@
-"""The ceiling: a gRPC server that takes and gives bytes and does nothing else.
+"""The ceiling of measurements: a gRPC server that stores and returns bytes and does nothing else.
 
-No checks, no offsets, no envelope: what is left is the cost of gRPC and of the file. Run as a process of its own:
+It has no checks, no offsets and no envelope, so its cost is that of gRPC and of the file. It runs as its own process:
 `python -m logbroker.tools.bench.harness.baseline_server DIRECTORY` prints one line `ready grpc=HOST:PORT` and serves
 until its standard input closes.
 """
@@ -20,7 +20,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class BaselineServer:
-    """One file, appended to and read from."""
+    """Appends to one file, and reads from it."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -32,12 +32,12 @@ class BaselineServer:
         return b""
 
     async def read(self, request: bytes, context: Context) -> bytes:
-        """`request`: position and size in ASCII."""
+        """Return bytes of the file. `request` is the position and the size in ASCII."""
         position, size_bytes = map(int, request.split())
         return os.pread(self._fd, size_bytes, position)
 
     async def read_stream(self, request: bytes, context: Context) -> None:
-        """`request`: chunk size and number of bytes in ASCII."""
+        """Send bytes of the file in chunks. `request` is the chunk size and the number of bytes in ASCII."""
         chunk_bytes, total_bytes = map(int, request.split())
         for position in range(0, total_bytes, chunk_bytes):
             await context.write(os.pread(self._fd, chunk_bytes, position))

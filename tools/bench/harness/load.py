@@ -1,4 +1,5 @@
-"""Load on one server: requests as fast as they are answered, the same way for a broker and for the bare server."""
+"""Load on one server: requests are sent as fast as they are answered, in the same way for a broker and for the bare
+server."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def open_channel(address: str) -> Channel:
 
 
 def batch_of(batch_bytes: int) -> bytes:
-    """One batch of records with random 100-byte values that just fits into so many bytes; at least one record."""
+    """Return the largest batch of records with random 100-byte values that fits into `batch_bytes`. It has at least one
+    record."""
     builder = BatchBuilder(batch_bytes)
     count = 0
     while builder.append(count, None, None, os.urandom(VALUE_BYTES), []) is not None:
@@ -59,7 +61,7 @@ def batch_of(batch_bytes: int) -> bytes:
 
 
 def produce_requests(topic: str, partitions: int, batch: bytes) -> list[bytes]:
-    """One serialized request for each partition, with the same batch."""
+    """Return one serialized request for each partition. All have the same batch."""
     return [
         ProduceRequest(items=[ProduceItem(topic=topic, partition=number, batch=batch)]).SerializeToString()
         for number in range(partitions)
@@ -67,7 +69,8 @@ def produce_requests(topic: str, partitions: int, batch: bytes) -> list[bytes]:
 
 
 def spread_requests(topic: str, partitions: int, batch: bytes, total_bytes: int) -> Iterator[bytes]:
-    """Serialized requests of at most about 1 MiB that put so many bytes into a topic, the same into each partition."""
+    """Yield serialized requests of at most about 1 MiB that append `total_bytes` to a topic, the same amount to each
+    partition."""
     per_request = max(1, REQUEST_BYTES // len(batch))
     count = round(total_bytes / len(batch))
     for first in range(0, count, per_request):
@@ -77,7 +80,7 @@ def spread_requests(topic: str, partitions: int, batch: bytes, total_bytes: int)
 
 
 async def fill(address: str, method: str, requests: Iterator[bytes], check: Callable[[bytes], None]) -> None:
-    """Send requests, a few at a time; `check` raises on a refusal."""
+    """Send requests, a few at a time. `check` raises the error of a refusal."""
     async with open_channel(address) as channel:
         call: Any = channel.unary_unary(method)
 
@@ -98,7 +101,7 @@ async def append_load(
     seconds: float,
     check: Callable[[bytes], None],
 ) -> Rate:
-    """Send the requests round robin, `in_flight` at a time, for so many seconds; `check` raises on a refusal."""
+    """Send the requests in turn, `in_flight` at a time, for `seconds`. `check` raises the error of a refusal."""
     call: Any = channel.unary_unary(method)
     end = time.perf_counter() + seconds
     calls = 0
@@ -118,7 +121,8 @@ async def append_load(
 async def append_latencies(
     channel: Channel, method: str, request: bytes, *, count: int, check: Callable[[bytes], None]
 ) -> list[float]:
-    """Seconds that each of `count` appends took, one at a time; a tenth more goes before, unmeasured."""
+    """Return the seconds that each of `count` appends took, one at a time. Before them, a tenth as many appends are not
+    measured."""
     call: Any = channel.unary_unary(method)
     latencies: list[float] = []
     for number in range(-count // 10, count):
@@ -136,15 +140,16 @@ def check_produced(response: bytes) -> None:
 
 
 def check_bare(response: bytes) -> None:
-    """The bare server has no refusals."""
+    """Do nothing, because the bare server never refuses."""
 
 
 async def fetch_stream_load(
     channel: Channel, topic: str, partitions: int, *, response_bytes: int, total_bytes: int
 ) -> Rate:
-    """Read a topic from its beginning through one fetch stream until so many bytes have come.
+    """Read `total_bytes` of a topic from its beginning, through one fetch stream.
 
-    Responses are only looked into near the end: what a client does with them is not the server's cost.
+    Responses are decoded only near the end, because decoding is a cost of the client and not of the server.
+
     """
     call: Any = channel.stream_stream(
         "/logbroker.v1.Log/FetchStream", request_serializer=FetchStreamRequest.SerializeToString
@@ -173,7 +178,7 @@ async def fetch_stream_load(
 
 
 async def bare_stream_load(channel: Channel, *, chunk_bytes: int, total_bytes: int) -> Rate:
-    """Read as many bytes from the bare server, in chunks of one size."""
+    """Read `total_bytes` from the bare server, in chunks of one size."""
     call: Any = channel.unary_stream("/bare.Log/ReadStream")
     start = time.perf_counter()
     calls = size_bytes = 0

@@ -1,4 +1,5 @@
-"""The measurements of `logbroker bench`: rounds on a broker and on the bare server in turn, medians and their ratio."""
+"""The measurements of `logbroker bench`: alternate rounds on a broker and on the bare server, the medians and their
+ratio."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     rounds: list[float]
     ceiling_rounds: list[float]
-    """The rounds of the bare server; empty: not measured."""
+    """The results with which the row is compared: of the bare server or, in some benchmarks, of another row. Empty if
+    there is no comparison."""
     lower_is_better: bool = False
 
     @property
@@ -46,7 +48,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """How many times better the ceiling is; 1.0 is as good."""
+        """How many times better the ceiling is; 1.0 means equally good."""
         if self.ceiling is None:
             return None
         return self.value / self.ceiling if self.lower_is_better else self.ceiling / self.value
@@ -57,15 +59,16 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
     rounds: int
     seconds: float
-    """The length of one round, where a round is bounded by time."""
+    """The length of one round, if its length is fixed."""
     ceiling: bool
     directory: Path | None = None
-    """Where the servers keep their data; None: a temporary directory. The file system matters."""
+    """The directory in which the servers keep their data, or None for the system's temporary directory. Its file system
+    affects the results."""
 
 
 @contextmanager
 def _servers(setup: Setup) -> Iterator[tuple[str, str | None]]:
-    """Run a broker and, if wanted, the bare server; yields their addresses."""
+    """Run a broker and, if wanted, the bare server. Yield their addresses."""
     with ExitStack() as stack:
         directory = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory))
@@ -92,7 +95,7 @@ async def _rounds(
 
 
 async def _fresh_topic(address: str, partitions: int, durability: str) -> None:
-    """Rounds begin with an empty topic, so that the disk does not fill."""
+    """Create the topic anew. Each round begins with an empty topic, so that the disk does not fill."""
     async with Admin(address) as admin:
         if any(topic.name == TOPIC for topic in await admin.list_topics()):
             await admin.delete_topic(TOPIC)
@@ -102,7 +105,7 @@ async def _fresh_topic(address: str, partitions: int, durability: str) -> None:
 
 
 async def produce(setup: Setup, *, batch_bytes: int, producers: int, partitions: int, durability: str) -> Row:
-    """Opaque batches in by unary calls, so many in flight; MB/s."""
+    """Measure appends of opaque batches by unary calls, `producers` in flight, in MB/s."""
     batch = load.batch_of(batch_bytes)
     with _servers(setup) as (address, bare):
         requests = load.produce_requests(TOPIC, partitions, batch)
@@ -143,7 +146,7 @@ async def produce(setup: Setup, *, batch_bytes: int, producers: int, partitions:
 
 
 async def consume(setup: Setup, *, batch_bytes: int, response_bytes: int, partitions: int, total_bytes: int) -> Row:
-    """Opaque batches out through one fetch stream, in responses of this size; MB/s."""
+    """Measure reads of opaque batches through one fetch stream, in responses of `response_bytes`, in MB/s."""
     batch = load.batch_of(batch_bytes)
     count = -(-total_bytes // len(batch))
     # The bare server reads as much at once as the broker can without cutting a batch.
@@ -174,7 +177,8 @@ async def consume(setup: Setup, *, batch_bytes: int, response_bytes: int, partit
 
 
 async def latency(setup: Setup, *, count: int, durability: str) -> Row:
-    """One 100-byte record at a time by unary calls; median in ms. The ceiling of `synced` includes one fdatasync."""
+    """Measure appends of one 100-byte record at a time by unary calls: the median in ms. The ceiling of `synced`
+    includes one fdatasync."""
     batch = load.batch_of(1)
     with _servers(setup) as (address, bare):
         [request] = load.produce_requests(TOPIC, 1, batch)
@@ -200,7 +204,7 @@ async def latency(setup: Setup, *, count: int, durability: str) -> Row:
 
 
 async def produce_records(setup: Setup, *, records: int, value_bytes: int, partitions: int, durability: str) -> Row:
-    """Keyed records from one Python producer, until all are acknowledged; records/s."""
+    """Measure how fast one Python producer sends keyed records, until all are acknowledged, in records/s."""
     with _servers(msgspec.structs.replace(setup, ceiling=False)) as (address, _):
 
         async def ours() -> float:
@@ -213,7 +217,7 @@ async def produce_records(setup: Setup, *, records: int, value_bytes: int, parti
 
 
 async def consume_records(setup: Setup, *, records: int, value_bytes: int, partitions: int) -> Row:
-    """The same records into one Python consumer, decoded one by one; records/s."""
+    """Measure how fast one Python consumer reads and decodes the records of `produce_records`, in records/s."""
     with _servers(msgspec.structs.replace(setup, ceiling=False)) as (address, _):
         await _fresh_topic(address, partitions, "written")
         await _send_records(address, records, value_bytes)
@@ -247,7 +251,7 @@ async def _send_records(address: str, records: int, value_bytes: int) -> float:
 
 
 def _fdatasync_ms(directory: Path | None, size_bytes: int, count: int) -> float:
-    """The median of an append and fdatasync of so many bytes, less the append."""
+    """Return the median time of an fdatasync after an append of `size_bytes`, without the append, in ms."""
     payload = os.urandom(size_bytes)
     found = []
     with tempfile.TemporaryFile(dir=directory) as file:

@@ -13,9 +13,10 @@ from logbroker.errors import BrokerUnavailableError
 
 @contextmanager
 def baseline_server(directory: Path) -> Iterator[str]:
-    """Run the baseline server on a file in `directory`; yields its address."""
+    """Run the baseline server on a file in `directory`. Yield its address."""
     command = [sys.executable, "-m", "logbroker.tools.bench.harness.baseline_server", str(directory)]
-    # In a group of its own, as Ctrl-C is for the program: the process ends with it, not before it.
+    # In a process group of its own, because Ctrl-C is meant for the program: the server must not end before the
+    # program.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0)
     try:
         assert process.stdout is not None
@@ -24,4 +25,4 @@ def baseline_server(directory: Path) -> Iterator[str]:
             raise BrokerUnavailableError("the baseline server did not start")
         yield line.strip().removeprefix("ready grpc=")
     finally:
-        process.communicate(timeout=30)  # closes its standard input, by which it stops
+        process.communicate(timeout=30)  # This closes its standard input, and so stops it.

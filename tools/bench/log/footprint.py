@@ -1,4 +1,4 @@
-"""The costs of a broker before and beside the work: start, memory, and a fetch at any place of a large partition."""
+"""Costs of a broker apart from throughput: start time, memory, and fetches at any offset of a large partition."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ BATCHES_PER_REQUEST = 16
 
 
 async def startup(setup: Setup, *, partitions: int) -> list[Row]:
-    """Seconds from exec to `ready`, and memory then: of an empty broker, and of one with so many partitions."""
+    """Measure the seconds from exec to `ready` and the memory at `ready`, of an empty broker and of a broker with
+    `partitions`."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory:
         rows += _starts(setup, Path(directory, "empty"), "empty data directory")
@@ -40,7 +41,7 @@ async def startup(setup: Setup, *, partitions: int) -> list[Row]:
 
 
 async def seek(setup: Setup, *, gigabytes: float, count: int) -> list[Row]:
-    """Median time of a 64 KiB fetch at random offsets of one partition, and near its end; ms."""
+    """Measure the median time of a 64 KiB fetch at random offsets of one partition, and near its end, in ms."""
     batch = load.batch_of(BATCH_BYTES)
     requests = int(gigabytes * 1e9 / len(batch) / BATCHES_PER_REQUEST) + 1
     with (
@@ -73,7 +74,8 @@ async def seek(setup: Setup, *, gigabytes: float, count: int) -> list[Row]:
 
 
 async def stall(setup: Setup, *, batch_bytes: int) -> list[Row]:
-    """How long the event loop is held up by `written` appends: the wait of calls that need no disk beside them."""
+    """Measure how long `written` appends hold up the event loop: the time of calls that need no disk, while batches are
+    appended."""
     batch = load.batch_of(batch_bytes)
     longest, p99, rates = [], [], []
     with (
@@ -115,7 +117,7 @@ async def stall(setup: Setup, *, batch_bytes: int) -> list[Row]:
 
 
 async def _timed_fetch(fetch: Any, offset: int) -> tuple[float, int]:
-    """Seconds, and the high watermark."""
+    """Fetch once. Return the seconds that it took, and the high watermark."""
     request = FetchRequest(items=[FetchItem(topic=TOPIC, offset=offset)], max_bytes=FETCH_BYTES).SerializeToString()
     start = time.perf_counter()
     response = await fetch(request)
@@ -127,7 +129,7 @@ async def _timed_fetch(fetch: Any, offset: int) -> tuple[float, int]:
 
 
 async def _touch(address: str, partitions: int) -> None:
-    """Put one small batch into every partition."""
+    """Append one small batch to every partition."""
     batch = load.batch_of(1)
     items = [ProduceItem(topic=TOPIC, partition=number, batch=batch) for number in range(partitions)]
     async with load.open_channel(address) as channel:

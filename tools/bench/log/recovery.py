@@ -1,4 +1,4 @@
-"""The cost of an unclean stop at the next start: a data directory that grows, killed again and again."""
+"""The cost of an unclean stop at the next start: the broker of a growing data directory is killed again and again."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ async def recovery(
     batch_bytes: int,
     cold: bool,
 ) -> list[Row]:
-    """Seconds from exec to `ready` after a SIGKILL, for directories of these sizes, in the order of sizes.
+    """Measure the seconds from exec to `ready` after a SIGKILL, for data directories of these sizes, in ascending
+    order.
 
-    Each start has about so many MiB above the recovery points, in batches of `batch_bytes`; what it really had is
-    measured, and said in the row's name. An empty broker, killed too, is started in turn with it. `cold`: no byte of
-    the directory is in the page cache; else all that the machine's memory holds.
+    Each start has about `unsynced_megabytes` above the recovery points, in batches of `batch_bytes`. The name of the
+    row says the measured amount. Between these starts, an empty broker that was killed is started, too. With `cold`, no
+    byte of the directory is in the page cache, otherwise as much of it as fits in memory.
     """
     rows: list[Row] = []
     empty: list[float] = []
@@ -71,7 +72,7 @@ class _Data:
         self._ends: list[int] = []
 
     async def grow(self, size_bytes: int) -> None:
-        """Fill it up to so many bytes, and stop cleanly."""
+        """Fill the directory up to `size_bytes`, and stop the broker cleanly."""
         with EmbeddedBroker(self.path) as broker:
             before = self._log_bytes()
             if not before:
@@ -81,14 +82,15 @@ class _Data:
             await self._append(broker, size_bytes - before, MIB)
 
     async def append_and_kill(self, size_bytes: int, batch_bytes: int) -> None:
-        """Append so many bytes, of which no recovery point knows, over all partitions, and kill the broker."""
+        """Append `size_bytes` above the recovery points, over all partitions, and kill the broker."""
         with EmbeddedBroker(self.path, checkpoint_seconds=NO_CHECKPOINTS_SECONDS) as broker:
             await self._append(broker, size_bytes, batch_bytes)
             self._ends = await self._log_ends(broker)
             broker.kill()
 
     async def start_seconds(self) -> float:
-        """Start a broker, see that nothing is missing, and kill it. Raises CorruptLogError."""
+        """Start a broker, check that no record is missing, and kill it. Return the seconds of the start. Raises
+        CorruptLogError."""
         broker = EmbeddedBroker(self.path)
         start = time.perf_counter()
         with broker:
@@ -99,7 +101,7 @@ class _Data:
         return seconds
 
     def bytes_above_recovery_points(self) -> int:
-        """Counted from the files and from what the metadata store says."""
+        """Return the number of bytes above the recovery points, by the sizes of the files and the metadata store."""
         known_bytes = 0
         metadata = Metadata(self.path)
         try:
@@ -143,7 +145,7 @@ def _evict(directory: Path) -> None:
         if path.is_file():
             fd = os.open(path, os.O_RDONLY)
             try:
-                os.fdatasync(fd)  # pages that are not on the disk yet would stay
+                os.fdatasync(fd)  # Unsynced pages would stay in the cache.
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(fd)

@@ -1,4 +1,4 @@
-"""How fast `logbroker segment verify` goes through segments that are in the page cache."""
+"""The speed of `logbroker segment verify` on segments that are in the page cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from logbroker.tools.segments.verify import verify
 
 
 async def verify_segments(setup: Setup, *, batch_bytes: int, gigabytes: float) -> Row:
-    """GB/s of one process on a data directory of one partition, batches and indexes; without the process's start."""
+    """Measure the GB/s at which one process verifies the batches and indexes of one partition, without the start of the
+    process."""
     batch = load.batch_of(batch_bytes)
     rates = []
     with tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory:
@@ -28,7 +29,7 @@ async def verify_segments(setup: Setup, *, batch_bytes: int, gigabytes: float) -
             requests = load.spread_requests(TOPIC, 1, batch, int(gigabytes * 1e9))
             await load.fill(broker.address, PRODUCE, requests, load.check_produced)
         size_bytes = sum(path.stat().st_size for path in data_dir.glob("*/*.log"))
-        for number in range(-1, setup.rounds):  # the first one only sees to it that all is in the page cache
+        for number in range(-1, setup.rounds):  # The first round only fills the page cache.
             start = time.perf_counter()
             reports = list(verify(locate([data_dir]), lambda _bytes: None))
             if number >= 0:

@@ -1,5 +1,5 @@
-"""The performance of queue groups: deliveries a second, the cost of waiting records, whom a blocked key disturbs, and
-how soon the first delivery comes after a restart."""
+"""The performance of queue groups: deliveries per second, the cost of waiting records, the effect of a blocked key on
+other keys, and the time until the first delivery after a restart."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ async def _fill(address: str, topic: str, records: int, keys: int) -> None:
 
 
 async def drain(setup: Setup, *, ordering: str, keys: int, records: int, workers: int) -> Row:
-    """Records a second that worker processes take and acknowledge, from the first delivery to the last sync."""
+    """Measure the records per second that worker processes take and acknowledge, from the first delivery to the last
+    sync."""
     rounds = []
     with running_broker(setup) as broker:
         address = broker.address
@@ -68,7 +69,8 @@ async def drain(setup: Setup, *, ordering: str, keys: int, records: int, workers
 
 
 async def backlog(setup: Setup, *, sizes: Sequence[int], keys: int, deliveries: int) -> list[Row]:
-    """CPU time of the broker for a delivery, while so many records wait; the ratio is to the smallest backlog."""
+    """Measure the CPU time of the broker per delivery, while `sizes` records wait. The ratio compares with the smallest
+    backlog."""
     rounds: dict[int, list[float]] = {size: [] for size in sizes}
     with running_broker(setup) as broker:
         address = broker.address
@@ -102,8 +104,8 @@ async def backlog(setup: Setup, *, sizes: Sequence[int], keys: int, deliveries: 
 
 
 async def blocked(setup: Setup, *, waiting: int, keys: int, records_per_second: int) -> list[Row]:
-    """From the send to the delivery of records of healthy keys, beside a blocked key with so many records, and without;
-    the two brokers in turn, for `setup.seconds` each."""
+    """Measure the time from the send to the delivery of records of healthy keys: on a broker with a blocked key that
+    has `waiting` records, and on one without. The brokers take turns, for `setup.seconds` each."""
     figures: dict[str, list[float]] = {"p99, alone": [], "p99, blocked": [], "p50, alone": [], "p50, blocked": []}
     with running_broker(setup) as alone, running_broker(setup) as beside:
         for broker in (alone, beside):
@@ -160,15 +162,15 @@ async def _block(address: str) -> None:
 
 
 async def restart(setup: Setup, *, records: int, keys: int, acked: int) -> list[Row]:
-    """From the exec of a broker that was killed to the first delivery, with so many records acknowledged out of order.
-    None of these may be delivered again."""
+    """Measure the time from the exec of a broker that was killed to the first delivery, with `acked` records
+    acknowledged out of order. None of these records may be delivered again."""
     seconds, ready = [], []
     with running_broker(setup) as broker:
         await create_topic(broker.address, TOPIC, PARTITIONS)
         await _fill(broker.address, TOPIC, records, keys)
         done: set[tuple[int, int]] = set()
         async with QueueAdmin(broker.address) as admin:
-            # Without a grace, as nobody comes back.
+            # Without a grace, because no worker comes back.
             await admin.create_queue("work", TOPIC, QueueSettings(grace_seconds=0.0))
         await _ack_out_of_order(broker.address, acked, done)
         for _ in range(setup.rounds):
@@ -185,7 +187,7 @@ async def restart(setup: Setup, *, records: int, keys: int, acked: int) -> list[
 
 
 async def _ack_out_of_order(address: str, count: int, done: set[tuple[int, int]]) -> None:
-    """The first record of each partition stays in hand, so that no floor moves."""
+    """Acknowledge `count` records, except the first one of each partition, so that no floor moves."""
     kept: set[int] = set()
     async with Worker(address, "work", prefetch=PREFETCH) as worker:
         async for delivery in worker:
@@ -200,7 +202,8 @@ async def _ack_out_of_order(address: str, count: int, done: set[tuple[int, int]]
 
 
 async def _first_delivery(address: str, done: set[tuple[int, int]], count: int) -> float:
-    """Return when it came; take as many more as were done, and see that none of those is among them."""
+    """Return the time of the first delivery. Take `count` records, and check that no record is delivered that was done
+    before."""
     first = 0.0
     taken = 0
     async with Worker(address, "work", prefetch=PREFETCH) as worker:

@@ -31,13 +31,13 @@ from logbroker.types import Durability
 _SEED: Final = 1
 _REBUILT: Final = re.compile(rb"index of \d+ partitions rebuilt in ([\d.]+) ms")
 _INDEX_SECONDS: Final = 300.0
-"""How long a restarted broker may take to make its index."""
+"""How long a restarted broker may take to build its index."""
 _LOOK_SECONDS: Final = 0.02
 
 
 async def fill(address: str, topic: str, records: int, partitions: int, *, keys: int = 0, lowest_only: bool) -> None:
-    """Records of mixed priorities, or of the lowest one alone; in all partitions in turn, or routed, where there are
-    `keys` or no `partitions`."""
+    """Send records of mixed priorities, or only of the lowest one. They go to all partitions in turn, or are routed if
+    there are `keys` or no `partitions`."""
     rng = random.Random(_SEED)
     async with Producer(address, durability=Durability.WRITTEN) as producer:
         for number in range(records):
@@ -57,8 +57,9 @@ async def fill(address: str, topic: str, records: int, partitions: int, *, keys:
 async def merge(
     setup: Setup, *, counts: Sequence[int], records: int, workers: int, ordering: str, keys: int
 ) -> list[Row]:
-    """Records a second that worker processes take and acknowledge when all are known, and the broker's CPU time for
-    each. The ratio is to the smallest number of partitions; the last rows are without priority."""
+    """Measure the records per second that worker processes take and acknowledge once all records are scanned, and the
+    CPU time of the broker per record. The ratio compares with the smallest number of partitions. The last rows are
+    without priority."""
     plans = [(count, "strict") for count in counts] + [(counts[-1], "none")]
     speeds: list[list[float]] = [[] for _ in plans]
     costs: list[list[float]] = [[] for _ in plans]
@@ -111,8 +112,8 @@ async def merge(
 
 
 async def rebuild(setup: Setup, *, partitions: int, waiting: int) -> list[Row]:
-    """How long a group without order takes to know the heads of all partitions after a clean stop, with what it keeps
-    beside the log; and without that, how many records a second it looks through."""
+    """Measure how long a group without order needs to build its index after a clean stop, with its index files. Without
+    these files, measure how many records per second it scans."""
     kept, scanned = [], []
     with running_broker(setup) as broker:
         await create_topic(broker.address, TOPIC, partitions)
@@ -143,13 +144,13 @@ async def rebuild(setup: Setup, *, partitions: int, waiting: int) -> list[Row]:
 
 
 async def _restarted_ms(broker: EmbeddedBroker, admin: QueueAdmin, *, forget: bool = False) -> float:
-    """Stop the broker and start it again; return what it says that the index took (ms)."""
+    """Stop the broker and start it again. Return the time for the index that the broker reports, in ms."""
     broker.stop()
     if forget:
         shutil.rmtree(broker.data_dir / INDEX_DIRECTORY)
     before = broker.log_path.stat().st_size
     broker.start()
-    # Whoever asked the broker for it meanwhile would hold it up.
+    # Read the broker's log, because requests to the broker would delay the index.
     deadline = time.monotonic() + _INDEX_SECONDS
     while time.monotonic() < deadline:
         with broker.log_path.open("rb") as log:

@@ -1,4 +1,4 @@
-"""The common parts of the measurements of queue groups: a broker, its topics, and processes that work."""
+"""The common parts of the measurements of queue groups: a broker, its topics, and worker processes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ VALUE: Final = b"." * 100
 PREFETCH: Final = 2000
 _LOOK_SECONDS: Final = 0.02
 _LOOK_SHARE: Final = 0.02
-"""The share of the time that may be spent on looks. With a thousand partitions, one look takes the broker some 20
-ms."""
+"""The share of the time that may be spent on `describe_queue`. With a thousand partitions, one call takes the broker
+about 20 ms."""
 
 
 @contextmanager
@@ -52,15 +52,15 @@ async def until(admin: QueueAdmin, group: str, reached: Callable[[QueueDescripti
 
 
 async def work_off(admin: QueueAdmin, address: str, group: str, *, workers: int, records: int) -> float:
-    """Let worker processes take and acknowledge all that a queue group has; return the seconds from the first delivery
-    to the last sync. Raises LogbrokerError where not every record was delivered once."""
+    """Let worker processes take and acknowledge all records of a queue group. Return the seconds from the first
+    delivery to the last sync. Raises LogbrokerError unless every record was delivered once."""
     with ExitStack() as stack:
         children = [stack.enter_context(start_child("worker", address, group, PREFETCH)) for _ in range(workers)]
         await until(admin, group, lambda queue: not (queue.counts.open or queue.counts.unscanned))
         said = [await asyncio.to_thread(child.end) for child in children]
     delivered = sum(each["records"] for each in said)
     if delivered != records:
-        raise LogbrokerError(f"{delivered} deliveries of {records} records: a lease ended, or one was lost")
+        raise LogbrokerError(f"{delivered} deliveries of {records} records: a lease ended, or a record was lost")
     begun: float = min(each["first"] for each in said if each["records"])
     synced: float = max(each["synced"] for each in said)
     return synced - begun
@@ -71,25 +71,25 @@ class Child:
 
     def __init__(self, *arguments: str | float) -> None:
         command = [sys.executable, "-m", "logbroker.tools.bench.queues.queue_child", *map(str, arguments)]
-        # Not asyncio's, which forks under uvloop, and gRPC does not like to be forked.
-        # In a group of its own, as Ctrl-C is for the program: the process ends with it, not before it.
+        # Not asyncio's subprocesses, because these fork under uvloop, and gRPC must not be forked. In a process group
+        # of its own, because Ctrl-C is meant for the program: the child must not end before the program.
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
 
     def ask(self) -> dict[str, Any]:
-        """Return what it says to a line."""
+        """Send a line to the process, and return its answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
         return self.result()
 
     def result(self) -> dict[str, Any]:
-        """Return what it says next."""
+        """Return the next line of the process, decoded."""
         assert self.process.stdout is not None
         said: dict[str, Any] = json.loads(self.process.stdout.readline())
         return said
 
     def end(self) -> dict[str, Any]:
-        """Let it end cleanly; return what it says at last."""
+        """Let the process end cleanly. Return its last line, decoded."""
         said, _ = self.process.communicate()
         last: dict[str, Any] = json.loads(said)
         return last
@@ -98,7 +98,7 @@ class Child:
 @contextmanager
 def start_child(*arguments: str | float) -> Iterator[Child]:
     started = Child(*arguments)
-    with started.process:  # closes the pipes and waits
+    with started.process:  # This closes the pipes and waits.
         try:
             yield started
         finally:

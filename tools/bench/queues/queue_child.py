@@ -1,20 +1,20 @@
-"""A process of its own for a benchmark of queue groups: a worker, or a probe that sends and works.
+"""A child process of a benchmark of queue groups: a worker, or a probe that sends records and works on them.
 
     python -m logbroker.tools.bench.queues.queue_child worker BROKER GROUP PREFETCH [COUNT]
     python -m logbroker.tools.bench.queues.queue_child probe BROKER GROUP TOPIC KEYS RECORDS_PER_SECOND
     python -m logbroker.tools.bench.queues.queue_child urgent BROKER GROUP MILLISECONDS [BAND]
 
-A worker acknowledges what it is given, until its standard input is closed, or after COUNT records. Then it prints
-{"records": COUNT, "first": SECONDS, "synced": SECONDS}: when it had the first record, and when its last acknowledgement
-was synced, on the machine's monotonic clock.
+A worker acknowledges records until its standard input is closed, or until it has had COUNT records. Then it prints
+{"records": COUNT, "first": SECONDS, "synced": SECONDS}: the times at which it got the first record and at which its
+last acknowledgement was synced, on the monotonic clock.
 
-A probe sends records and works them off. It prints {} when it has worked off a second's records, and then, for every
-line that it reads, {"records": COUNT, "p50": SECONDS, "p99": SECONDS}: from the call that sends a record to its
-delivery, of those since the last such line.
+A probe sends records and takes them. It prints {} when it has taken the records of one second. Then it prints, for
+every line that it reads, {"records": COUNT, "p50": SECONDS, "p99": SECONDS}: the time from the send of a record to its
+delivery, for the records since the last such line.
 
-An urgent worker has one record in hand, waits so long, and acknowledges it. It prints {} when it has had its first one
-and at its end, and for each record of the highest priority {"seconds": SECONDS}: how long ago the broker had appended
-it, by its stamp in whole milliseconds (LogAppendTime).
+An urgent worker takes one record at a time, waits for MILLISECONDS, and acknowledges it. It prints {} after its first
+record and at its end. For each record of the highest priority it prints {"seconds": SECONDS}: the time since the broker
+appended the record, by its timestamp in whole milliseconds (LogAppendTime).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def _work(broker: str, group: str, prefetch: int, count: int | None) -> No
         synced_records, synced_at = count, time.monotonic()
 
     async def note_syncs() -> None:
-        """Note a sync when no record has come for a while: the process that closes the input may be late."""
+        """Note the sync when no record has come for a while, because the parent process may close the input late."""
         seen = 0
         while True:
             await asyncio.sleep(_IDLE_SECONDS)

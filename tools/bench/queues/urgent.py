@@ -1,4 +1,4 @@
-"""The delay until a worker gets a record that is more urgent than all others that wait in a queue group."""
+"""The delay until a worker gets a record that is more urgent than all waiting records of a queue group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from logbroker.tools.bench.queues.queue_brokers import (
 
 _GAP_SECONDS: Final = 0.005
 _LATEST_SECONDS: Final = 30.0
-"""The time after which an urgent record is given up."""
+"""How long to wait for urgent records before the measurement fails."""
 _PARTITIONS: Final = 8
 _BANDS: Final = "hot=5-9:4,cold=0-4:4"
 _ROUTED: Final = 0
@@ -47,17 +47,19 @@ class _Plan(msgspec.Struct):
     has_free_worker: bool
     """Whether one more worker serves the hot band and waits. The busy workers then serve the cold band only."""
     ranks: dict[int, list[float]]
-    """Each round's times (ms), by percentile."""
+    """The times of the rounds (ms), by percentile."""
     costs: list[float]
-    """Each round's CPU time of the broker for a delivery (us)."""
+    """The CPU time of the broker per delivery (us) in each round."""
 
 
 async def urgent(setup: Setup, *, waiting: int, workers: int, works_ms: Sequence[float], count: int) -> list[Row]:
-    """How soon after its append a record of the highest priority is delivered, while so many of the lowest wait and
-    worker processes take one after the other and spend some time on each; and the same where a worker waits for it.
+    """Measure the time from the append to the delivery of a record of the highest priority, while `waiting` records of
+    the lowest priority wait and `workers` spend some time on each record; also with one more worker that is free.
 
-    `count` of them a round, one at a time. By the broker's stamp in whole milliseconds: up to one too much. The last
-    rows are what each delivery costs the broker, with its ack and the sends of the urgent ones.
+    Each round sends `count` such records, one at a time. The broker's timestamp is in whole milliseconds, so a result
+    may be up to 1 ms too high. The last rows are the broker's CPU time per delivery, with the acks and the urgent
+    sends.
+
     """
     plans = [
         _Plan(f"{workers} workers that spend {work_ms:g} ms on each record{beside}", work_ms, bool(beside), {}, [])
@@ -95,7 +97,7 @@ async def urgent(setup: Setup, *, waiting: int, workers: int, works_ms: Sequence
 async def _round(
     plan: _Plan, admin: QueueAdmin, producer: Producer, broker_pid: int, address: str, workers: int, count: int
 ) -> list[float]:
-    """Note the broker's CPU time for a delivery, and return how long each of the urgent records took (s)."""
+    """Note the CPU time of the broker per delivery, and return the delays of the urgent records (s)."""
     children: list[Child] = []
     with ExitStack() as stack:
 
@@ -130,11 +132,11 @@ async def _round(
 
 @contextmanager
 def _following(children: Sequence[Child], seconds: list[float], count: int) -> Iterator[asyncio.Event]:
-    """Gather what workers say of urgent records as they come (s); the event tells of so many."""
+    """Collect the delays that workers report for urgent records (s). The event is set after `count` of them."""
     loop, all_delivered = asyncio.get_running_loop(), asyncio.Event()
 
     def read(fd: int) -> None:
-        # Lines are written as a whole, each by itself.
+        # Each line is written by one write.
         seconds.extend(json.loads(line)["seconds"] for line in os.read(fd, 1 << 16).splitlines())
         if len(seconds) >= count:
             all_delivered.set()
