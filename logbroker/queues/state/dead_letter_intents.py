@@ -14,7 +14,7 @@ drops the repeat. After a letter that was set apart, its producer appends nothin
 so the topic does not forget the letter's sequence.
 
     row     key                              value
-    intent  b"d" partition (4) offset (8)    msgpack array: partition of the dead-letter topic, sequence; and, where it
+    intent  b"d" partition (4) offset (8)    msgpack array: partition of the dead-letter topic, sequence; and, if it
                                              is set apart, its `LetterProducer`
 """
 
@@ -78,7 +78,7 @@ class DeadLetters:
         self._lanes: dict[int, _Waiting] = {}
         """Lanes whose heads are on their way, by record id, with or without an intent yet."""
         self._waiting: dict[int, deque[int]] = {}
-        """Ids of records that wait for an intent, by partition. Void if the lane no longer waits."""
+        """Ids of records that wait for an intent, by partition. An id is void if its lane no longer waits."""
         self._outstanding: dict[int, int] = {}
         self._sequences: dict[int, int] = {}
         self._unsent = changes.unsent_letters
