@@ -22,10 +22,10 @@ def load_queue(
     store: ChunkStore | None = None,
     group_epoch: int | None = None,
 ) -> Queue:
-    """Load what an earlier broker stored, into a new group epoch; None: one far above the last.
+    """Load the rows that an earlier run of the broker stored, into a new group epoch; None: one far above the last.
 
-    `ends` are the ends of the partitions' logs. State of records at or above them is dropped, from the machine and by
-    its first outputs. `Queue.after_crash` is set unless the earlier broker committed `Queue.stop_events` last. The
+    `ends` are the ends of the partitions' logs. State of records at or above them is dropped, and the first outputs
+    delete its rows. `Queue.after_crash` is set unless the earlier broker committed `Queue.stop_events` last. The
     partitions are to be scanned from `Queue.position` on. Raises CorruptLogError.
     """
     if HEADER_ROW not in rows or SETTINGS_ROW not in rows:

@@ -216,7 +216,10 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = Priority.NONE
     priority_rank: Annotated[
         PriorityRank,
-        Setting("How urgent a lane is: with lane, as its most urgent waiting record; with head, as its first record."),
+        Setting(
+            "Record that decides how urgent a lane is: with lane, its most urgent waiting record; with head, its first"
+            " record."
+        ),
     ] = PriorityRank.LANE
     age_seconds: Annotated[
         float,

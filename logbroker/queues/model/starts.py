@@ -32,7 +32,7 @@ class Rewound(msgspec.Struct, frozen=True):
 
 
 class StartAt(msgspec.Struct, frozen=True, kw_only=True):
-    """The position to begin at. At most one field is set; none: the earliest record."""
+    """The position to begin at. At most one field is set; without one, it is the earliest record."""
 
     latest: bool = False
     timestamp_ms: int | None = None

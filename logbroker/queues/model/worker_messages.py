@@ -1,4 +1,4 @@
-"""The messages by which a worker introduces itself."""
+"""The messages with which a worker introduces itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OpenedSession(msgspec.Struct, frozen=True):
     token: int
     state: bytes
     has_records: bool
-    """Whether the session has records, the first of which follow."""
+    """Whether the session has records; the first of them follow."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """How many bytes may be sent outside of sessions; None: unbounded."""
 
     def check(self) -> None:
-        """Raise InvalidRequestError where a field is out of bounds."""
+        """Raise InvalidRequestError if a field is out of bounds."""
         check_worker_id(self.worker_id)
         if not self.worker_id:
             raise InvalidRequestError("the worker_id is empty: choose one that is unique in the group, such as a UUID")
@@ -70,7 +70,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
         if len(self.client_name) > MAX_CLIENT_NAME_CHARACTERS:
             raise InvalidRequestError(
                 f"the client_name has {len(self.client_name)} characters;"
-                f" at most {MAX_CLIENT_NAME_CHARACTERS} are taken"
+                f" at most {MAX_CLIENT_NAME_CHARACTERS} are allowed"
             )
         for credit_bytes in (self.credit_bytes, *(session.credit_bytes for session in self.sessions)):
             check_credit_bytes(credit_bytes)
@@ -80,7 +80,7 @@ def check_worker_id(worker_id: str) -> None:
     """Raise InvalidRequestError for an id that is too long. An empty id is for callers that only receive and settle."""
     size_bytes = len(worker_id.encode("utf-8", "surrogatepass"))
     if size_bytes > MAX_WORKER_ID_BYTES:
-        raise InvalidRequestError(f"the worker_id has {size_bytes} bytes; at most {MAX_WORKER_ID_BYTES} are taken")
+        raise InvalidRequestError(f"the worker_id has {size_bytes} bytes; at most {MAX_WORKER_ID_BYTES} are allowed")
 
 
 def check_credit_bytes(credit_bytes: int | None) -> None:
