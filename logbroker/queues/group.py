@@ -276,7 +276,7 @@ class QueueGroup:
     # --- settling ----------------------------------------------------------------------------------------------------
 
     def settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
-        """Apply a settlement at once. The future completes with the refusals once everything else is synced."""
+        """Apply a settlement at once. The future completes with the refusals once all accepted changes are synced."""
         self._check_settling(settlement)
         return self._settle(worker_id, settlement)
 
@@ -292,7 +292,7 @@ class QueueGroup:
 
     async def settle_in_turns(self, worker_id: str, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
         """Apply a settlement of any size part by part, and return when all parts are applied. The futures, one for each
-        part, complete with the refusals once everything else is synced."""
+        part, complete with the refusals once all accepted changes are synced."""
         if steps_of(settlement) <= SMALL_STEPS:
             return [self.settle(worker_id, settlement)]
         self._check_settling(settlement)
@@ -391,7 +391,7 @@ class QueueGroup:
 
     @property
     def reserved(self) -> bool:
-        """Whether only workers from before the start are served."""
+        """Whether only workers that held records or sessions before the start are served."""
         return self._reserved_until > 0 and self._loop.time() < self._reserved_until
 
     def _end_reserve(self) -> None:
@@ -415,7 +415,8 @@ class QueueGroup:
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
     async def start(self, *, is_new: bool = False) -> None:
-        """Begin to serve once the group epoch is stored, which tells its receipts from those of all other epochs."""
+        """Begin to serve once the group epoch is stored: it distinguishes the receipts of this epoch from all
+        others."""
         self.hold.open()
         await self._commits.synced(None, self.redriving.begin() if is_new else ())
         is_awaited = self.queue.redelivery.marks or self.queue.sessions.have_unclaimed

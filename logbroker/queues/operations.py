@@ -266,7 +266,7 @@ class Operations:
             raise old
         if key is not None and key != old.key:
             raise InvalidRequestError(
-                f"the replacement has key {quoted_key(key)}, but the head has {quoted_key(old.key)}: leave the key out"
+                f"the replacement has key {quoted_key(key)}, not {quoted_key(old.key)} like the head: leave the key out"
             )
         headers = _with_ordering_key(headers, old.headers, self._queue.settings.key_header)
         new = LogRecord(old.offset, old.timestamp_ms, old.key, value, headers)

@@ -1,6 +1,6 @@
 """The registry of the broker's queue groups, from the start of the broker to its end.
 
-A group ends with its topic, even where the topic was deleted while the broker was down.
+A group ends with its topic, even if the topic was deleted while the broker was down.
 """
 
 from __future__ import annotations

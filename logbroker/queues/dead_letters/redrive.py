@@ -66,7 +66,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
     topic_id: bytes
     position: int
-    """Offset below which every letter is redriven or never will be, except those in `left`."""
+    """All letters below this offset are redriven or never will be, except those in `left`."""
     redriven: frozenset[int] = frozenset()
     """Redriven offsets from `position` on."""
     left: frozenset[int] = frozenset()
@@ -74,8 +74,8 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Round(msgspec.Struct, frozen=True, array_like=True):
-    """Letters that are being appended: the batches of the round in order, as partitions and record ids of their
-    letters."""
+    """Letters that are being appended. `batches` has the batches of the round in order: for each, its partition and the
+    record ids of its letters."""
 
     dead_topic_id: bytes
     producer_id: int
@@ -136,7 +136,11 @@ class Redriving:
                 try:
                     await self._finish_round(self._round)
                 except LogbrokerError as error:
-                    _log.warning("queue group %s: a redrive was broken off: %s", self._context.group_id, error.message)
+                    _log.warning(
+                        "queue group %s: an interrupted redrive cannot be finished: %s",
+                        self._context.group_id,
+                        error.message,
+                    )
 
     async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool) -> RedriveOutcome:
         """Send back up to `max_records` letters, of one ordering key or (None) of any; return when they are synced.
@@ -208,7 +212,7 @@ class Redriving:
 
     async def _carry_out(self, gathered: GatheredLetters, held: HeldLetters) -> set[int]:
         """Redrive the gathered letters, except those that are held or have to wait for another round; return the record
-        ids of those redriven."""
+        ids of the redriven letters."""
         batches = await self._batches(gathered.letters, held)
         taken = {record_id for _, record_ids in batches for record_id in record_ids}
         for letter in gathered.letters:
@@ -329,7 +333,7 @@ class Redriving:
                 continue
             if result.retriable or isinstance(result, UnknownTopicError | StaleGenerationError | StorageFailedError):
                 refused = refused or result
-            elif not isinstance(result, OutOfOrderSequenceError):  # Refused because the batch before it was.
+            elif not isinstance(result, OutOfOrderSequenceError):  # Refused because the batch before it was refused.
                 for record_id in record_ids:
                     letter = letters.get(record_id)
                     held.add(record_id, None if letter is None else letter.key, result.message)
@@ -371,7 +375,7 @@ class Redriving:
                 before = Progress(dead_topic_id, 0)
             position = max(before.position, next_offsets.get(partition, 0))
             done_above = frozenset(offset for offset in before.redriven | offsets if offset >= position)
-            # A redrive of one key may come to a held letter.
+            # A letter that was held may have been redriven since.
             left = (before.left | stays.get(partition, set())) - before.redriven - offsets
             progress = Progress(
                 dead_topic_id, position, done_above, frozenset(offset for offset in left if offset < position)

@@ -428,7 +428,7 @@ class DeadLetterSender:
 
     async def _append(self, topic: Topic, encoded: Sequence[tuple[DeadLetter, bytes]]) -> None:
         """Append letters and handle the results. Raises the error if the topic refuses all letters."""
-        # An operator may have decided about some meanwhile.
+        # An operator may have decided about some letters meanwhile.
         encoded = [(letter, batch) for letter, batch in encoded if self._letters.holds(letter)]
         appends = [Append(topic.id, letter.partition % topic.partitions, batch) for letter, batch in encoded]
         was_there = [not self._letters.may_return(letter.record_id) for letter, _ in encoded]
@@ -505,8 +505,8 @@ class DeadLetterSender:
             apart.pause_seconds = min(2 * apart.pause_seconds, LONGEST_APART_SECONDS)
         if not self._letters.refusals:
             _log.warning(
-                "queue group %s: topic %s refuses the dead letters of some lanes; these lanes wait, and others go on;"
-                " the first is of offset %d of partition %d: %s",
+                "queue group %s: topic %s does not take its dead letters of some lanes; these lanes wait, others go on;"
+                " the first letter is of offset %d of partition %d: %s",
                 self._context.group_id,
                 self.topic.name,
                 offset_of(letter.record_id),

@@ -30,8 +30,8 @@ MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024
 """A larger record is compressed: no client accepts messages as large as the largest records when they are expanded. If
 a message is refused, its record is redelivered for ever, and blocks its worker."""
 _WHOLE_SHARE: Final = 4
-"""A stored batch is sent whole if at least one in this many of its records is granted: that the worker drops the others
-costs less than decoding and encoding here."""
+"""A stored batch is sent whole if at least one in this many of its records is granted: dropping the others in the
+worker costs less than decoding and encoding here."""
 _NO_TIMESTAMP: Final = -1
 
 
@@ -122,7 +122,7 @@ def _part(granted: Granted, start: int, end: int) -> Granted:
 
 
 def _goes_whole(batch: StoredBatch, count: int, max_bytes: int) -> bool:
-    """Return whether a batch is sent as stored for so many of its records."""
+    """Return whether a batch is sent as stored if `count` of its records are granted."""
     record_count = batch.header.record_count
     # For one granted record, the message would look like one with a new batch: both have one offset.
     if count == 1 < record_count or _WHOLE_SHARE * count < record_count:

@@ -1,6 +1,7 @@
 """The line of workers that wait for records: first come, first served, with ready records shared evenly among them.
 
-Records are handed out only to a worker that can take them: one that is busy, or whose stream is slow, is not in line.
+Records are handed out only to a worker that can take them: a worker that is busy or has a slow stream is not in the
+line.
 
 With priorities, a credit counts once the scan has reached everything that was readable when the credit was given: the
 most urgent ready record is then the most urgent one of the log. Each credit has its own barrier (`Scanner.barrier`), so
@@ -45,7 +46,7 @@ class PullRequest:
     """A worker's wait for records: its credit, and whether it waits now."""
 
     def __init__(self, worker_id: str, band: Band | None = None) -> None:
-        """`band`: only records with its priorities are handed out; None: all."""
+        """Only records with the priorities of `band` are handed out; None: all records."""
         self.worker_id = worker_id
         self.band = band
         self.credit = 0
@@ -101,7 +102,8 @@ class PullRequest:
 
 
 class PullLine:
-    """The line of one queue group. A worker without credit waits beside it, for records of its sessions."""
+    """The line of one queue group. A worker without credit is not in the line, and waits only for records of its
+    sessions."""
 
     def __init__(self, queue: Queue, scanner: Scanner, moment: Callable[[], Moment]) -> None:
         self._queue = queue

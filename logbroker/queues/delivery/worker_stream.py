@@ -69,7 +69,7 @@ class WorkerLink:
         self.sessions: list[ListedSession] = []
         """Sessions that the worker listed as held and still has."""
         self.on_session_lost: Callable[[bytes, int, LogbrokerError], None] = lambda key, token, why: None
-        """Called with key and token of a session that ended without the worker's wish, and why; set by the stream."""
+        """Called with key, token and reason if a session ended without the worker's wish; set by the stream."""
         self.pull = PullRequest(hello.worker_id, band)
         self.pull.credit_bytes = self.pull.window_bytes = hello.credit_bytes
         for session in hello.sessions:
@@ -115,7 +115,7 @@ class WorkerLink:
         self.pull.session_credit_bytes.pop(token, None)
 
     def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
-        """Apply a settlement at once. The future completes with the refusals once everything else is synced."""
+        """Apply a settlement at once. The future completes with the refusals once all accepted changes are synced."""
         return self._group.settle(self.worker_id, settlement)
 
     async def settle_in_turns(self, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
@@ -166,7 +166,7 @@ class WorkerLink:
     # --- deliveries --------------------------------------------------------------------------------------------------
 
     async def next_deliveries(self) -> Delivered:
-        """Wait for records, within the credit or of a session, and return the next message. For one task.
+        """Wait for records, within the credit or of a session, and return the next message. Only one task may call it.
 
         Raises the error that ended the link: WorkerReplacedError, UnknownGroupError or UnknownTopicError.
         """

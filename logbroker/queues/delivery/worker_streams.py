@@ -1,4 +1,5 @@
-"""The workers of a queue group: those connected, those that may still come back, and what each keeps when it does."""
+"""The workers of a queue group: the connected ones, the ones that may still come back, and what a worker keeps when it
+comes back."""
 
 from __future__ import annotations
 

@@ -140,8 +140,8 @@ class Admission:
     def admit_block(
         self, ranking: Ranking, settings: QueueGroupSettings, partition: int, generation: int, block: Block, now: Moment
     ) -> int | None:
-        """Admit a block, unread if none of its records needs a look, and return how many of its records were not done;
-        None: the block cannot be read. See `Queue.admit_block`."""
+        """Admit a block, and return how many of its records were not done; None: the block cannot be read. It stays
+        unread if none of its records needs a look. See `Queue.admit_block`."""
         start, end = self._positions[partition], block.next_offset
         self._check_follows(end, generation, start)
         if block.first_offset > start:

@@ -82,7 +82,7 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None
     """Failure of the record that holds up the lane."""
     cause: int
-    """Id of that record. It is the head, unless a rewind put records before the one that the lane was parked for."""
+    """Id of that record. It is the head, unless a rewind put records before the record that the lane was parked for."""
     level: int | None
     """The priority that counts for the lane; None: the group has no priorities, or none of the lane's records is
     admitted."""
@@ -238,8 +238,8 @@ class Inspector:
         return at_once(self.held_lanes())
 
     def held_lanes(self) -> Steps[list[Lane]]:
-        """Return all blocked and parked lanes, and those whose heads the dead-letter topic refuses. Each occurs once,
-        although lanes may change between two steps."""
+        """Return all blocked and parked lanes, and those whose heads the dead-letter topic refuses. Each lane occurs
+        once, although lanes may change between two steps."""
         stalled, find = self._queue.stalled, self._queue.lanes.get
         letters = self._queue.dead_letters
         aside, keys = list(stalled.set_aside.values()), list(stalled.parked)
@@ -304,7 +304,7 @@ class Inspector:
             failure = queue.stalled.failure_of(lane)
             if failure is not None and now.wall_ms - failure.first_ms > settings.alarm_age_seconds * 1000:
                 seconds = (now.wall_ms - failure.first_ms) // 1000
-                text = f"the lane has been {STATE_NAMES[lane.state]}, or failing before that, for {seconds} s"
+                text = f"the lane has been failing or {STATE_NAMES[lane.state]} for {seconds} s"
                 alarms.append(Alarm(AlarmKind.AGE, lane.key, lane.head if lane.key is None else NO_RECORD, text))
                 yield 2
             yield 1
@@ -331,7 +331,7 @@ class Inspector:
             lane = letters.find(record_id)
             key = None if lane is None else lane.key
             text = (
-                f"the record at offset {offset_of(record_id)} of partition {partition_of(record_id)} holds its lane:"
+                f"the record at offset {offset_of(record_id)} of partition {partition_of(record_id)} holds up its lane:"
                 f" {why}"
             )
             yield Alarm(AlarmKind.LETTERS, key, record_id, text)

@@ -69,8 +69,8 @@ class LaneIndex:
         """Called when a parked lane without records gets its first record."""
 
     def rank_by(self, policy: SchedulingPolicy | None, *, by_head: bool) -> None:
-        """Set the order in which lanes are handed out; None: first come, first served. While there are lanes, only the
-        policy may change, not whether there is one."""
+        """Set the order in which lanes are handed out; None: first come, first served. While there are lanes, a policy
+        may only be replaced by another policy: a change from or to None is not possible."""
         if policy is None:
             if self.ranking is not None:
                 self.line, self.ranking = FifoLine(), None
@@ -86,12 +86,12 @@ class LaneIndex:
         return self._by_key.get(key)
 
     def __iter__(self) -> Iterator[Lane]:
-        """Iterate over the lanes that a key finds."""
+        """Iterate over the lanes with a key."""
         return iter(self._by_key.values())
 
     @property
     def count(self) -> int:
-        """Number of lanes that a key finds."""
+        """Number of lanes with a key."""
         return len(self._by_key)
 
     def only_in_sessions(self) -> list[bytes]:

@@ -61,8 +61,8 @@ class Outcomes:
             self._lanes.advance(settled, self._stalled.attention, lambda lane: self._stalled.enter(lane, now))
 
     def finish_lane(self, lane: Lane) -> int:
-        """Mark all records of a lane that is neither ready nor in flight as done; return their number. Takes long if
-        there are millions."""
+        """Mark all records of a lane as done; return their number. The lane must be neither ready nor in flight. Takes
+        long if there are millions of records."""
         emptied = self._lanes.empty(lane)
         record_ids = [record_id for record_id in emptied if record_id not in self._stalled.done_in_line]
         self.forget(record_ids)
@@ -136,7 +136,7 @@ class Outcomes:
             self._lanes.give_back(settled)
 
     def note_handed_out(self) -> None:
-        """Note each record that is in flight or came back as handed out, because the index is about to be forgotten."""
+        """Note as handed out each record that is in flight or came back, because the index is about to be forgotten."""
         redelivery = self._redelivery
         redelivery.note_returned()
         if isinstance(self._lanes.line, FifoLine):

@@ -314,8 +314,8 @@ class Queue:
             self.tally.expired += self.done.count_not_done(base | start, base | end) - there
 
     def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
-        """Let a worker keep deliveries that it may never have seen, until their lease or lock ends. If that happens, or
-        the worker is lost, no attempt is counted."""
+        """Let a worker keep deliveries that it may never have seen, until their lease or lock ends. If the lease or
+        lock ends, or the worker is lost, no attempt is counted."""
         for first, last in receipts:
             self.deliveries.excuse(worker_id, first, last)
 

@@ -305,7 +305,7 @@ class Sessions:
         settings = self._stalled.settings
         if settings.ordering is not Ordering.KEY:
             raise InvalidRequestError(
-                f"the queue group has ordering {settings.ordering.value}: sessions need ordering key"
+                f"the queue group has ordering {settings.ordering.value}: sessions need ordering keys, order by key"
             )
         if not 1 <= prefetch <= MAX_PREFETCH:
             raise InvalidRequestError(f"a session's prefetch is {prefetch}: give 1 to {MAX_PREFETCH:,}")
@@ -327,8 +327,8 @@ class Sessions:
         session = self._table.get(key)
         if session is None or session.token != token or session.worker.id != worker_id or not self._is_good(session):
             raise StaleSessionError(
-                "the session is over: its lock ended, it was closed, or the queue group began anew; stop working on it,"
-                " and open another"
+                "the session is over: its lock ended, it was closed, or the queue group was rewound, rebuilt or"
+                " restarted; stop working on it, and open another"
             )
         return session
 

@@ -95,7 +95,7 @@ class Settling:
             self._deliveries.refuse_settled(grant, start, end, refusals)
         for grant, start, end in parts:
             if not grant.left:
-                continue  # The first one of a session took the later ones of the range with it.
+                continue  # The first record of a session took the later ones of the range with it.
             settled = self._deliveries.close(grant, start, end, [])
             if nack is not None:
                 self._outcomes.tally.nacked += len(settled)

@@ -232,7 +232,7 @@ class StalledLanes:
         return lane.head if parked is None else parked.head
 
     def cause_of(self, lane: Lane) -> int:
-        """Return the record that holds up a lane: its head, unless a rewind put records before the one that the lane
+        """Return the record that holds up a lane: its head, unless a rewind put records before the record that the lane
         was parked for."""
         if lane.state == PARKED and lane.key is not None and self._failures.get(lane.head) is None:
             parked = self.parked.get(lane.key)

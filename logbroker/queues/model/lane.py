@@ -23,7 +23,7 @@ STATE_NAMES: Final = ("ready", "in flight", "waiting", "blocked", "parked", "dea
 
 MAX_KEY_BYTES: Final = 256
 SHOWN_KEY_BYTES: Final = 64
-"""Bytes of a longer key that are kept."""
+"""Number of bytes that are kept of a longer key."""
 NO_RECORD: Final = -1
 CHUNK_RECORDS: Final = 512
 

@@ -39,7 +39,7 @@ class Loss(enum.Enum):
         """Return the error for a worker that settles a delivery that was lost for this reason."""
         if session_ended:
             return StaleSessionError(f"the session of the delivery is over: {self.value}; open another")
-        return LeaseLostError(f"the delivery is not the worker's any more: {self.value}")
+        return LeaseLostError(f"the worker no longer holds the delivery: {self.value}")
 
 
 class LostReceipts:

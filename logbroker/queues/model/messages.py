@@ -26,7 +26,7 @@ RANGE_STEPS: Final = 4
 _STATE_STEPS: Final = 5
 PART_STEPS: Final = 1_000
 SMALL_STEPS: Final = 4_000
-"""Largest settlement that is carried out at once."""
+"""Cost of the largest settlement that is carried out at once."""
 
 
 class Granted(msgspec.Struct, gc=False):

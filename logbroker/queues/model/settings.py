@@ -140,7 +140,7 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         Setting(
             "Topic for dead letters. The broker creates it if it does not exist.",
             "a topic name",
-            default="GROUP.dead-letters with dead-letter, else none",
+            default="GROUP.dead-letters if dead-letter is set, else none",
         ),
     ] = ""
     grace_seconds: Annotated[
@@ -161,7 +161,7 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     alarm_age_seconds: Annotated[
         float,
         Setting(
-            "How long a lane may fail or stand still, or a record wait, before an alarm is raised.",
+            "How long a lane may fail or be stalled, or a record may wait, before an alarm is raised.",
             "seconds",
             1.0,
             31_536_000.0,

@@ -70,7 +70,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
         if len(self.client_name) > MAX_CLIENT_NAME_CHARACTERS:
             raise InvalidRequestError(
                 f"the client_name has {len(self.client_name)} characters;"
-                f" at most {MAX_CLIENT_NAME_CHARACTERS} are allowed"
+                f" at most {MAX_CLIENT_NAME_CHARACTERS} are taken"
             )
         for credit_bytes in (self.credit_bytes, *(session.credit_bytes for session in self.sessions)):
             check_credit_bytes(credit_bytes)
@@ -80,7 +80,7 @@ def check_worker_id(worker_id: str) -> None:
     """Raise InvalidRequestError for an id that is too long. An empty id is for callers that only receive and settle."""
     size_bytes = len(worker_id.encode("utf-8", "surrogatepass"))
     if size_bytes > MAX_WORKER_ID_BYTES:
-        raise InvalidRequestError(f"the worker_id has {size_bytes} bytes; at most {MAX_WORKER_ID_BYTES} are allowed")
+        raise InvalidRequestError(f"the worker_id has {size_bytes} bytes; at most {MAX_WORKER_ID_BYTES} are taken")
 
 
 def check_credit_bytes(credit_bytes: int | None) -> None:

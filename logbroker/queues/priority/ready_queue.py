@@ -150,8 +150,8 @@ class PriorityLine:
         return taken
 
     def _take_front(self, level: int) -> RankedLane | None:
-        """Take the first record of a level whose front is not void, and leave no front void. None: it cannot be
-        read."""
+        """Take the first record of a level; None: it cannot be read. The front of the level must not be void, and no
+        front is void afterwards."""
         heap = self._heaps[level]
         if type(heap[0][3]) is Unread:
             unread = heapq.heappop(heap)[3]
@@ -326,8 +326,8 @@ class PriorityLine:
         self._is_settled = True
 
     def _read(self, unread: Unread, level: int) -> bool:
-        """Make a cursor of the records of an `Unread` in one level, whose entry there is already removed. Return False
-        if they cannot be read."""
+        """Make a cursor of the records of an `Unread` in one level; return False if they cannot be read. The entry of
+        the `Unread` in this level must be removed before."""
         found = unread.read(level)
         if found is None:
             self._count(level, -unread.counts[level])

@@ -128,7 +128,7 @@ class Records:
         return Read(self._topic_id, partition_of(first), offset_of(first), max(1, size_bytes))
 
     def _take_in(self, first: int, last: int, result: ReadResult | LogbrokerError, loaded: list[Found]) -> int:
-        """Add the batches read for a span; return the record id below which it is covered now."""
+        """Add the batches read for a span; return the record id below which the span is now covered."""
         partition = partition_of(first)
         if isinstance(result, LogbrokerError):
             end = last + 1

@@ -8,7 +8,7 @@ without a row, its records are still in the log, and are copied again.
     row       key                                    value
     topic     b"t"                                   the id of the internal topic
     copies    b"c" partition (4) offset (8)          msgpack array, the fields of `CopyBatch`; the key has the offset of
-                                                     the last record that the batch is a copy of
+                                                     the last record that is copied in the batch
 
 When all records of a batch are done, the internal topic's own retention deletes it; `Copies` is the `Holder` there.
 """

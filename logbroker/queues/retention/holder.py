@@ -115,7 +115,7 @@ class RetentionHolder:
                 if self._complaints.get(partition) != error.reason:
                     self._complaints[partition] = error.reason
                     _log.warning(
-                        "queue group %s: retention waits in partition %d, because stalled records cannot be copied: %s",
+                        "queue group %s: retention has to wait in partition %d: stalled records cannot be copied: %s",
                         self._context.group_id,
                         partition,
                         error.message,
@@ -190,7 +190,7 @@ class RetentionHolder:
         partition, offsets = piece.partition, piece.offsets
         start, settings = offsets.start, self._queue.settings
         if not (standing or piece.is_copied_whole):
-            start = max(start, standing.scanned)  # Scanned records that do not stand need not be read.
+            start = max(start, standing.scanned)  # Scanned records that are not stalled need not be read.
         gathered = _CopyBatches(self._generation_starts(partition))
         piece.begin(start)
         async with aclosing(self.standing.read(partition, start, offsets.stop)) as results:
@@ -282,7 +282,7 @@ class _Piece:
         self.now_ms = now_ms
         self.version = version
         self.is_void = False
-        """Whether the state it was begun with has changed."""
+        """Whether the state with which the piece was begun has changed."""
         self.is_copied_whole = False
         """Whether all its records are copied, not only stalled ones."""
         self.end = offsets.start

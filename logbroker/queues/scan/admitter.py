@@ -69,7 +69,7 @@ class Admitter:
     # --- blocks of an earlier scan -----------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Load the blocks of an earlier scan. Call it before the first index."""
+        """Load the blocks of an earlier scan. Call it before the index is begun for the first time."""
         if self._index_cache is not None:
             await self._index_cache.load()
 
@@ -90,7 +90,7 @@ class Admitter:
         self._is_made = True
 
     async def take_up(self, partition: int) -> bool:
-        """Admit the blocks of a partition that follow its position; return whether these reach its end."""
+        """Admit the blocks of a partition that follow its position; return whether the blocks reach its end."""
         queue = self._queue
         generation = queue.admission.generation
         while queue.admission.generation == generation:

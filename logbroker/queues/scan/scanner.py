@@ -167,7 +167,7 @@ class Scanner:
 
     @property
     def is_indexing(self) -> bool:
-        """Whether the scan has yet to reach everything that was readable when it began, or began anew."""
+        """Whether the scan has not yet reached everything that was readable when it began, or began anew."""
         return not self._barriers.has_passed(self._index_barrier) or self._barriers.is_behind or self._has_news()
 
     def unscanned(self) -> int:
@@ -321,7 +321,7 @@ class Scanner:
             self._barriers.begin(partition)
 
     async def _take_up(self, partition: int) -> bool:
-        """Admit the blocks of an earlier scan of a partition; return whether these reach its end."""
+        """Admit the blocks of an earlier scan of a partition; return whether the blocks reach its end."""
         if not await self._admitter.take_up(partition):
             return False
         self._barriers.scanned_all(partition)

@@ -10,8 +10,8 @@ their lanes.
 A letter that the topic refuses is *set apart*: its intent then also names the producer under which it was sent, and all
 later letters of its partition continue under another producer, so that their sequences have no gap. The letter is no
 longer outstanding. It is sent again under its own producer and sequence: if it is in the topic after all, the topic
-drops the repeat. After a letter that was set apart, its producer appends nothing except what was sent together with it,
-so the topic does not forget the letter's sequence.
+drops the repeat. After a set-apart letter, its producer appends only letters that were sent together with it, so the
+topic does not forget the letter's sequence.
 
     row     key                              value
     intent  b"d" partition (4) offset (8)    msgpack array: partition of the dead-letter topic, sequence; and, if it

@@ -3,12 +3,12 @@ again.
 
 The scan passes on all that it admits (`gather`). Behind the scan, each partition is written as blocks of some thousand
 records; a checkpoint, written now and then and at a clean stop, lists the blocks. Nothing in it is synced, no produce
-request waits for it, and nothing depends on it: blocks that are missing, damaged, of another boot of the machine, of
-other settings or of a log that was cut since are replaced by a scan of the log.
+request waits for it, and nothing depends on it. If a block is missing or damaged, or comes from another boot of the
+machine, from other settings or from a log that was cut since, a scan of the log replaces it.
 
 Writing takes steps of a few milliseconds, between which other tasks run, however many blocks there are.
 
-A block repeats what the log says, so neither the group epoch that wrote it nor what was done since matters.
+A block only repeats the log, so it does not matter which group epoch wrote it, or which records are done since.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class IndexCache:
         self._lent = Blocks()
         """Blocks that the index refers to and has not read: their files stay for as long as it may read them."""
         self._damaged: list[BlockSummary] = []
-        """Damaged blocks found by any thread that are still among the blocks."""
+        """Damaged blocks that a thread has found and that are still in `_blocks`."""
         self._gathered: dict[int, GatheredBlock] = {}
         self._gathered_records = 0
         self._written = -1
