@@ -215,7 +215,7 @@ class _Gathering:
         return [record for record in records if record.offset == offset]
 
     def _is_held(self, letter: Letter) -> bool:
-        """Return whether a letter has to stay behind a held one of its key; if so, it is held too."""
+        """Return whether a letter must stay behind a held letter of its key; if so, it is held, too."""
         if letter.key is None or letter.key not in self._held.keys:
             return False
         self._held.record_ids.add(letter.record_id)

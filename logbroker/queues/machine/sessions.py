@@ -105,7 +105,7 @@ class Sessions:
         return self._table.last_token
 
     def is_taken(self, key: bytes) -> bool:
-        """Return whether somebody has the session of a key, or a record of it outside of a session."""
+        """Return whether a worker has the session of a key, or a record of the key outside of a session."""
         lane = self._lanes.get(key)
         return self._table.get(key) is not None or (lane is not None and lane.state == IN_FLIGHT)
 

@@ -113,7 +113,7 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_jitter: Annotated[
         float,
         Setting(
-            "Largest random share by which a delay is shortened, so that records that failed together do not come back"
+            "Maximum random share by which a delay is shortened, so that records that failed together do not come back"
             " together.",
             "share",
             0.0,

@@ -284,7 +284,7 @@ class _Piece:
         self.is_void = False
         """Whether the state with which the piece was begun has changed."""
         self.is_copied_whole = False
-        """Whether all its records are copied, not only stalled ones."""
+        """Whether all records of the piece are copied, not only stalled ones."""
         self.end = offsets.start
         """Offset below which the piece is read."""
         self.records = 0

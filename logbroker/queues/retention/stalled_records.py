@@ -250,7 +250,7 @@ class StalledRecords:
         # If a record lies behind `until` in this partition, the later records of its lane do, too.
         end = record_id_of(partition, until)
         unknown = {record_id for record_id in unknown if partition_of(record_id) != partition or record_id < end}
-        # `sift` finds records with a not-before time by itself, except those before `start`, which were copied earlier.
+        # `sift` finds the records of this range that have a not-before time by itself.
         begin = record_id_of(partition, start)
         met = {record_id for record_id in unknown if begin <= record_id < end and record_id in stalled.not_before}
         found.add_keys(await self._keys_of(unknown - met, (partition,)))

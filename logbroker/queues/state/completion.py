@@ -169,7 +169,7 @@ class DoneRecords:
         return were
 
     def _rewind(self, partition: int, end: int, undone: Mapping[int, int]) -> None:
-        """Count everything below `end` as done except these records, in a partition without pages."""
+        """In a partition without pages, count everything below `end` as done except the `undone` records."""
         floor = end
         if undone:
             first = min(undone)

@@ -137,7 +137,7 @@ class DeadLetters:
         return [waiting.lane for waiting in self._lanes.values()]
 
     def forget_lanes(self) -> None:
-        """Forget the lanes, which are made anew. Those whose head has no intent will call `request` again."""
+        """Forget the lanes, which are made anew. `request` is called again for lanes with a head that has no intent."""
         self._lanes.clear()
         self._waiting.clear()
 
