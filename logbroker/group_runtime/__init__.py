@@ -1,4 +1,4 @@
 """The runtime shared by both kinds of groups: rows, commits, timers and deadlines.
 
-It knows the store and no kind of group. Begin with `group_commit`.
+It uses the store, and depends on no kind of group. Begin with `group_commit`.
 """

@@ -37,7 +37,7 @@ class DeadlineHeap(Generic[T]):
     def arm(self, item: T, deadline: float, order: int = 0) -> None:
         """Arm an item for its deadline. Items with the same time come in the order of `order`.
 
-        Needed for a new item, and when a deadline moves earlier. Costs little otherwise.
+        Call it for a new item and when a deadline moves earlier. At other times the call costs little.
         """
         if deadline >= self._armed.get(item, NEVER):
             return

@@ -58,9 +58,9 @@ class GroupCommit(Generic[T]):
             self._running = self._loop.create_task(self._run(), name=f"commits of {self._name}")
 
     def synced(self, result: R, rows: Iterable[StateEvent] = ()) -> asyncio.Future[R]:
-        """Return a future that has the result when all changes up to now, and some additional rows, are synced.
+        """Return a future that completes with `result` when all changes up to now, and `rows`, are synced.
 
-        It raises StorageFailedError; the broker then exits.
+        The future raises StorageFailedError if they cannot be stored; the broker then exits.
         """
         future: asyncio.Future[R] = self._loop.create_future()
         self._rows += rows
@@ -91,8 +91,7 @@ class GroupCommit(Generic[T]):
                     if events or rows:
                         await self._store.commit([*events, *rows])
                 except Exception as error:
-                    # Nothing more is stored, and no waiter is told that anything was. If the store failed, the broker
-                    # exits.
+                    # Nothing more is stored, and all waiters get the error. If the store failed, the broker exits.
                     self._error = error.as_value() if isinstance(error, LogbrokerError) else self._broken(error)
                     self._waiters += waiters
                     self._refuse()

@@ -1,4 +1,4 @@
-"""Group ids, which are one namespace for groups of every type, and where groups are kept.
+"""Group ids and the stored rows of groups. Groups of all types share one namespace of ids.
 
 scope "groups"           key group id, value msgpack map {type: "consumer" or "queue"}
 scope "group:" + id      the rows of the group: see `rows` of its type
@@ -108,7 +108,7 @@ class GroupStore:
         await self._commit(self._scope, events)
 
     async def delete(self, events: Sequence[StateEvent]) -> None:
-        """Commit the events, which leave no row, and remove the group from the list."""
+        """Commit the events, which delete all rows of the group, and remove the group from the list."""
         await self._commit(self._scope, events)
         await self._list(None)
 
@@ -116,8 +116,7 @@ class GroupStore:
         await self._commit(GROUPS_SCOPE, [StateEvent(self._group_id.encode(), row)])
 
     async def _commit(self, scope: str, events: Sequence[StateEvent]) -> None:
-        """Commit events. Retries while the store is overloaded, however long that takes, because the decision is
-        made."""
+        """Commit events. Retries as long as the store is overloaded, because the change is already decided."""
         while True:
             try:
                 return await self._store.commit(scope, events)

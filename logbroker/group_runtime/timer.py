@@ -9,12 +9,12 @@ from typing import Final
 from logbroker.group_runtime.deadline_heap import NEVER
 
 LATE_SECONDS: Final = 0.1
-"""Delay from which on a late timer means that the process stalled. The timer then waits as long again, so that members
-and workers are heard before they are judged."""
+"""If a timer is later than this, the process has stalled. The timer then waits for this time again, so that requests of
+members and workers are read before their deadlines are checked."""
 
 
 class Timer:
-    """Calls back at the deadlines that it is given: one at a time, and perhaps too early."""
+    """Calls back at the deadlines that it is given. It keeps one deadline at a time, and may call back too early."""
 
     def __init__(self, on_time: Callable[[], None]) -> None:
         self._on_time = on_time

@@ -1,4 +1,5 @@
-"""Alarms of a queue group: log lines for lanes that come to stand, and one for each new cause of alarm."""
+"""Alarms of a queue group: log lines for blocked lanes, parked lanes and dead letters, and for each new cause of
+alarm."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ _log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 10.0
 CHECK_SHARE: Final = 0.01
-"""Largest share of the time that checks take: each looks at every lane that is set aside."""
+"""Maximum share of the time that checks take: each check looks at every lane that is set aside."""
 MAX_LINES: Final = 20
-"""Most log lines that one check writes."""
+"""Maximum number of log lines that one check writes."""
 
 
 class Alarms:

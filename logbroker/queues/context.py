@@ -52,8 +52,8 @@ class GroupContext:
         self._loop = asyncio.get_running_loop()
 
     def moment(self) -> Moment:
-        # The event loop's time is not used: some loops keep the time of the round's beginning, which would end a
-        # backoff early.
+        # The event loop's time is not used: some loops return the time at which their iteration began, and a backoff
+        # would end too early.
         return Moment(monotonic(), self._clock.wall_ms())
 
     def touched(self) -> None:
@@ -76,7 +76,7 @@ class GroupContext:
         self.error, self.is_over = error, True
 
     def check_serving(self, *, settling: bool = False) -> None:
-        """Raise the group's terminal error, or BrokerUnavailableError where the broker is stopping. With `settling`, a
+        """Raise the group's terminal error, or BrokerUnavailableError if the broker is stopping. With `settling`, a
         stopping broker is no error: deliveries in flight may still be settled."""
         if self.error is not None:
             raise self.error.anew()

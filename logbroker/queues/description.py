@@ -34,7 +34,7 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue group's progress in a partition. An offset is -1 where it is not known yet."""
+    """A queue group's progress in a partition. An offset that is not known yet is -1."""
 
     partition: int
     floor: int
@@ -68,9 +68,8 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def describe_group(engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float) -> QueueGroupReport:
-    """Describe a queue group, with its blocked and parked lanes and all its partitions, as of one moment unless these
-    are very many. Wait up to `wait_seconds` for the scan first. Raises UnknownGroupError where the group is deleted
-    meanwhile."""
+    """Describe a queue group, with all its lanes and partitions, as of one moment unless there are very many of them.
+    First wait up to `wait_seconds` for the scan. Raises UnknownGroupError if the group is deleted meanwhile."""
     await group.catch_up(wait_seconds)
     described = await in_turns(in_large_steps(_describe(engine, group)), pace)
     await pace.step(DESCRIBED_STEPS + len(described.workers) + PARTITION_STEPS * len(described.partitions))

@@ -60,12 +60,12 @@ _log = logging.getLogger(__name__)
 CATCH_UP_SECONDS: Final = BARRIER_SECONDS
 """How long a request waits for the scan to reach the end of the log."""
 NUMBERS: Final = 1 << 24
-"""Receipts and tokens reserved ahead: nearly two minutes at 150,000 a second. The bound matters where the data
-directory was restored from a copy: only the clock tells which numbers were given out, and it passes this many in 4
-s."""
+"""Number of receipts and tokens reserved ahead, enough for nearly two minutes at 150,000 a second. The bound matters if
+the data directory was restored from a copy: then only the clock tells which numbers were given out, and it passes this
+many in 4 s."""
 MIN_NUMBERS: Final = 1 << 22
-"""Fewest reserved numbers at which records are handed out, far more than one round takes; with fewer, the group waits
-until more are reserved."""
+"""Minimum of reserved numbers at which records are handed out, far more than one round takes. With fewer, the group
+waits until more are reserved."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 5.0
 ROOM_SECONDS: Final = 0.5
@@ -73,7 +73,7 @@ ROOM_SECONDS: Final = 0.5
 
 
 class QueueGroup:
-    """One queue group. Everything runs on the event loop. Made, started and stopped by `QueueGroups`."""
+    """One queue group. Everything runs on the event loop. Made, started and stopped by `QueueGroupRegistry`."""
 
     def __init__(
         self,
@@ -127,7 +127,8 @@ class QueueGroup:
         self._reserved_until = 0.0
         self._timer = Timer(self._on_time)
         self.has_failed = False
-        """Whether the group has failed: it stays stopped until the next start of the broker, whose log says why."""
+        """Whether the group has failed: it stays stopped until the next start of the broker. The broker's log has the
+        reason."""
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
@@ -249,7 +250,7 @@ class QueueGroup:
         return await self.dispatcher.next(pull, wait_seconds)
 
     def release(self, worker_id: str, receipts: Sequence[tuple[int, int]], *, are_unseen: bool = True) -> None:
-        """Release deliveries that never reached the worker; see `Dispatcher.release`. Does nothing where the group has
+        """Release deliveries that never reached the worker; see `Dispatcher.release`. Does nothing if the group has
         ended or is about to stop: deliveries in flight then count no attempt."""
         if not self._context.is_over:
             self.dispatcher.release(worker_id, receipts, are_unseen=are_unseen)
@@ -263,7 +264,7 @@ class QueueGroup:
         return bool(refusals)
 
     def has_session(self, key: bytes, token: int) -> bool:
-        """Return whether the ordering key has a session, and with this token."""
+        """Return whether the ordering key has a session with this token."""
         session = self.queue.sessions.get(key)
         return session is not None and session.token == token
 
@@ -275,7 +276,7 @@ class QueueGroup:
     # --- settling ----------------------------------------------------------------------------------------------------
 
     def settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
-        """Apply a settlement at once. The future completes with the refusals once everything else is synced."""
+        """Apply a settlement at once. The future completes with the refusals once all accepted changes are synced."""
         self._check_settling(settlement)
         return self._settle(worker_id, settlement)
 
@@ -291,7 +292,7 @@ class QueueGroup:
 
     async def settle_in_turns(self, worker_id: str, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
         """Apply a settlement of any size part by part, and return when all parts are applied. The futures, one for each
-        part, complete with the refusals once everything else is synced."""
+        part, complete with the refusals once all accepted changes are synced."""
         if steps_of(settlement) <= SMALL_STEPS:
             return [self.settle(worker_id, settlement)]
         self._check_settling(settlement)
@@ -390,7 +391,7 @@ class QueueGroup:
 
     @property
     def reserved(self) -> bool:
-        """Whether only workers from before the start are served."""
+        """Whether only workers that held records or sessions before the start are served."""
         return self._reserved_until > 0 and self._loop.time() < self._reserved_until
 
     def _end_reserve(self) -> None:
@@ -414,7 +415,8 @@ class QueueGroup:
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
     async def start(self, *, is_new: bool = False) -> None:
-        """Begin to serve, once the stored group epoch tells its receipts from those of all other epochs."""
+        """Begin to serve once the group epoch is stored: it distinguishes the receipts of this epoch from all
+        others."""
         self.hold.open()
         await self._commits.synced(None, self.redriving.begin() if is_new else ())
         is_awaited = self.queue.redelivery.marks or self.queue.sessions.have_unclaimed
@@ -448,7 +450,7 @@ class QueueGroup:
             self._send_home(error)
 
     async def alter(self, settings: QueueGroupSettings) -> None:
-        """Change the settings; return when they are stored, or wait for deliveries in flight.
+        """Change the settings. Return when they are stored or, if they must wait for deliveries in flight, at once.
 
         Raises InvalidRequestError.
         """
@@ -464,8 +466,8 @@ class QueueGroup:
         self.dead_lettering.topics_changed()
 
     def freeze(self) -> None:
-        """Stop handing out records because the broker is stopping; streams that break from now on are not their
-        workers' fault."""
+        """Stop handing out records because the broker is stopping; a worker whose stream breaks from now on does not
+        count as lost."""
         self._context.freeze()
         self._timer.stop()
         error = BrokerUnavailableError("the broker is stopping; connect again once it is back")

@@ -16,11 +16,11 @@ from logbroker.queues.model.record_id import partition_of
 from logbroker.record.codec import LogRecord
 
 MAX_DATED: Final = 1_000
-"""Most lanes whose head is read for one answer: no index has its timestamp."""
+"""Maximum number of lanes whose heads are read for one answer: no index has the timestamps of heads."""
 SLICE_LANES: Final = 1_000
 """Lanes that are looked at between two steps of a `Pace`."""
 MOMENT_LANES: Final = 500
-"""Lanes that are described as of one moment."""
+"""Maximum number of lanes that are described as of one moment."""
 # Steps of a `Pace`:
 EXPLAINED_STEPS: Final = 15
 HASHED_PER_STEP: Final = 1_000
@@ -28,7 +28,7 @@ HASHED_PER_STEP: Final = 1_000
 
 IDLE: Final = "idle"
 NOT_SCANNED: Final = "not scanned"
-"""State of a lane without waiting records where the log is not scanned to its end."""
+"""State of a lane without waiting records while the log is not scanned to its end."""
 
 
 class LaneOrder(enum.Enum):
@@ -45,15 +45,15 @@ class LaneOrder(enum.Enum):
 
 
 class ToldLane(NamedTuple):
-    """A lane at one moment, and the timestamp of its head; -1 where it is not known."""
+    """A lane at one moment, and the timestamp of its head; -1 if it is unknown."""
 
     facts: LaneFacts
     timestamp_ms: int
 
 
 class ExplainedLane(NamedTuple):
-    """The lane of a key, or None as `told` where none of its records waits; `state` then says whether the log is
-    scanned to its end."""
+    """The lane of a key. If none of its records waits, `told` is None, and `state` says whether the log is scanned to
+    its end."""
 
     key: bytes
     told: ToldLane | None
@@ -61,8 +61,9 @@ class ExplainedLane(NamedTuple):
 
 
 async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace) -> tuple[int, list[ToldLane]]:
-    """Choose up to `top` lanes by their state during one pass over all of them, then describe these, `MOMENT_LANES` as
-    of one moment. Return the number of lanes in the pass, and the chosen ones in the order asked for."""
+    """Choose up to `top` lanes by their state during one pass over all of them, then describe the chosen lanes,
+    `MOMENT_LANES` at a time as of one moment. Return the number of lanes in the pass, and the chosen lanes in
+    `order`."""
     inspector = group.inspector
 
     def has_records(lane: Lane) -> bool:
@@ -103,10 +104,10 @@ async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace
 async def explain_lanes(
     group: QueueGroup, keys: Sequence[bytes], pace: Pace, *, is_all_scanned: bool
 ) -> list[ExplainedLane]:
-    """Explain why the lanes of these keys stand, as of one moment unless they are very many.
+    """Explain why the lanes of these keys stand, as of one moment unless there are very many keys.
 
-    `is_all_scanned`: the scan has reached the high watermarks of the time of the request, so an absent lane has no
-    record in the log.
+    `is_all_scanned`: the scan has reached the high watermarks that held at the time of the request, so a lane that is
+    absent has no waiting records.
     """
     absent = IDLE if is_all_scanned else NOT_SCANNED
     named: list[Lane] = []
@@ -126,8 +127,8 @@ async def explain_lanes(
 async def _facts(
     group: QueueGroup, found: Sequence[Lane], is_asked_for: Callable[[Lane], bool], pace: Pace
 ) -> list[LaneFacts | None]:
-    """Return the present facts of lanes that were found or named earlier, `MOMENT_LANES` as of one moment; None for a
-    lane that is gone or that no longer fits what was asked for."""
+    """Return the present facts of lanes that were found or named earlier, `MOMENT_LANES` at a time as of one moment;
+    None for a lane that is gone or that no longer fits what was asked for."""
     inspector = group.inspector
     explanation = inspector.explanation(lane.key for lane in found if lane.key is not None)
     told: list[LaneFacts | None] = []
@@ -143,10 +144,11 @@ async def _facts(
 
 
 async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], float], pace: Pace) -> list[Lane]:
-    """Return the `count` lanes of the most weight, heaviest first; of equal ones, the first found."""
+    """Return the `count` lanes with the highest weights, heaviest first. Among equal lanes, those found first are
+    preferred."""
     best: list[tuple[float, int, Lane]] = []
     for start in range(0, len(lanes), SLICE_LANES):
-        # Lanes lighter than all that are kept fail one comparison.
+        # A lane that is lighter than all kept lanes costs one comparison.
         for number, lane in enumerate(lanes[start : start + SLICE_LANES], start):
             entry = weight(lane), -number, lane
             if len(best) < count:
@@ -160,8 +162,8 @@ async def _most(count: int, lanes: Sequence[Lane], weight: Callable[[Lane], floa
 
 
 async def _oldest(count: int, lanes: Sequence[Lane], first_of: Callable[[Lane], int], pace: Pace) -> list[Lane]:
-    """Return the lanes whose heads have the lowest offsets of their partitions, up to `MAX_DATED`; the oldest are among
-    them."""
+    """Return up to `MAX_DATED` lanes, in each partition those whose heads have the lowest offsets. The oldest lanes are
+    among them."""
     by_partition: dict[int, list[tuple[int, int, Lane]]] = {}
     for start in range(0, len(lanes), SLICE_LANES):
         for number, lane in enumerate(lanes[start : start + SLICE_LANES], start):

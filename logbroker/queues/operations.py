@@ -1,6 +1,6 @@
 """Operations on a queue group: decide about lanes, rewind partitions, replace the head of a lane.
 
-Each takes effect at once; the answer follows when it is synced.
+Each operation takes effect at once; its answer follows when the operation is synced.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MAX_LOOKS: Final = 20
 
 
 class LaneName(msgspec.Struct, frozen=True):
-    """A lane as an operator names it: by its ordering key or, without one, by a record of it."""
+    """The name that an operator gives for a lane: its ordering key or, without a key, the id of one of its records."""
 
     key: bytes | None = None
     record_id: int = NO_RECORD
@@ -108,8 +108,8 @@ class Operations:
     async def drop(self, name: LaneName, pace: Pace) -> asyncio.Future[int]:
         """Count all records of a held lane as done. The future completes with their number when this is synced.
 
-        A long lane is dropped in slices, from behind its head, with the head last. If another decision lets the lane go
-        on meanwhile, its remaining records stay. Raises UnknownLaneError or LaneNotHeldError.
+        A long lane is dropped in slices: first the records behind the head, and the head last. If another decision lets
+        the lane go on meanwhile, its remaining records stay. Raises UnknownLaneError or LaneNotHeldError.
         """
         return await self._drop(name.find, pace)
 
@@ -130,8 +130,8 @@ class Operations:
         return self._done(dropped)
 
     async def decide_all(self, what: Literal["resume", "skip", "drop"], pace: Pace) -> BulkDecision:
-        """Apply one decision to every lane that is held now, one by one; return when all is synced. A lane that refuses
-        it does not keep the others from it."""
+        """Apply one decision to every lane that is held now, one by one; return when all is synced. The decision goes
+        on after a lane that refuses it."""
         self._check()
         inspector = self._inspector
         decided = BulkDecision()
@@ -171,11 +171,13 @@ class Operations:
         drop_standing: bool = False,
         dry_run: bool = False,
     ) -> list[Rewound | LogbrokerError]:
-        """Move partitions (None: all) to other start offsets; return when that is synced. A partition has an error in
-        its place, and is not moved, where its target offset cannot be found or the records below it cannot be read.
+        """Move partitions (None: all) to other start offsets; return when the moves are synced. A partition is not
+        moved, and an error takes its place in the result, if its target offset cannot be found or the records below the
+        target cannot be read.
 
         Records of blocked and parked lanes below the target stay unless `drop_standing` is set; `Rewound` counts them.
-        Raises the error that hinders reading their keys, or OverloadedError where lanes keep coming to stand.
+        Raises the error that prevents reading the keys of these lanes, or OverloadedError if lanes are blocked or
+        parked faster than they can be looked up.
         """
         async with self._rewinding:
             return await self._rewind(
@@ -222,8 +224,8 @@ class Operations:
         return await self._context.commits.synced(rewound)
 
     async def _standing_below(self, targets: dict[int, int | LogbrokerError]) -> dict[int, RecordIds]:
-        """Find all records of blocked and parked lanes that lie below the targets at the moment of the return, by
-        partition. Where a partition cannot be read, its error replaces its target."""
+        """Find the records below the targets that are in blocked or parked lanes at the moment of the return, by
+        partition. If a partition cannot be read, its error replaces its target in `targets`."""
         queue, finder = self._queue, self._hold.standing
         with queue.stalled.noting() as noted:
             for _ in range(MAX_LOOKS):
@@ -252,7 +254,7 @@ class Operations:
         with 0, the number of records done, when this is synced.
 
         The record gets the head's key (`key` may repeat it), timestamp and ordering key header. Raises
-        UnknownLaneError, InvalidRequestError, the error that hinders reading the head, LaneNotHeldError where the lane
+        UnknownLaneError, InvalidRequestError, the error that prevents reading the head, LaneNotHeldError if the lane
         went on meanwhile, and the errors of `Inspector.replace_head`.
         """
         self._context.check_serving()
@@ -264,7 +266,7 @@ class Operations:
             raise old
         if key is not None and key != old.key:
             raise InvalidRequestError(
-                f"the record in the head's place has key {quoted_key(key)}, not {quoted_key(old.key)}: leave it out"
+                f"the replacement has key {quoted_key(key)}, not {quoted_key(old.key)} like the head: leave the key out"
             )
         headers = _with_ordering_key(headers, old.headers, self._queue.settings.key_header)
         new = LogRecord(old.offset, old.timestamp_ms, old.key, value, headers)
@@ -277,9 +279,9 @@ class Operations:
 
 
 def _the_same(inspector: Inspector, found: Lane) -> Lane:
-    """Return a lane that was found before. Raises UnknownLaneError where it is gone."""
+    """Return a lane that was found before. Raises UnknownLaneError if it is gone."""
     if inspector.as_it_is(found) is not found:
-        raise UnknownLaneError("the lane is no more: what it held is done, or goes on")
+        raise UnknownLaneError("the lane is gone: its records are done, or go on")
     return found
 
 
@@ -293,11 +295,13 @@ def _finds(find: Callable[[Inspector], Lane], inspector: Inspector, lane: Lane) 
 
 def _with_ordering_key(headers: Headers, old: Headers, key_header: str) -> Headers:
     """Return the headers of a replacement, with the ordering key headers of the old record. Raises InvalidRequestError
-    where other ones are given, or a not-before time that the old record has not."""
+    if `headers` has other ordering key headers, or a not-before time that the old record does not have."""
     ordering = [header for header in old if key_header and header[0] == key_header]
     given = [header for header in headers if key_header and header[0] == key_header]
     if given and given != ordering:
-        raise InvalidRequestError(f"header {quoted(key_header)} holds the ordering key: leave it out, or as it is")
+        raise InvalidRequestError(
+            f"header {quoted(key_header)} holds the ordering key: leave it out, or give it unchanged"
+        )
     if any(header[0] == NOT_BEFORE and header not in old for header in headers):
         raise InvalidRequestError(f"a replacement is handed out at once: leave out header {NOT_BEFORE}")
     return headers if given else (*ordering, *headers)

@@ -1,6 +1,6 @@
 """The registry of the broker's queue groups, from the start of the broker to its end.
 
-A group ends with its topic, even where the topic was deleted while the broker was down.
+A group ends with its topic, even if the topic was deleted while the broker was down.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ INDEX_DIRECTORY: Final = index_files.DIRECTORY
 _log = logging.getLogger(__name__)
 
 EPOCH_NUMBERS: Final = 1 << 20
-"""Step between group epochs, which are multiples of it: the first receipts of an epoch, up to this many, show their
+"""Each group epoch is a multiple of this number. So the first receipts of an epoch, up to this many, show their
 epoch."""
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class QueueGroupRegistry:
         self._changed_topics: list[Topic] = []
         """Changed topics that the groups are not told of yet."""
         self._ending: set[QueueGroup] = set()
-        """Groups that will end with their topics, in their turn."""
+        """Groups whose topics are gone and whose end waits for its turn."""
         self._frozen = False
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
         """Returns whether a group of another type has the id; set by the owner of those groups."""
@@ -94,7 +94,7 @@ class QueueGroupRegistry:
         return sorted(self._groups)
 
     def has(self, group_id: str) -> bool:
-        """Return whether the id is taken, be it by a group that is being created."""
+        """Return whether a group has the id, or is being created with it."""
         return group_id in self._groups or group_id in self._begun
 
     def group(self, group_id: str) -> QueueGroup:
@@ -118,14 +118,14 @@ class QueueGroupRegistry:
         """Create a queue group and its dead-letter topic; return it, and whether it is new.
 
         Raises InvalidGroupIdError, InvalidRequestError, WrongGroupTypeError, OverloadedError, UnknownTopicError,
-        PartitionOfflineError where it is to begin at a time and a partition is offline, or GroupExistsError where it
-        exists with other settings.
+        PartitionOfflineError if the group is to begin at a time and a partition is offline, or GroupExistsError if the
+        group exists with another topic or other settings.
         """
         return await self._to_the_end(self._create(group_id, topic.id, settings, start))
 
     async def alter(self, group_id: str, changes: Mapping[str, Any]) -> QueueGroup:
-        """Change some settings, by the names of QueueSettings. Return when they are stored; a change of the ordering
-        may still wait for deliveries in flight. Raises UnknownGroupError or InvalidRequestError."""
+        """Change some settings, by the names of QueueSettings. Return when they are stored or, like a change of the
+        ordering, wait for deliveries in flight. Raises UnknownGroupError or InvalidRequestError."""
         return await self._to_the_end(self._alter(group_id, changes))
 
     async def delete(self, group_id: str) -> None:
@@ -140,7 +140,7 @@ class QueueGroupRegistry:
         settings = completed(settings, group_id, topic)
         found = self._groups.get(group_id)
         if found is not None and self._has_lost_topic(found):
-            await self._end_with_topic(found)  # Its end had not come to its turn yet.
+            await self._end_with_topic(found)  # Its end was still waiting for its turn.
             found = None
         if found is not None:
             if (found.queue.topic_id, found.queue.latest_settings) == (topic_id, settings):
@@ -151,8 +151,7 @@ class QueueGroupRegistry:
             )
         if len(self._groups) >= self._config.max_queue_groups:
             raise OverloadedError(
-                f"there are {len(self._groups)} queue groups, the most that the broker takes (max_queue_groups):"
-                " delete some"
+                f"there are {len(self._groups)} queue groups, the maximum (max_queue_groups): delete some"
             )
         self._store.check_room(DiskUse.TAKES_ROOM)
         self._begun.add(group_id)
@@ -195,7 +194,7 @@ class QueueGroupRegistry:
         return group
 
     async def _make_dead_letter_topic(self, settings: QueueGroupSettings, topic: Topic) -> LetterSizeLimit | None:
-        """Make the dead-letter topic where there is none. Return the size limit that the broker set on it, for this
+        """Create the dead-letter topic if it does not exist. Return the size limit that the broker set on it, for this
         group or for another one; None: the broker set none."""
         room = await make_dead_letter_topic(settings, topic, self._engine)
         if room is None and settings.dead_letter_topic:
@@ -257,8 +256,8 @@ class QueueGroupRegistry:
         return await asyncio.shield(self._in_turn(change))
 
     def _in_turn(self, change: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a change after all earlier ones. By then, a group or topic that it names may be another one of the same
-        name."""
+        """Run a change after all earlier ones. By then, the group or topic that it names may have been replaced by
+        another one of the same name."""
 
         async def in_turn() -> T:
             async with self._lock:
@@ -303,7 +302,8 @@ class QueueGroupRegistry:
             self._in_turn(self._make_room(group))
 
     async def _make_room(self, group: QueueGroup) -> None:
-        """Raise the size limit of a dead-letter topic that the broker made to that of its group's topic."""
+        """Raise the size limit that the broker set on a dead-letter topic, because the limit of the group's topic was
+        raised."""
         room = group.dead_lettering.grown_room()
         if room is None or self._groups.get(group.group_id) is not group:
             return
@@ -315,7 +315,7 @@ class QueueGroupRegistry:
             await self._engine.alter_topic(TopicId(room.topic_id), set_configs={MAX_MESSAGE_BYTES: str(room.sizes[-1])})
         except LogbrokerError as error:
             _log.warning(
-                "queue group %s: its dead-letter topic cannot be made to take as much as its topic: %s",
+                "queue group %s: the size limit of its dead-letter topic cannot be raised along with its topic's: %s",
                 group.group_id,
                 error.message,
             )
@@ -328,8 +328,8 @@ class QueueGroupRegistry:
         return False
 
     async def _end_with_topic(self, group: QueueGroup) -> None:
-        """End a group without a topic. Runs in its turn, before which the group may have been deleted and another of
-        its name created."""
+        """End a group whose topic is gone. Runs in its turn: by then, the group may have been deleted, and another one
+        created under its name."""
         self._ending.discard(group)
         if self._groups.get(group.group_id) is group:
             await self._delete(group, UnknownTopicError("the queue group's topic is deleted, and the group with it"))
@@ -337,7 +337,7 @@ class QueueGroupRegistry:
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Load the stored groups, cut back to what the logs still hold. Raises CorruptLogError."""
+        """Load the stored groups. Their state is cut back to what the logs still hold. Raises CorruptLogError."""
         self._engine.on_topics_changed(self._on_topic_changed)
         stored: dict[str, Mapping[bytes, bytes]] = {}
         self._next_epoch = self._engine.numbers.first
@@ -364,24 +364,25 @@ class QueueGroupRegistry:
             await group.hold.copies.take_up()
         await asyncio.gather(*(group.start() for group in self._groups.values()))
         for group in list(self._groups.values()):
-            self._tell(group)  # Catch up on topic changes that a crash cut off.
+            self._tell(group)  # React to topic changes that a crash interrupted.
 
     async def _delete_stray_copies(self) -> None:
-        """Delete topics of copies whose group is gone, as a crash may leave them."""
+        """Delete topics of copies whose group is gone. A crash may leave such topics."""
         for topic in self._engine.topics():
             if topic.name.startswith(INTERNAL_PREFIX) and topic.name.removeprefix(INTERNAL_PREFIX) not in self._groups:
                 await self._engine.delete_topic(topic.id)
 
     def _takes_letters(self, topic: str, group_id: str) -> bool:
-        """Return whether a topic takes dead letters of an existing queue group, or is the default one of the named
-        group, which may be gone."""
+        """Return whether a topic takes dead letters of an existing queue group, or has the default name for the dead
+        letters of `group_id`, which may be gone."""
         return topic == dead_letter_topic_of(group_id) or any(
             group.dead_lettering.topic.name == topic and group.queue.latest_settings.uses_dead_letters
             for group in self._groups.values()
         )
 
     def _load(self, group_id: str, rows: Mapping[bytes, bytes], group_epoch: int) -> QueueGroup:
-        """Load a group in its next epoch. All groups may share the epoch: numbers belong to one group each."""
+        """Load a group in its next epoch. All groups may share the epoch, because each group has its own receipts and
+        tokens."""
         if HEADER_ROW in rows:
             topic = self._engine.topic_by_id(TopicId(decode_header(rows[HEADER_ROW]).topic_id))
             ends = self._log_ends(topic)
@@ -422,8 +423,8 @@ class QueueGroupRegistry:
 
 
 def _begun_at(start: StartAt, found: int | LogbrokerError) -> int:
-    """Return the offset at which a group begins in a partition. A partition that is offline is served from the next
-    start that finds it online. Raises any other error, and PartitionOfflineError where the start offset depends on the
+    """Return the offset at which a group begins in a partition. An offline partition is served after the next start
+    that finds it online. Raises any other error, and PartitionOfflineError if the start offset depends on the
     partition's records."""
     if not isinstance(found, LogbrokerError):
         return found

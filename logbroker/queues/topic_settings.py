@@ -1,4 +1,4 @@
-"""Settings of a queue group completed for its topic, and the making of its dead-letter topic."""
+"""Completes the settings of a queue group for its topic, and creates its dead-letter topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def dead_letter_topic_of(group_id: str) -> str:
 
 
 def altered(settings: QueueGroupSettings, changes: Mapping[str, Any]) -> QueueGroupSettings:
-    """Return settings with some changed, by name. A setting that only served the changed one is reset with it."""
+    """Return settings with `changes` applied, by name. `dead_letter_topic` and `weights` are reset if the other
+    settings no longer use them."""
     settings = msgspec.structs.replace(settings, **changes)
     if not settings.uses_dead_letters and "dead_letter_topic" not in changes:
         settings = msgspec.structs.replace(settings, dead_letter_topic="")
@@ -52,10 +53,11 @@ def completed(settings: QueueGroupSettings, group_id: str, topic: Topic) -> Queu
 async def make_dead_letter_topic(
     settings: QueueGroupSettings, topic: Topic, engine: LogEngine
 ) -> LetterSizeLimit | None:
-    """Make the dead-letter topic of a group on `topic` where the settings name one that does not exist. Return its size
-    limit where it looks like one that the broker made for such a topic.
+    """Create the dead-letter topic of a group on `topic` if the settings name one that does not exist. Return the
+    topic's size limit if it looks like one that the broker set; else None.
 
-    Raises InvalidRequestError where its bands own partitions, or the error that hinders making a topic.
+    Raises InvalidRequestError if the dead-letter topic has bands with partitions of their own, or the error that
+    prevents creating a topic.
     """
     name = settings.dead_letter_topic
     if not name:
@@ -64,7 +66,7 @@ async def make_dead_letter_topic(
         await engine.create_topic(name, topic.partitions, {MAX_MESSAGE_BYTES: str(room_for(topic))})
     dead_topic = engine.topic(name)
     if dead_topic.routing_bands:
-        # The key alone routes letters, so that they keep its order.
+        # Letters are routed by their keys alone, so that the letters of a key keep their order.
         raise InvalidRequestError(
             f"the dead-letter topic {name} has bands with partitions of their own, and dead letters are routed by their"
             " keys alone: name a topic without bands, or with priority.routing=key"

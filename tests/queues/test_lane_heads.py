@@ -234,7 +234,7 @@ async def test_the_age_and_the_share_of_a_lane_are_those_of_all_its_records(tmp_
         await until(lambda: group.queue.position(0) == 601)
         await take(link, 10, credit=False)
         alarms = {alarm.kind: alarm for alarm in group.inspector.alarms(group.moment()) if alarm.key == b"k"}
-        assert "601 of 601 records" in alarms[AlarmKind.SHARE].message
+        assert "601 of 601 waiting records" in alarms[AlarmKind.SHARE].message
         assert "the oldest of 601 records" in alarms[AlarmKind.AGE].message
 
 

@@ -79,7 +79,7 @@ def test_a_disk_that_is_full_sends_chunks_to_memory(
     ]
     assert size_bytes(spill) is None
     assert [record.message for record in caplog.records if "queue group g" in record.message] == [
-        f"queue group g: {tmp_path} takes no more of what waits (No space left on device): it stays in memory"
+        f"queue group g: {tmp_path} takes no more record ids (No space left on device): they stay in memory"
     ]
 
 

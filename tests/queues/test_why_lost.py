@@ -18,10 +18,10 @@ WORDS = {
     "lease": "its lease ended",
     "grace": "did not come back within the grace",
     "goodbye": "said goodbye",
-    "before": "one before it",
+    "before": "an earlier record of its session",
     "lock": "its lock ended",
     "closed": "it was closed",
-    "rewind": "begin elsewhere",
+    "rewind": "rewound the queue group",
     "alteration": "another ordering",
 }
 """Words that tell each cause from all others."""

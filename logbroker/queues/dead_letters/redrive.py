@@ -1,16 +1,16 @@
 """Redriving: dead letters go back to the tail of the topic that they came from, each key in its order.
 
 A letter is redriven once. A round of letters is appended under its own producer id, after its row is committed. If a
-crash comes in between, the same round is appended again, and the topic drops the batches that it has as repeats.
+crash comes in between, the same round is appended again, and the topic drops the batches that it already has.
 
     row       key                    value
     progress  b"e" partition (4)     msgpack array, the fields of `Progress`, for a partition of the dead-letter topic
-    round     b"w"                   msgpack array, the fields of `Round`; there between its commit and that of progress
+    round     b"w"                   msgpack array, the fields of `Round`; exists until the progress is committed
 
 Only letters of this group and its topic are redriven; batches that a group could not decode stay where they are.
 
-A letter that its topic refuses, for instance because it is too large, is held together with the later ones of its key;
-all others go. Every call tries it once more.
+If the topic refuses a letter, for instance because it is too large, this letter and the later letters of its key are
+held, and all others are redriven. Every call tries held letters once more.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ from logbroker.types import Durability, TopicId
 _log = logging.getLogger(__name__)
 
 MAX_BATCHES: Final = 5
-"""Most batches of a round in one partition: a partition remembers this many of each producer."""
+"""Maximum number of batches of a round in one partition: a partition remembers this many batches of each producer."""
 RECORD_BYTES: Final = 64
 """Upper bound of a record's size without its key, value and headers."""
 LONG_KEY_BYTES: Final = 4096
 MAX_OUT_OF_ORDER: Final = 50_000
-"""Most letters of one partition that may be redriven while an earlier one is not."""
+"""Maximum number of letters of one partition that may be redriven while an earlier letter is not."""
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
@@ -66,7 +66,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
     topic_id: bytes
     position: int
-    """Offset below which every letter is redriven or never will be, except those in `left`."""
+    """All letters below this offset are redriven or never will be, except those in `left`."""
     redriven: frozenset[int] = frozenset()
     """Redriven offsets from `position` on."""
     left: frozenset[int] = frozenset()
@@ -74,8 +74,8 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Round(msgspec.Struct, frozen=True, array_like=True):
-    """Letters that are being appended: the batches of the round in order, as partitions and record ids of their
-    letters."""
+    """Letters that are being appended. `batches` has the batches of the round in order: for each, its partition and the
+    record ids of its letters."""
 
     dead_topic_id: bytes
     producer_id: int
@@ -91,9 +91,9 @@ class RedriveOutcome(msgspec.Struct, frozen=True):
     keys: int
     more: bool
     held: int = 0
-    """Letters that could not be sent back, or had to stay behind such a letter of their key."""
+    """Number of letters that could not be sent back or, to keep the order of their key, stay behind such a letter."""
     why: str = ""
-    """Reason for the first of these."""
+    """Reason why the first of them could not be sent back."""
 
 
 class Redriving:
@@ -117,7 +117,7 @@ class Redriving:
                 self._round = decode(key, value, Round)
 
     def begin(self) -> list[StateEvent]:
-        """Return the first rows of a new group, which pass over the letters of earlier groups of its name."""
+        """Return the first rows of a new group, which skip the letters of earlier groups with the same name."""
         try:
             dead_topic = self._dead_letter_topic.get()
         except UnknownTopicError:
@@ -136,14 +136,18 @@ class Redriving:
                 try:
                     await self._finish_round(self._round)
                 except LogbrokerError as error:
-                    _log.warning("queue group %s: a redrive was broken off: %s", self._context.group_id, error.message)
+                    _log.warning(
+                        "queue group %s: an interrupted redrive cannot be finished: %s",
+                        self._context.group_id,
+                        error.message,
+                    )
 
     async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool) -> RedriveOutcome:
-        """Send up to `max_records` letters back, all of them or those of one ordering key; return when that is synced.
+        """Send back up to `max_records` letters, of one ordering key or (None) of any; return when they are synced.
 
-        The outcome reports what a single letter or partition is refused with. Raises InvalidRequestError,
-        UnknownTopicError, or an error that refuses every append, such as a full disk: the letters before it are then
-        redriven, and another call goes on with the rest.
+        The outcome reports the error of a single letter or partition. Raises InvalidRequestError, UnknownTopicError,
+        OverloadedError, or an error that refuses every append, such as a full disk: some letters may then be redriven
+        already, and another call goes on with the rest.
         """
         if max_records < 1:
             raise InvalidRequestError(f"max_records is {max_records}: redrive at least one")
@@ -151,8 +155,8 @@ class Redriving:
         async with self._lock:
             if key is not None and any(len(each.redriven) >= MAX_OUT_OF_ORDER for each in self._progress.values()):
                 raise OverloadedError(
-                    f"{MAX_OUT_OF_ORDER:,} letters are redriven behind others that are not: redrive those first, by a"
-                    " call without a key"
+                    f"{MAX_OUT_OF_ORDER:,} letters are redriven although earlier ones are not: redrive the earlier ones"
+                    " first, with a call without a key"
                 )
             records, keys, held = 0, set[bytes](), HeldLetters()
             while True:
@@ -174,7 +178,7 @@ class Redriving:
                     return RedriveOutcome(records, len(keys), gathered.more, len(held.record_ids), held.why)
 
     def _check_topic(self) -> None:
-        """Raise UnknownTopicError where the group has no dead-letter topic."""
+        """Raise UnknownTopicError if the group has no dead-letter topic."""
         try:
             self._dead_letter_topic.get()
         except UnknownTopicError:
@@ -208,7 +212,7 @@ class Redriving:
 
     async def _carry_out(self, gathered: GatheredLetters, held: HeldLetters) -> set[int]:
         """Redrive the gathered letters, except those that are held or have to wait for another round; return the record
-        ids of those redriven."""
+        ids of the redriven letters."""
         batches = await self._batches(gathered.letters, held)
         taken = {record_id for _, record_ids in batches for record_id in record_ids}
         for letter in gathered.letters:
@@ -250,7 +254,7 @@ class Redriving:
             if used_bytes + size_bytes > bound:
                 counts[partition] = counts.get(partition, 0) + 1
                 if counts[partition] > MAX_BATCHES:
-                    last[partition] = [], bound  # Nor any later letter, as it may be of this key.
+                    last[partition] = [], bound  # Later letters wait too, because they may have the same key.
                     continue
                 record_ids, used_bytes = [], RECORD_BYTES
                 batches.append((partition, record_ids))
@@ -259,7 +263,7 @@ class Redriving:
         return batches
 
     async def _too_large(self, letter: Letter, bound: int) -> str:
-        """Return why no batch can hold a letter; "" where one can."""
+        """Return the reason why no batch can hold a letter; "" if a batch can."""
         try:
             batch = await _encoded([letter.record], bound)
         except BatchExpandsTooFarError as error:
@@ -268,7 +272,7 @@ class Redriving:
             return ""
         return (
             f"the dead letter at offset {offset_of(letter.record_id)} of partition {partition_of(letter.record_id)}"
-            f" takes {len(batch)} bytes, and topic {self._topic().name} no more than {bound}: raise its"
+            f" takes {len(batch)} bytes, and topic {self._topic().name} allows {bound}: raise its"
             f" max.message.bytes to {len(batch)} or more, and redrive again"
         )
 
@@ -282,7 +286,7 @@ class Redriving:
         return band.first_partition + partition_for_key(letter.key, band.partitions)
 
     async def _finish_round(self, round_: Round) -> None:
-        """Append a round again that a crash interrupted."""
+        """Append again a round that a crash interrupted."""
         record_ids = [record_id for _, record_ids in round_.batches for record_id in record_ids]
         records: dict[int, LogRecord] = {}
         try:
@@ -329,7 +333,7 @@ class Redriving:
                 continue
             if result.retriable or isinstance(result, UnknownTopicError | StaleGenerationError | StorageFailedError):
                 refused = refused or result
-            elif not isinstance(result, OutOfOrderSequenceError):  # Refused because the batch before it was.
+            elif not isinstance(result, OutOfOrderSequenceError):  # Refused because the batch before it was refused.
                 for record_id in record_ids:
                     letter = letters.get(record_id)
                     held.add(record_id, None if letter is None else letter.key, result.message)
@@ -347,7 +351,7 @@ class Redriving:
 
     def _note_origins(self, first_record_id: int, letters: Iterable[LogRecord]) -> None:
         """Store the first origins of redriven letters, which now have consecutive record ids: if they fail again, their
-        next dead letters carry these."""
+        next dead letters carry the first origins."""
         for record_id, letter in enumerate(letters, first_record_id):
             first = first_origin(letter.headers)
             if first is not None and record_id not in self._queue.done:
@@ -356,8 +360,8 @@ class Redriving:
     def _move_on(
         self, dead_topic_id: bytes, next_offsets: Mapping[int, int], done: Iterable[int], held: HeldLetters
     ) -> list[StateEvent]:
-        """Return the events for the letters that are redriven, by record id, and for the offsets below which partitions
-        are finished, except for held letters."""
+        """Note progress, and return its events. `done` are record ids of redriven letters; below its offset in
+        `next_offsets`, a partition is finished except for held letters."""
         redriven: dict[int, set[int]] = {partition: set() for partition in next_offsets}
         stays: dict[int, set[int]] = {}
         for record_id in held.record_ids:
@@ -371,7 +375,7 @@ class Redriving:
                 before = Progress(dead_topic_id, 0)
             position = max(before.position, next_offsets.get(partition, 0))
             done_above = frozenset(offset for offset in before.redriven | offsets if offset >= position)
-            # A redrive of one key may come to a held letter.
+            # A letter that was held may have been redriven since.
             left = (before.left | stays.get(partition, set())) - before.redriven - offsets
             progress = Progress(
                 dead_topic_id, position, done_above, frozenset(offset for offset in left if offset < position)

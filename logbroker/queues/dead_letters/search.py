@@ -1,4 +1,4 @@
-"""Finding the dead letters of a queue group in its dead-letter topic, which it may share with others."""
+"""Finds the dead letters of a queue group in its dead-letter topic, which several groups may share."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ READ_BYTES: Final = MIB
 MAX_ROUND_RECORDS: Final = 1000
 MAX_ROUND_BYTES: Final = 4 * MIB
 _MAX_DIGITS: Final = 9
-"""Most digits of a partition number."""
+"""Maximum number of digits of a partition number."""
 MAX_LEFT: Final = 50_000
-"""Most letters of one partition that are remembered as held while later ones are redriven."""
+"""Maximum number of letters of one partition that are remembered as held while later ones are redriven."""
 
 
 class Letter(msgspec.Struct):
@@ -47,18 +47,18 @@ class Start(NamedTuple):
 
     position: int
     redriven: frozenset[int] = frozenset()
-    """Offsets from `position` on to pass over."""
+    """Offsets from `position` on that are already redriven."""
     left: frozenset[int] = frozenset()
-    """Offsets below `position` to try once more."""
+    """Offsets below `position` that are tried once more."""
 
 
 class HeldLetters:
-    """The letters that one call to redrive cannot send back, so that it tries each once."""
+    """The letters that one call of redrive cannot send back. It tries each of them only once."""
 
     def __init__(self) -> None:
         self.record_ids: set[int] = set()
         self.keys: set[bytes] = set()
-        """Ordering keys whose later letters stay too, so that they do not overtake."""
+        """Ordering keys of held letters. The later letters of these keys are held too, to keep the order of the key."""
         self.why = ""
 
     def add(self, record_id: int, key: bytes | None, why: str) -> None:
@@ -69,7 +69,7 @@ class HeldLetters:
 
 
 class GatheredLetters(msgspec.Struct):
-    """Letters that were found, in their order, and how far the partitions were looked through."""
+    """Letters that were found, in their order, and how far each partition was searched."""
 
     dead_topic_id: bytes
     letters: list[Letter]
@@ -97,7 +97,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """Ordering key of the letters; None: any."""
 
     def letter(self, record_id: int, record: LogRecord) -> Letter | None:
-        """Return the record as a letter, whatever its key; None where it is no letter of this group."""
+        """Return the record as a letter, whatever its key; None if it is no letter of this group."""
         headers = record.headers
         if (
             header_value(headers, GROUP) != self.group_id.encode()
@@ -122,8 +122,8 @@ async def gather(
     *,
     counting: bool,
 ) -> GatheredLetters:
-    """Find up to `limit` letters; one round of them, unless they are only counted. Batches that cannot be read and
-    letters of held keys are added to `held`."""
+    """Find up to `limit` letters, and no more than one round takes unless they are only counted. Batches that cannot be
+    read and letters of held keys are added to `held`."""
     gathering = _Gathering(engine, dead_topic, wanted, held, limit, counting=counting)
     for partition, start in starts.items():
         try:
@@ -215,14 +215,14 @@ class _Gathering:
         return [record for record in records if record.offset == offset]
 
     def _is_held(self, letter: Letter) -> bool:
-        """Return whether a letter has to stay behind a held one of its key; if so, it is held too."""
+        """Return whether a letter must stay behind a held letter of its key; if so, it is held, too."""
         if letter.key is None or letter.key not in self._held.keys:
             return False
         self._held.record_ids.add(letter.record_id)
         return True
 
     def _take(self, letter: Letter) -> bool:
-        """Add a letter; return False where there is no room."""
+        """Add a letter; return False if there is no room."""
         letters = self.gathered.letters
         full = not self._counting and (len(letters) >= MAX_ROUND_RECORDS or self._size_bytes >= MAX_ROUND_BYTES)
         if len(letters) >= self._limit or full:

@@ -1,22 +1,23 @@
 """Sends dead letters: appends and syncs each intent, then counts its record as done.
 
 A letter is sent under the group's own producer id with the sequence of its intent, so that the dead-letter topic drops
-the repeat after a crash between append and done. Each partition that the machine routes by has one producer id:
+the repeat if a crash comes between the append and the moment when the record counts as done. Each partition to which
+the machine routes letters has one producer id:
 
     row       key                    value
     producer  b"i" partition (4)     msgpack array, the fields of `LetterProducer`
 
-The row is committed before the producer id is used. Another producer replaces it where the topic changed, where the
-topic no longer knows the producer, or where a letter was set apart. No letter before the first that waits is sent again
-then: all of them are durably done or set apart.
+The row is committed before the producer id is used. Another producer replaces it if the topic was replaced, if the
+topic no longer knows the producer, or if a letter was set apart. The letters before the first waiting one are not sent
+again then: all of them are durably done or set apart.
 
 A refusal by the topic holds back no more letters than it must:
 
-    refused                                     what waits, and until when
-    a letter (too large, its record unreadable) that letter, set apart: until the topic's limit is high enough, or by
-                                                longer and longer pauses; others go on
-    a partition of the topic (offline, corrupt) the letters of that partition, by pauses
-    the topic (deleted, the disk full)          all letters, by pauses, and until topics change
+    refused                                     what waits, and for what
+    a letter (too large, its record unreadable) that letter, which is set apart: until the topic's limit is high enough,
+                                                or for longer and longer pauses; others go on
+    a partition of the topic (offline, corrupt) the letters of that partition, for a pause
+    the topic (deleted, the disk full)          all letters, for a pause or until topics change
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 LETTERS_AT_ONCE: Final = 64
 APART_AT_ONCE: Final = 8
-"""Fewest places in a round for letters that were set apart and are due."""
+"""Minimum number of places in a round for letters that were set apart and are due."""
 LETTERS_BYTES: Final = 1024 * 1024
 """Approximate size of one round; a record may be much larger than it was in its compressed batch."""
 FIRST_PAUSE_SECONDS: Final = 0.05
@@ -126,7 +127,7 @@ class _Apart(msgspec.Struct):
 
 
 class DeadLetterSender:
-    """Sends the dead letters of one queue group, for as long as their topic refuses them."""
+    """Sends the dead letters of one queue group, and tries again as long as their topic refuses them."""
 
     def __init__(self, context: GroupContext, records: Records, topic: DeadLetterTopic) -> None:
         self._context = context
@@ -146,14 +147,14 @@ class DeadLetterSender:
         self._taken: dict[int, _Apart] = {}
         """Set-apart letters of the present round that are not decided yet, by record id."""
         self._large: list[tuple[int, int, int]] = []
-        """Heap of set-apart letters that are too large: needed limit, record id and sequence. An entry is void where no
-        such letter is set apart any more."""
+        """Heap of set-apart letters that are too large: needed limit, record id and sequence. An entry is void if its
+        letter is no longer set apart."""
         self._later: list[tuple[float, int, int]] = []
         """Heap of set-apart letters that are tried again later: time, record id and sequence."""
         self._arrived = asyncio.Event()
         """Set when there may be something to send."""
         self._changed = asyncio.Event()
-        """Set when the cause that refused every letter may be gone."""
+        """Set when the reason why the topic refused every letter may be gone."""
         self._sending: asyncio.Task[None] | None = None
         self._complaint = ""
         self.room: LetterSizeLimit | None = None
@@ -181,13 +182,14 @@ class DeadLetterSender:
             self._ready.append(apart)
             producer = self._producers.get(letter.partition)
             if producer is not None and producer.producer_id == letter.producer.producer_id:
-                del self._producers[letter.partition]  # Nothing may follow there.
+                del self._producers[letter.partition]  # No other letter may follow under this producer.
         self._arrived.set()
         if (self._streams or self._apart) and self._sending is None:
             self._sending = asyncio.create_task(self._send_all(), name=f"dead letters of {self._context.group_id}")
 
     def grown_room(self) -> LetterSizeLimit | None:
-        """Return the size limit to set on the topic, which follows the group's own topic; None: nothing need be set."""
+        """Return the size limit to set on the topic because the limit of the group's own topic was raised; None: no
+        change is needed."""
         try:
             dead_topic, topic = self.topic.get(), self._engine.topic_by_id(TopicId(self._queue.topic_id))
         except UnknownTopicError:
@@ -249,7 +251,7 @@ class DeadLetterSender:
         return max(0.0, min(moments) - _now()) if moments else None
 
     async def _send_some(self) -> bool:
-        """Send the letters that are due; return whether there were any. Raises an error by which the topic refuses all
+        """Send the letters that are due; return whether there were any. Raises the error if the topic refuses all
         letters."""
         try:
             topic = self.topic.get()
@@ -309,7 +311,7 @@ class DeadLetterSender:
 
     async def _prepare(self, topic: Topic, chosen: Sequence[DeadLetter]) -> list[tuple[DeadLetter, bytes]]:
         """Encode letters under their producers. A letter that cannot be read or encoded is set apart or waits, and the
-        later ones of its stream are left for another round. Raises the error that hinders getting a producer."""
+        later ones of its stream are left for another round. Raises the error that prevents getting a producer."""
         origin = self._engine.topic_by_id(TopicId(self._queue.topic_id)).name
         encoded: list[tuple[DeadLetter, bytes]] = []
         cut: set[int] = set()
@@ -346,8 +348,8 @@ class DeadLetterSender:
             self._refuse(topic, letter, f"its letter cannot be made: {_words(error)}; {_ADVICE}", needed_bytes)
 
     async def _batch(self, topic: Topic, origin: str, letter: DeadLetter) -> bytes:
-        """Return a letter as a batch, compressed where it would be too large otherwise. Raises the error that hinders
-        that."""
+        """Return a letter as a batch, compressed if it would be too large otherwise. Raises the error of reading or
+        encoding it."""
         record, undecodable = await self._content(letter)
         claimed = header_value(record.headers, GROUP) or b""
         new = dead_letter(
@@ -373,7 +375,7 @@ class DeadLetterSender:
     async def _content(self, letter: DeadLetter) -> tuple[LogRecord, bool]:
         """Return the record of a letter, and whether it is a whole batch that cannot be decoded.
 
-        Raises the error that keeps it from being read, be it only for now.
+        Raises the error that prevents reading it, a temporary one included.
         """
         replacement = self._queue.replacements.get(letter.record_id)
         if replacement is not None:
@@ -425,8 +427,8 @@ class DeadLetterSender:
     # --- sending -----------------------------------------------------------------------------------------------------
 
     async def _append(self, topic: Topic, encoded: Sequence[tuple[DeadLetter, bytes]]) -> None:
-        """Append letters and handle the results. Raises an error by which the topic refuses all letters."""
-        # An operator may have decided about some meanwhile.
+        """Append letters and handle the results. Raises the error if the topic refuses all letters."""
+        # An operator may have decided about some letters meanwhile.
         encoded = [(letter, batch) for letter, batch in encoded if self._letters.holds(letter)]
         appends = [Append(topic.id, letter.partition % topic.partitions, batch) for letter, batch in encoded]
         was_there = [not self._letters.may_return(letter.record_id) for letter, _ in encoded]
@@ -503,8 +505,8 @@ class DeadLetterSender:
             apart.pause_seconds = min(2 * apart.pause_seconds, LONGEST_APART_SECONDS)
         if not self._letters.refusals:
             _log.warning(
-                "queue group %s: topic %s does not take its dead letters of some lanes, which wait; others go on: the"
-                " first is of offset %d of partition %d: %s",
+                "queue group %s: topic %s does not take its dead letters of some lanes; these lanes wait, others go on;"
+                " the first letter is of offset %d of partition %d: %s",
                 self._context.group_id,
                 self.topic.name,
                 offset_of(letter.record_id),
@@ -523,8 +525,8 @@ class DeadLetterSender:
         stream.letters.popleft()
         self._letters.set_apart(letter, producer)
         apart = self._apart[letter.record_id] = _Apart(letter)
-        # Letters that may have been sent under this producer before a crash may be in the topic: only this producer can
-        # tell.
+        # Letters that may have been sent under this producer before a crash may be in the topic: only a repeat under
+        # this producer shows whether they are.
         while stream.letters and not self._letters.may_return(stream.letters[0].record_id):
             other = stream.letters.popleft()
             self._letters.set_apart(other, producer)
@@ -544,7 +546,7 @@ class DeadLetterSender:
         if why and why != self._complaint:
             self._complaint = why
             _log.warning(
-                "queue group %s: topic %s does not take its dead letters, whose lanes wait: %s",
+                "queue group %s: topic %s does not take its dead letters, and their lanes wait: %s",
                 self._context.group_id,
                 self.topic.name,
                 why,
@@ -552,7 +554,9 @@ class DeadLetterSender:
         elif not why and partition == WHOLE_TOPIC and not self._letters.troubles:
             self._complaint = ""
         where = "" if partition == WHOLE_TOPIC else f" in partition {partition}"
-        text = f"topic {self.topic.name} takes no dead letters{where}: {why}; mend that, or skip or resume the lane"
+        text = (
+            f"topic {self.topic.name} takes no dead letters{where}: {why}; remove the cause, or skip or resume the lane"
+        )
         self._letters.trouble(partition, text if why else "")
 
 
@@ -567,7 +571,8 @@ def _no_producer(topic: Topic, letter: DeadLetter) -> LetterProducer:
 
 
 def _tells(error: LogbrokerError) -> bool:
-    """Return whether a refusal proves that the topic does not have the letter: the topic looks for repeats first."""
+    """Return whether a refusal proves that the topic does not have the letter: the topic checks for repeats before it
+    refuses."""
     if isinstance(error, ProducerForgottenError):
         return False
     return isinstance(error, InvalidRequestError | OutOfOrderSequenceError | ProducerFencedError | UnknownTopicError)

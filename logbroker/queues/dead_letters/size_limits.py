@@ -1,7 +1,7 @@
 """The size limit of a dead-letter topic that the broker made for a queue group.
 
-The limit allows any record of the group's topic with the headers of a letter, and follows when that topic's limit is
-raised. Once an operator has set another limit, that one holds.
+The limit allows any record of the group's topic with the headers of a letter. The broker raises it when the limit of
+the group's topic is raised, but not once an operator has set another limit.
 
     row    key     value
     room   b"l"    msgpack array, the fields of `LetterSizeLimit`
@@ -27,12 +27,12 @@ class LetterSizeLimit(msgspec.Struct, frozen=True, array_like=True):
     topic_id: bytes
     """Id of the dead-letter topic."""
     sizes: tuple[int, ...]
-    """Values of its max.message.bytes: the last one is the limit; a crash may have kept the topic at the one before
-    it."""
+    """Values of the topic's max.message.bytes. The last one is the limit; after a crash, the topic may still have the
+    one before it."""
 
     def grown(self, dead_topic: Topic, topic: Topic) -> LetterSizeLimit | None:
-        """Return the limit with the new size to set as its last; None where the topic has the room or an operator set
-        the limit."""
+        """Return the limit with the new size to set as the last of `sizes`; None if the topic's limit is high enough or
+        an operator set it."""
         size_bytes = room_for(topic)
         is_ours = dead_topic.id == self.topic_id and dead_topic.config.max_message_bytes in self.sizes
         if not is_ours or size_bytes <= dead_topic.config.max_message_bytes:
@@ -46,8 +46,8 @@ def room_for(topic: Topic) -> int:
 
 
 def made_for(dead_topic: Topic, topic: Topic) -> LetterSizeLimit | None:
-    """Return the size limit of a dead-letter topic that looks like one made by the broker for a topic; None: it looks
-    like another's."""
+    """Return the size limit of a dead-letter topic if it looks like the limit that the broker sets for `topic`; else
+    None."""
     size_bytes = room_for(topic)
     if dead_topic.overrides == {MAX_MESSAGE_BYTES: str(size_bytes)}:
         return LetterSizeLimit(dead_topic.id, (size_bytes,))

@@ -19,8 +19,8 @@ from logbroker.queues.scan.scanner import Scanner
 _log = logging.getLogger(__name__)
 
 MAX_DISPATCH_BYTES: Final = 2 * DISPATCH_BYTES
-"""Most bytes of one dispatch; the worker's credit bounds it, too. Records granted beyond it, because the mean size was
-wrong, are released."""
+"""Maximum size of one dispatch; the worker's credit bounds it, too. If more was granted, because the mean size was
+wrong, the records beyond it are released."""
 SLICE: Final = 512
 SLICE_OF_RUN: Final = 4096
 """Records with consecutive ids that are fetched at a time: their size is not known before."""
@@ -39,10 +39,10 @@ class Dispatcher:
     async def next(
         self, pull: PullRequest, wait_seconds: float | None = None, *, sessions: bool = False
     ) -> list[Delivered]:
-        """Wait for records: in the line, within the credit, and with `sessions` also for those of the worker's
-        sessions.
+        """Wait for records: in the line, within the credit; with `sessions`, also for records of the worker's sessions.
 
-        Return none where the time is over or the worker has left the line. Raises the error that the worker left with.
+        Return an empty list if the time is over or the worker has left the line. Raises the error that the worker left
+        with.
         """
         if wait_seconds is not None and pull.early:
             wait_seconds = await self._scanner.reached(pull.early[-1][0], wait_seconds)
@@ -56,8 +56,7 @@ class Dispatcher:
                 async with asyncio.timeout(wait_seconds):
                     turn = await waiting
         except TimeoutError:
-            # Records granted at this very moment are handed out: if released, they would have been out of the line for
-            # nothing, and would be marked as redelivered.
+            # Records granted at this very moment are handed out: releasing them would only delay them.
             late = self.line.leave(pull)
             return [] if late is None else await self._pack(pull, late)
         except BaseException:
@@ -127,7 +126,7 @@ class Dispatcher:
         except BaseException:
             self.release(pull.worker_id, [_receipts(piece) for piece in slices])
             raise
-        # In one call: of pieces that are released one by one, the last would come first.
+        # In one call: pieces that are released one by one would come again in the opposite order.
         self.release(pull.worker_id, unsent)
         if session is None and unused:
             self.line.credited(pull, unused)

@@ -1,7 +1,7 @@
 """Packing of deliveries for a worker: record batches as bytes, and columns of attempts and receipts beside them.
 
-Consecutive records of the log without order among themselves are sent as the stored batches, undecoded, as long as the
-worker gets at least a quarter of each batch. All others are encoded in new batches, in the order of their receipts.
+Consecutive records of the log that need not stay in order are sent as the stored batches, undecoded, if the worker gets
+at least a quarter of each batch. All others are encoded in new batches, in the order of their receipts.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from logbroker.record.compression import Codec
 from logbroker.record.stored_batch import StoredBatch
 
 MAX_BATCHES_BYTES: Final = 1024 * 1024
-"""Most bytes of batches in one message. A larger record or stored batch goes alone."""
+"""Maximum size of the batches in one message. A larger record or stored batch is sent alone."""
 
 MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024
-"""Size from which a record is compressed, as it already was if it is much larger: no client takes a message of all that
-a record may expand to. A record whose message is refused would be redelivered for ever, and block its worker."""
+"""A larger record is compressed: no client accepts messages as large as the largest records when they are expanded. If
+a message is refused, its record is redelivered for ever, and blocks its worker."""
 _WHOLE_SHARE: Final = 4
-"""A stored batch is sent whole if at least one in this many of its records is granted: the worker drops the others at a
-lower cost than decoding and encoding them here."""
+"""A stored batch is sent whole if at least one in this many of its records is granted: dropping the others in the
+worker costs less than decoding and encoding here."""
 _NO_TIMESTAMP: Final = -1
 
 
@@ -52,7 +52,7 @@ class Packed(NamedTuple):
 
     @property
     def leaves_out(self) -> bool:
-        """Whether the last deliveries were left out for want of memory."""
+        """Whether the last deliveries were left out, with the error `LATER`."""
         return bool(self.unreadable) and self.unreadable[-1].error is LATER
 
 
@@ -68,10 +68,10 @@ async def pack(
 ) -> Packed:
     """Fetch granted records and pack them into messages.
 
-    `replacements` are sent instead of the records with their ids. Records that would take more memory than about
-    `max_bytes` are left out, and those whose values exceed the worker's credit, and in a session all records behind one
-    that cannot be read: these last records are unreadable with the error `records.LATER`. Stored batches of more than
-    `max_stored_bytes` are not sent whole: the worker did not ask for so much at a time.
+    `replacements` are sent instead of the records with their ids. The last records are left out if they would take more
+    memory than about `max_bytes`, if their values exceed `credit_bytes`, or if they follow an unreadable record in a
+    session: they are unreadable with the error `fetch.LATER`. Stored batches of more than `max_stored_bytes` are not
+    sent whole: the worker did not ask for so much at a time.
     """
     packed = Packed([], [])
     if not isinstance(granted.record_ids, range):
@@ -122,9 +122,9 @@ def _part(granted: Granted, start: int, end: int) -> Granted:
 
 
 def _goes_whole(batch: StoredBatch, count: int, max_bytes: int) -> bool:
-    """Return whether a batch is sent as stored for so many of its records."""
+    """Return whether a batch is sent as stored if `count` of its records are granted."""
     record_count = batch.header.record_count
-    # With one record, its offset could also be that of the first record of new batches.
+    # For one granted record, the message would look like one with a new batch: both have one offset.
     if count == 1 < record_count or _WHOLE_SHARE * count < record_count:
         return False
     if len(batch.raw) > max_bytes and record_count > 1:

@@ -1,10 +1,11 @@
 """The line of workers that wait for records: first come, first served, with ready records shared evenly among them.
 
-Records are handed out only to a worker that can take them: one that is busy, or whose stream is slow, is not in line.
+Records are handed out only to a worker that can take them: a worker that is busy or has a slow stream is not in the
+line.
 
 With priorities, a credit counts once the scan has reached everything that was readable when the credit was given: the
 most urgent ready record is then the most urgent one of the log. Each credit has its own barrier (`Scanner.barrier`), so
-that a worker that keeps giving credit is served all the same.
+that a worker that keeps giving credit is still served.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class PullRequest:
     """A worker's wait for records: its credit, and whether it waits now."""
 
     def __init__(self, worker_id: str, band: Band | None = None) -> None:
-        """`band`: only records with its priorities are handed out; None: all."""
+        """Only records with the priorities of `band` are handed out; None: all records."""
         self.worker_id = worker_id
         self.band = band
         self.credit = 0
@@ -56,10 +57,10 @@ class PullRequest:
         self.max_bytes: Callable[[], int] = lambda: DISPATCH_BYTES
         """Returns about how many bytes may be handed out at a time; set by the writer of the stream."""
         self.credit_bytes: int | None = None
-        """Bytes that may be sent outside of sessions; None: not bounded. Negative by the excess of the last message."""
+        """Bytes that may be sent outside of sessions; None: not bounded. Negative if the last message exceeded it."""
         self.window_bytes: int | None = None
-        """The credit in bytes when the worker last added to it: about what it wants to be sent ahead; None: not
-        bounded."""
+        """The credit in bytes when the worker last added to it: about how much the worker wants to be sent ahead; None:
+        not bounded."""
         self.session_credit_bytes: dict[int, int] = {}
         """Bytes that may be sent of a session, by its token; a session that is missing here is not bounded."""
         self.turn: asyncio.Future[Turn] | None = None
@@ -101,7 +102,8 @@ class PullRequest:
 
 
 class PullLine:
-    """The line of one queue group. A worker without credit waits beside it, for records of its sessions."""
+    """The line of one queue group. A worker without credit is not in the line, and waits only for records of its
+    sessions."""
 
     def __init__(self, queue: Queue, scanner: Scanner, moment: Callable[[], Moment]) -> None:
         self._queue = queue
@@ -122,8 +124,8 @@ class PullLine:
         return bool(self._pulls or self._by_worker)
 
     def join(self, pull: PullRequest, *, sessions: bool) -> asyncio.Future[Turn]:
-        """Join the end of the line, with `sessions` also to wait for records of the worker's sessions. The caller
-        serves the line next. Raises the error that the line was closed with."""
+        """Join the end of the line; with `sessions`, also wait for records of the worker's sessions. The caller must
+        serve the line next. Raises the error that the line was closed with."""
         if self._error is not None:
             raise self._error.anew()
         pull.turn = self._loop.create_future()
@@ -206,7 +208,7 @@ class PullLine:
                 pulls.append(pull)  # It holds as many as it may, its credit does not count yet, or its band has none.
 
     def _most(self, pull: PullRequest, session_token: int = 0) -> int:
-        """Return how many records are to be handed out at a time, by what they take on average."""
+        """Return how many records to hand out at a time, by their mean size."""
         left_bytes = pull.left_bytes(session_token)
         max_bytes = pull.max_bytes() if left_bytes is None else min(pull.max_bytes(), left_bytes)
         return min(DISPATCH_RECORDS, max(1, int(max_bytes / self._record_bytes)))

@@ -1,4 +1,4 @@
-"""Opening of sessions, at once where possible and else in turn."""
+"""Opens sessions: at once if possible, else in turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Opening:
     def __init__(
         self, worker_id: str, key: bytes | None, prefetch: int, barrier: int, on_open: Callable[[int], None]
     ) -> None:
-        """`barrier`: the scan barrier before which no session is opened. `on_open` is called with the session's token
+        """No session is opened before the scan has reached `barrier`. `on_open` is called with the session's token
         before any of its records is handed out."""
         self.barrier = barrier
         self.on_open = on_open
@@ -33,7 +33,7 @@ class Opening:
         self.why_not: LogbrokerError = NO_FREE_SESSION
 
 
-NO_FREE_SESSION: Final = NoFreeSessionError("no key has records that nobody works on: try again later, or wait for one")
+NO_FREE_SESSION: Final = NoFreeSessionError("no free key has records: try again later, or wait for one")
 
 
 class SessionWaiters:
@@ -44,7 +44,7 @@ class SessionWaiters:
         self._queue = context.queue
         self._scanner = scanner
         self.waiting: list[Opening] = []
-        """Pending waits; others only read it."""
+        """Pending waits. Other modules only read it."""
         self._error: LogbrokerError | None = None
 
     async def open(

@@ -49,7 +49,7 @@ class WorkerHost(Protocol):
 class WorkerLink:
     """One stream of a worker. Made by `QueueGroup.connect`.
 
-    Records are handed out when `next_deliveries` asks for them, so a slow stream holds back none.
+    Records are handed out when `next_deliveries` asks for them, so a slow stream holds back no records.
     """
 
     def __init__(self, group: WorkerHost, hello: Hello, band: Band | None) -> None:
@@ -69,7 +69,7 @@ class WorkerLink:
         self.sessions: list[ListedSession] = []
         """Sessions that the worker listed as held and still has."""
         self.on_session_lost: Callable[[bytes, int, LogbrokerError], None] = lambda key, token, why: None
-        """Called with key and token of a session that ended without the worker's wish, and why; set by the stream."""
+        """Called with key, token and reason if a session ended without the worker's wish; set by the stream."""
         self.pull = PullRequest(hello.worker_id, band)
         self.pull.credit_bytes = self.pull.window_bytes = hello.credit_bytes
         for session in hello.sessions:
@@ -79,7 +79,7 @@ class WorkerLink:
         self._over = asyncio.Event()
 
     def bound_dispatches(self, allowance: Callable[[int], int]) -> None:
-        """Bound each dispatch to the bytes that `allowance` grants of DISPATCH_BYTES at that moment."""
+        """Bound each dispatch to the number of bytes that `allowance(DISPATCH_BYTES)` returns at that moment."""
         self.pull.max_bytes = partial(allowance, DISPATCH_BYTES)
 
     # --- requests ----------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class WorkerLink:
                 left = pull.session_credit_bytes[session_token] + size_bytes
                 pull.session_credit_bytes[session_token] = min(left, MAX_CREDIT_BYTES)
         elif pull.credit_bytes is None:
-            raise InvalidRequestError("the stream has no credit in bytes to add to: give the first in the Hello")
+            raise InvalidRequestError("the stream has no credit in bytes: give the first one in the Hello")
         else:
             pull.credit_bytes = pull.window_bytes = min(pull.credit_bytes + size_bytes, MAX_CREDIT_BYTES)
         self._group.credited_bytes()
@@ -115,7 +115,7 @@ class WorkerLink:
         self.pull.session_credit_bytes.pop(token, None)
 
     def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
-        """Apply a settlement at once. The future completes with the refusals once everything else is synced."""
+        """Apply a settlement at once. The future completes with the refusals once all accepted changes are synced."""
         return self._group.settle(self.worker_id, settlement)
 
     async def settle_in_turns(self, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
@@ -166,7 +166,7 @@ class WorkerLink:
     # --- deliveries --------------------------------------------------------------------------------------------------
 
     async def next_deliveries(self) -> Delivered:
-        """Wait for records, within the credit or of a session, and return the next message. For one task.
+        """Wait for records, within the credit or of a session, and return the next message. Only one task may call it.
 
         Raises the error that ended the link: WorkerReplacedError, UnknownGroupError or UnknownTopicError.
         """
@@ -189,15 +189,15 @@ class WorkerLink:
         self.pull.sent(len(delivered.batches), 0 if delivered.session is None else delivered.session[0])
 
     def put_back(self, delivered: Delivered) -> None:
-        """Put back a message that was not written when the stream broke; it is released, uncounted, when the link
-        ends."""
+        """Put back a message that was not written when the stream broke; it is released when the link ends, and no
+        attempt is counted."""
         if self.connected:
             self._unsent.appendleft(delivered)
 
     def excuse(self, delivered: Delivered) -> None:
         """Excuse a message that was being written when the stream broke. The worker may have it, and keeps it for the
-        grace like all else; if it does not come back by then, no attempt counts. A worker that came back meanwhile has
-        listed what it has."""
+        grace like its other deliveries. If the worker does not come back by then, no attempt is counted. A worker that
+        came back meanwhile has listed what it has."""
         if self.connected:
             self._group.excuse(self.worker_id, [_receipts(delivered)])
 

@@ -1,4 +1,5 @@
-"""The workers of a queue group: those connected, those that may still come back, and what each keeps when it does."""
+"""The workers of a queue group: the connected ones, the ones that may still come back, and what a worker keeps when it
+comes back."""
 
 from __future__ import annotations
 
@@ -74,15 +75,13 @@ class WorkerStreams:
     def _replace_previous(self, link: WorkerLink) -> bool:
         """Replace the worker's previous stream. Return whether the worker came back in time and keeps what it held.
 
-        If the previous stream broke before the worker had reclaimed its records from before the start, it must do so
-        now.
+        If the previous stream broke before the worker had reclaimed its records from before the start, the worker must
+        reclaim them now.
         """
         before = self.links.get(link.worker_id)
         if before is None:
             if len(self.links) >= self._max_workers:
-                raise OverloadedError(
-                    f"the queue group has {len(self.links)} workers, the most that it may have (max_queue_workers)"
-                )
+                raise OverloadedError(f"the queue group has {len(self.links)} workers, the maximum (max_queue_workers)")
             return False
         if before.incarnation != link.incarnation:
             if before.connected:
@@ -114,8 +113,8 @@ class WorkerStreams:
                 self._queue.sessions.close(link.worker_id, session.key, session.token, self._context.moment())
 
     def _may_reclaim(self, hello: Hello) -> Steps[Sequence[int]]:
-        """Return the listed record ids that nobody else can have had since: without records that failed since (an ended
-        lease is a failure), and none at all where the group had another epoch in between."""
+        """Return the listed record ids that no other worker can have had since: without records that failed since (an
+        ended lease is a failure), and none at all if the group had another epoch in between."""
         if hello.group_epoch not in (0, self._queue.previous_epoch, self._queue.group_epoch):
             return ()
         failures = self._queue.failures

@@ -1,8 +1,8 @@
 """Admission of scanned records to the index: the scan position in each partition, and the records to skip.
 
 When a topic grows, a key can move to another partition. So all records of a generation are admitted, in every
-partition, before the first record of the next generation. Lanes are first in, first out across both, so a key's records
-keep their order.
+partition, before the first record of the next generation. Lanes are first in, first out across both partitions, so a
+key's records keep their order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Admission:
         """Generation of the topic whose records are being admitted; 0: none, and the index is empty."""
         self._positions: dict[int, int] = {}
         self._scanned_to: dict[int, int] = {}
-        """Offsets by partition. Records below may be done before they are admitted."""
+        """Offsets by partition. Records below them may be done before they are admitted."""
         self._noted: Sequence[int] = ()
         """Sorted ids of the records that need a look when they are admitted, as known when the scan began."""
         self.is_broken = False
@@ -66,7 +66,7 @@ class Admission:
         self.is_broken = False
         self._noted = array("q", sorted(self._stalled.attention))
         for partition in self._done.partitions():
-            # Records that the scan before had not reached may be done since an earlier start.
+            # Records that the previous scan had not reached may be done since an earlier start.
             reached = self._positions.get(partition, 0)
             self._scanned_to[partition] = max(reached, self._scanned_to.get(partition, 0))
             self._positions[partition] = self._done.floor(partition)
@@ -140,8 +140,8 @@ class Admission:
     def admit_block(
         self, ranking: Ranking, settings: QueueGroupSettings, partition: int, generation: int, block: Block, now: Moment
     ) -> int | None:
-        """Admit a block, unread if none of its records needs a look, and return how many of its records were not done;
-        None: the block cannot be read. See `Queue.admit_block`."""
+        """Admit a block, and return how many of its records were not done; None: the block cannot be read. It stays
+        unread if none of its records needs a look. See `Queue.admit_block`."""
         start, end = self._positions[partition], block.next_offset
         self._check_follows(end, generation, start)
         if block.first_offset > start:

@@ -1,7 +1,7 @@
 """The ready queue without priorities, in which lanes and runs wait for workers: first come, first served.
 
 A lane whose record is done goes to the end, so that a hot key cannot starve the others. A record that was given back
-unworked goes to the front.
+without work on it goes to the front.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logbroker.queues.model.lane import IN_FLIGHT, READY, Lane, Run
 
 
 class FifoLine:
-    """Ready lanes, and runs of consecutive records without an order among them."""
+    """Ready lanes, and runs of consecutive records that need not stay in order."""
 
     def __init__(self) -> None:
         self.clear()

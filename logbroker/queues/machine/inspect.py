@@ -36,11 +36,11 @@ from logbroker.queues.state.failures import Failure
 from logbroker.record.codec import LogRecord
 
 MAX_LETTER_ALARMS: Final = 50
-"""Number of records refused by the dead-letter topic that get an alarm each."""
+"""Maximum number of records refused by the dead-letter topic that get an alarm of their own."""
 LANES_PER_STEP: Final = 64
 """Number of lanes that are copied to a list within the time of a step."""
 MAX_CATCHES: Final = 10
-"""Number of passes before the deliveries made meanwhile are examined without giving way."""
+"""Number of passes that give way to other work. After them, the deliveries made meanwhile are examined at once."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None
     """Failure of the record that holds up the lane."""
     cause: int
-    """Id of that record. It is the head, unless a rewind put records before the one that the lane was parked for."""
+    """Id of that record. It is the head, unless a rewind put records before the record that the lane was parked for."""
     level: int | None
     """The priority that counts for the lane; None: the group has no priorities, or none of the lane's records is
     admitted."""
@@ -96,7 +96,7 @@ class AlarmKind(enum.Enum):
     SHARE = "share"
     """One lane, with over 512 records, holds more than the configured share of the waiting records."""
     AGE = "age"
-    """A lane has been failing or standing for longer than the configured time, or the oldest record of a partition, or
+    """A lane has been failing or stalled for longer than the configured time. Or the oldest record of a partition, or
     of a lane with over 512 records, has waited that long for any reason."""
     PARKED = "parked"
     """More records are parked than the configured limit."""
@@ -111,9 +111,9 @@ class Alarm(msgspec.Struct, frozen=True):
     key: bytes | None
     """Key of the lane; None: the lane has no key, or the alarm is not about a lane."""
     record_id: int
-    """The refused record or the head of a lane without a key; offset 0 of the partition (for letters, of the
-    dead-letter topic) that the alarm is about; or a number that is no record's, such as -1. Kind, key and record id
-    together identify the cause."""
+    """Record that the alarm is about: the refused record, the head of a lane without a key, or offset 0 of the
+    partition (for letters, of the dead-letter topic); else a number that belongs to no record, such as -1. Kind, key
+    and record id together identify the cause."""
     message: str
 
 
@@ -178,8 +178,8 @@ class Inspector:
         )
 
     def first_of(self, lane: Lane) -> int:
-        """Return the first record of a lane that is not done, as far as the lane is scanned: in flight, in a session or
-        not, or waiting. NO_RECORD: there is none."""
+        """Return the first record of a lane that is not done, as far as the lane is scanned. It is waiting, or in
+        flight, perhaps in a session. NO_RECORD: there is none."""
         sessions = self._queue.lanes.sessions
         session = sessions.get(lane.key) if sessions and lane.key is not None else None
         first = None if session is None else session.first
@@ -202,8 +202,8 @@ class Inspector:
         return Explanation(self._queue, keys)
 
     def all_lanes(self) -> Steps[list[Lane]]:
-        """Return all lanes with a key, including those all of whose records are in flight in a session, and of the
-        lanes without a key those that wait or stand, but not those that are ready or in flight."""
+        """Return all lanes with a key, including lanes that have all their records in flight in a session. Lanes
+        without a key are included if they are stalled, but not if they are ready or in flight."""
         queue = self._queue
         lanes, keys = list(queue.lanes), queue.lanes.only_in_sessions()
         yield (len(lanes) + len(keys)) // LANES_PER_STEP
@@ -238,8 +238,8 @@ class Inspector:
         return at_once(self.held_lanes())
 
     def held_lanes(self) -> Steps[list[Lane]]:
-        """Return all blocked and parked lanes, and those whose heads the dead-letter topic refuses. Each occurs once,
-        although lanes may change between two steps."""
+        """Return all blocked and parked lanes, and those whose heads the dead-letter topic refuses. Each lane occurs
+        once, although lanes may change between two steps."""
         stalled, find = self._queue.stalled, self._queue.lanes.get
         letters = self._queue.dead_letters
         aside, keys = list(stalled.set_aside.values()), list(stalled.parked)
@@ -290,7 +290,7 @@ class Inspector:
         for lane in list(queue.lanes.successors.long_lanes()):
             size, first = self.size(lane), self.first_of(lane)
             if size > max(CHUNK_RECORDS, settings.alarm_share * queue.open_records):
-                text = f"{size} of {queue.open_records} records that wait are of one key"
+                text = f"{size} of {queue.open_records} waiting records are of one key"
                 alarms.append(Alarm(AlarmKind.SHARE, lane.key, NO_RECORD, text))
             if lane.head not in queue.stalled.set_aside and (seconds := self._too_old(first, now)):
                 text = f"the oldest of {size} records of the lane has waited for {seconds} s"
@@ -304,7 +304,7 @@ class Inspector:
             failure = queue.stalled.failure_of(lane)
             if failure is not None and now.wall_ms - failure.first_ms > settings.alarm_age_seconds * 1000:
                 seconds = (now.wall_ms - failure.first_ms) // 1000
-                text = f"the lane has been {STATE_NAMES[lane.state]}, or failing before that, for {seconds} s"
+                text = f"the lane has been failing or {STATE_NAMES[lane.state]} for {seconds} s"
                 alarms.append(Alarm(AlarmKind.AGE, lane.key, lane.head if lane.key is None else NO_RECORD, text))
                 yield 2
             yield 1
@@ -331,7 +331,7 @@ class Inspector:
             lane = letters.find(record_id)
             key = None if lane is None else lane.key
             text = (
-                f"the record at offset {offset_of(record_id)} of partition {partition_of(record_id)} holds its lane:"
+                f"the record at offset {offset_of(record_id)} of partition {partition_of(record_id)} holds up its lane:"
                 f" {why}"
             )
             yield Alarm(AlarmKind.LETTERS, key, record_id, text)
@@ -340,7 +340,8 @@ class Inspector:
             yield Alarm(AlarmKind.LETTERS, None, OFFSET_MASK, text)
 
     def _too_old(self, record_id: int, now: Moment) -> int:
-        """Return for how many seconds a record has waited if that is alarming, else 0. As approximate as `Ages`."""
+        """Return how many seconds a record has waited if an alarm is due, else 0. The time is as approximate as
+        `Ages`."""
         queue = self._queue
         if queue.stalled.delays.get(record_id) is not None and not queue.failures.count(record_id):
             return 0  # It has a not-before time: it is meant to wait.

@@ -58,7 +58,7 @@ class LaneIndex:
         """The ranking in a group with priorities, over the same ready queue as `line`."""
         self._by_key: dict[bytes, Lane] = {}
         self.has_keyless = False
-        """Whether there are, or were, records that no key finds."""
+        """Whether there are, or were, records without a key."""
         self.successors = Successors(store)
         self._changes = changes
         self.sessions: dict[bytes, WorkerSession] = {}
@@ -69,8 +69,8 @@ class LaneIndex:
         """Called when a parked lane without records gets its first record."""
 
     def rank_by(self, policy: SchedulingPolicy | None, *, by_head: bool) -> None:
-        """Set the order in which lanes are handed out; None: first come, first served. While there are lanes, only the
-        policy may change, not whether there is one."""
+        """Set the order in which lanes are handed out; None: first come, first served. While there are lanes, a policy
+        may only be replaced by another policy: a change from or to None is not possible."""
         if policy is None:
             if self.ranking is not None:
                 self.line, self.ranking = FifoLine(), None
@@ -86,16 +86,17 @@ class LaneIndex:
         return self._by_key.get(key)
 
     def __iter__(self) -> Iterator[Lane]:
-        """Iterate over the lanes that a key finds."""
+        """Iterate over the lanes with a key."""
         return iter(self._by_key.values())
 
     @property
     def count(self) -> int:
-        """Number of lanes that a key finds."""
+        """Number of lanes with a key."""
         return len(self._by_key)
 
     def only_in_sessions(self) -> list[bytes]:
-        """Return the keys of lanes all of whose records are in flight in sessions. `get` does not find these lanes."""
+        """Return the keys of lanes that have all their records in flight in sessions. `get` does not find these
+        lanes."""
         by_key = self._by_key
         return [key for key, session in self.sessions.items() if session.in_flight and key not in by_key]
 
@@ -196,7 +197,7 @@ class LaneIndex:
         return [lanes] if lanes else []
 
     def find_heads(self, record_ids: Sequence[int]) -> Steps[list[Lane]]:
-        """Return the lanes that have these records as heads. Lanes that no key finds are not among them."""
+        """Return the lanes that have these records as heads. Lanes without a key are not among them."""
         wanted = set(record_ids)
         found: list[Lane] = []
         lanes = list(self._by_key.values()) if wanted else []
@@ -238,15 +239,15 @@ class LaneIndex:
             self.ranking.take_back(lanes)
 
     def give_back(self, lanes: Sequence[Lane]) -> None:
-        """Put lanes whose heads come back unworked, in their order, at the front of the ready queue or at their
-        rank."""
+        """Put back lanes with heads that were not worked on, in their order: at the front of the ready queue, or at
+        their rank."""
         self.take_back(lanes)
         self.line.give_back(lanes)
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     def next_key(self) -> bytes | None:
-        """Return the key of the next lane that has one."""
+        """Return the key of the next lane that has a key."""
         return self.line.next_key()
 
     def reserve(self, key: bytes) -> None:
@@ -269,8 +270,8 @@ class LaneIndex:
         return head
 
     def put_back(self, key: bytes, records: Sequence[Lane]) -> Lane:
-        """Put records that `take_head` returned before all waiting records of their key. Return the lane, whose head is
-        the first of them."""
+        """Put back records that came from `take_head`, before all waiting records of their key. Return the lane; its
+        head is the first of these records."""
         self.take_back(records)
         lane = self._by_key.get(key)
         later = list(records)

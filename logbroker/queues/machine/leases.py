@@ -8,8 +8,8 @@ Deliveries that were handed out together form one *grant*: one entry in the list
 receipt, and one in the heap of leases. Finding a receipt is a bisection, and the end of a lease costs O(log grants). A
 grant consists of lanes or of a run of record ids. Settling part of it leaves a hole among lanes, and cuts a run in two.
 
-Deliveries of a session have no lease but the lock of the session. A worker that settles a lost or an already settled
-delivery gets an error that says which of the two it was.
+Deliveries of a session have no lease of their own: the lock of the session holds them. A worker that settles a lost or
+an already settled delivery gets an error that says which of the two it was.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Deliveries:
         first = self._next
         count = len(lanes) if lanes is not None else len(record_ids or ())
         self._next += count
-        # The shell never sees this list. Its type allows for the holes that it will have.
+        # The shell never sees this list. It will have holes (None) for settled deliveries.
         grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, record_ids, count, session)
         grant.is_redelivered = is_redelivered
         self._firsts.append(first)
@@ -168,7 +168,7 @@ class Deliveries:
                 elif grant.worker.id == worker_id:
                     yield grant, position, end
                 else:
-                    error = NotHolderError("the delivery is another worker's: settle only what you were handed")
+                    error = NotHolderError("the delivery belongs to another worker: settle only your own deliveries")
                     refusals.append(Refusal(position, end - 1, error))
             else:
                 end = min(last + 1, self._next_grant(index + 1))
@@ -176,8 +176,8 @@ class Deliveries:
             position = end
 
     def _gone_by(self, grant: Grant) -> Loss | None:
-        """Return why a grant is lost that is not taken back yet because too much else was lost with it; None: it is not
-        lost."""
+        """Return why a grant is lost although it is not taken back yet, because too much else was lost with it; None:
+        it is not lost."""
         if grant.worker.gone is not None:
             return grant.worker.gone
         if grant.session is not None:
@@ -375,8 +375,8 @@ class Deliveries:
         return self._grants[index] if index < len(self._grants) else None
 
     def holder_of(self, lane: Lane, receipt: int) -> Grant | None:
-        """Return the grant under which a lane was handed out with this receipt, or None if it is no longer in flight by
-        it."""
+        """Return the grant under which a lane was handed out with this receipt, or None if the lane is no longer in
+        flight with this receipt."""
         index = bisect_right(self._firsts, receipt) - 1
         grant = self._grants[index] if index >= 0 else None
         if grant is None or grant.lanes is None or not grant.first <= receipt < grant.end:

@@ -1,4 +1,4 @@
-"""Loading a queue group at a start: the machine comes from its rows, the index from another scan."""
+"""Loads a queue group at a start of the broker: the machine from its rows; another scan makes the index."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def load_queue(
     store: ChunkStore | None = None,
     group_epoch: int | None = None,
 ) -> Queue:
-    """Load what an earlier broker stored, into a new group epoch; None: one far above the last.
+    """Load the rows that an earlier run of the broker stored, into a new group epoch; None: an epoch far above the last
+    one.
 
-    `ends` are the ends of the partitions' logs. State of records at or above them is dropped, from the machine and by
-    its first outputs. `Queue.after_crash` is set unless the earlier broker committed `Queue.stop_events` last. The
-    partitions are to be scanned from `Queue.position` on. Raises CorruptLogError.
+    `ends` are the ends of the partitions' logs. State of records at or above them is dropped, and the first outputs
+    delete its rows. `Queue.after_crash` is set unless the earlier broker committed `Queue.stop_events` last. The
+    partitions must then be scanned from `Queue.position` on. Raises CorruptLogError.
     """
     if HEADER_ROW not in rows or SETTINGS_ROW not in rows:
         raise CorruptLogError("the queue group has no header: its rows are not those of a queue group")
@@ -37,7 +38,7 @@ def load_queue(
         group_epoch = end_of_epoch(header.group_epoch) + (1 << COUNTER_BITS)
     if group_epoch < end_of_epoch(header.group_epoch):
         raise CorruptLogError(
-            f"epoch {group_epoch} of the queue group would not be above the one before, {header.group_epoch}"
+            f"epoch {group_epoch} of the queue group is not above its previous epoch, {header.group_epoch}"
         )
     settings = decode(SETTINGS_ROW, rows[SETTINGS_ROW], QueueGroupSettings)
     queue = Queue(header.topic_id, settings, random=random, route=route, store=store, group_epoch=group_epoch)

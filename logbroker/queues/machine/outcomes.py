@@ -51,7 +51,7 @@ class Outcomes:
     # --- finishing ---------------------------------------------------------------------------------------------------
 
     def finish(self, settled: Settled, now: Moment) -> None:
-        """Mark records as done and let their lanes go on. They must not be ready, held or in flight any more."""
+        """Mark records as done and let their lanes go on. The records must not be ready, held or in flight any more."""
         if isinstance(settled, range):
             self.open_records -= len(settled)
             self._done.mark_range(settled.start, settled.stop)
@@ -61,7 +61,8 @@ class Outcomes:
             self._lanes.advance(settled, self._stalled.attention, lambda lane: self._stalled.enter(lane, now))
 
     def finish_lane(self, lane: Lane) -> int:
-        """Mark all records of such a lane as done; return their number. Takes long if there are millions."""
+        """Mark all records of a lane as done; return their number. The lane must be neither ready nor in flight. Takes
+        long if there are millions of records."""
         emptied = self._lanes.empty(lane)
         record_ids = [record_id for record_id in emptied if record_id not in self._stalled.done_in_line]
         self.forget(record_ids)
@@ -123,8 +124,8 @@ class Outcomes:
             self._stalled.fail(lane, reason, delay_seconds, now)
 
     def give_back(self, settled: Settled, *, is_redelivered: bool = True) -> None:
-        """Return records that come back unworked to the ready queue, at its front or at their rank. `is_redelivered`:
-        whether they are marked when they are handed out again."""
+        """Put records that were not worked on back into the ready queue, at its front or at their rank.
+        `is_redelivered`: whether they are marked as redelivered when they are handed out again."""
         if isinstance(settled, range):
             line = self._lanes.line
             assert isinstance(line, FifoLine)
@@ -135,7 +136,7 @@ class Outcomes:
             self._lanes.give_back(settled)
 
     def note_handed_out(self) -> None:
-        """Note each record that is in flight or came back as handed out, because the index is about to be forgotten."""
+        """Note as handed out each record that is in flight or came back, because the index is about to be forgotten."""
         redelivery = self._redelivery
         redelivery.note_returned()
         if isinstance(self._lanes.line, FifoLine):

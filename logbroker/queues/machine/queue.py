@@ -12,10 +12,10 @@ commits them before it hands anything out. It calls `sessions.take` for each ses
 A lane in a session is not in the ready queue: see `sessions`.
 
 Why at most one record of a lane is in flight, and in order: a lane has one state, and only a ready lane is in the queue
-from which `take` removes lanes. It returns there only after its delivery was settled, lost or given back, and each of
-these takes the receipt out of the grants first. Only the head is handed out, and the next record becomes the head only
-when the head is done. Successors lie in the order of admission, which is offset order within a partition, and admission
-only goes forward.
+from which `take` removes lanes. It returns to the queue only after its delivery was settled, lost or given back, and
+each of these steps first takes the receipt out of the grants. Only the head is handed out, and the next record becomes
+the head only when the head is done. Successors lie in the order of admission, which is offset order within a partition,
+and admission only goes forward.
 
 Why nothing is lost: a record is done only by an acknowledgement, a synced dead letter, or an operator's decision. All
 others lie at or above their partition's floor with their bit unset, and a start scans from the floors. A repeat is
@@ -141,7 +141,7 @@ class Queue:
 
     @property
     def settings(self) -> QueueGroupSettings:
-        """The settings in effect. Those given to `alter` may have to wait."""
+        """The settings in effect. Settings given to `alter` may have to wait."""
         return self.alteration.settings
 
     @property
@@ -170,8 +170,8 @@ class Queue:
 
     @property
     def wants_more(self) -> bool:
-        """Whether the scan may go on. Otherwise it waits until enough is handed out. With priorities it does not wait
-        for that, because the next record is known only when all waiting records are."""
+        """Whether the scan may go on. Otherwise it waits until enough records are handed out. With priorities it does
+        not wait for this, because the next record is known only when all waiting records are known."""
         settings, stalled = self.settings, self.stalled
         return (
             not self.draining
@@ -221,8 +221,8 @@ class Queue:
         """Admit the next records of a partition, in a group with priorities and without ordering. They are read only
         where necessary: at once, or later when one of them may be the next to be handed out.
 
-        Return False if they cannot be read now: they are to be scanned. If they prove unreadable later, everything is
-        scanned again as soon as all deliveries in flight are settled. Raises ValueError as `admit` does.
+        Return False if the records cannot be read now: the caller must scan them. If they prove unreadable later,
+        everything is scanned again as soon as all deliveries in flight are settled. Raises ValueError as `admit` does.
         """
         ranking = self.lanes.ranking
         assert ranking is not None
@@ -275,8 +275,8 @@ class Queue:
     def reclaim(
         self, worker_id: str, record_ids: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
     ) -> list[Granted]:
-        """Hand out to a worker again what it held when the broker crashed, as far as it is ready. Called in the grace
-        after such a start, in which the shell takes records for nobody else. `found`: the result of
+        """Hand out again to a worker the records that it held when the broker crashed, as far as they are ready. Call
+        it in the grace after such a start, when the shell takes records for no other worker. `found`: the result of
         `LaneIndex.find_heads` for the records; without it, this scans everything that is ready."""
         self.tick(now)
         if self.draining:
@@ -287,10 +287,10 @@ class Queue:
         return [self.outcomes.hand_out(worker, lanes, now.seconds + self.settings.lease_seconds)] if lanes else []
 
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
-        """Carry out a worker's settlement; return what is refused. To be answered when the events are synced.
+        """Carry out a worker's settlement; return the refusals. The caller answers when the events are synced.
 
-        If it writes states of sessions and one of them or one of the acks is refused, nothing of it is done. The first
-        refusal, of receipts 0 to 0, says so.
+        If the settlement writes states of sessions, and a state or an ack is refused, nothing of the settlement is
+        done. The first refusal, of receipts 0 to 0, says so.
         """
         self.tick(now)
         refusals = self._settling.settle(worker_id, settlement, now)
@@ -314,8 +314,8 @@ class Queue:
             self.tally.expired += self.done.count_not_done(base | start, base | end) - there
 
     def excuse(self, worker_id: str, receipts: Sequence[tuple[int, int]]) -> None:
-        """Let a worker keep deliveries that it may never have seen, until their lease or lock ends. If that happens, or
-        the worker is lost, no attempt is counted."""
+        """Let a worker keep deliveries that it may never have seen, until their lease or lock ends. If the lease or
+        lock ends, or the worker is lost, no attempt is counted."""
         for first, last in receipts:
             self.deliveries.excuse(worker_id, first, last)
 
@@ -326,8 +326,9 @@ class Queue:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Moment) -> None:
-        """Carry out what is due: leases and graces end, backoffs and delays are over. If that is much, the rest is left
-        to the next tick, which is due at once. A worker that has lost a delivery by then is refused nevertheless."""
+        """Carry out what is due: leases and graces end, backoffs and delays are over. If much is due, the rest is left
+        to the next tick, which is due at once. Until then, a worker's settlement of a delivery that it has lost is
+        refused all the same."""
         if now.seconds >= self.deadline() or self.draining:
             self._tick(now)
 
@@ -380,8 +381,8 @@ class Queue:
         include_parked: bool = False,
         kept: Mapping[int, RecordIds] | None = None,
     ) -> None:
-        """Begin some partitions at other offsets. Everything below counts as done, nothing from there on does, and
-        failures there are forgotten. The index is rebuilt by another scan.
+        """Begin some partitions at other offsets. Records below these offsets count as done. Records from these offsets
+        on do not, and their failures are forgotten. The index is rebuilt by another scan.
 
         `kept`, by partition, are the standing records below the offset, which stay as they are (see
         `stalled_records.StalledRecords.below`). None: they are done, too, and lanes parked for one of them are not

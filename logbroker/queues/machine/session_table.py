@@ -1,7 +1,7 @@
 """The open sessions, with their locks and fencing tokens.
 
 Fencing tokens come from a counter that begins at the group epoch, like receipts. So each holder of a lane has a higher
-token than all holders before it, even if those are forgotten, and a key without a session needs no row.
+token than all holders before it, even if earlier holders are forgotten, and a key without a session needs no row.
 
     row      key    b"z" BLAKE2b of the key (16)
              value  msgpack array: key, token of the session that is held

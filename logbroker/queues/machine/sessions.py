@@ -3,14 +3,14 @@
 The lane of an open session never enters the ready queue. Its holder gets up to `prefetch` consecutive records, and may
 settle them in any order. A failure or a release returns that record and all later ones in flight. It takes effect when
 the earlier ones are settled: then the lane waits for the backoff or stands, like any other lane, and the session stays
-open. So while a session has records in flight its lane is not held, and those records come before all that wait in the
-lane. A session may be open while no record of its key waits; its holder gets the records that arrive.
+open. So a lane does not stall while its session has records in flight, and these records come before all that wait in
+the lane. A session may be open while no record of its key waits; its holder gets the records that arrive.
 
 The lock of a session lasts `lease_seconds`. `renew` extends it, and so does each settlement of one of its deliveries or
-write of its state; the deliveries have no lease of their own. When the lock ends, or the grace of a worker whose stream
-broke, the session is free and its records in flight come back. Only the first of them counts a failure. That record was
-being worked on. The ones behind it were only fetched ahead, and would otherwise exhaust their attempts through the
-fault of another record. Close and goodbye count no failure.
+write of its state; the deliveries have no lease of their own. When the lock ends, or the grace ends after the worker's
+stream broke, the session is free and its records in flight come back. Only the first of them counts a failure. That
+record was being worked on. The ones behind it were only fetched ahead, and would otherwise exhaust their attempts
+through the fault of another record. Close and goodbye count no failure.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Sessions:
         changes: ChangeSet,
     ) -> None:
         self.paused = False
-        """Whether other settings wait until nothing is in flight. Then no session is opened, and nothing is handed
-        out."""
+        """Whether new settings or a rebuild wait until nothing is in flight. Then no session is opened, and nothing is
+        handed out."""
         self._lanes = lanes
         self._deliveries = deliveries
         self._stalled = stalled
@@ -105,7 +105,7 @@ class Sessions:
         return self._table.last_token
 
     def is_taken(self, key: bytes) -> bool:
-        """Return whether somebody has the session of a key, or a record of it outside of a session."""
+        """Return whether a worker has the session of a key, or a record of the key outside of a session."""
         lane = self._lanes.get(key)
         return self._table.get(key) is not None or (lane is not None and lane.state == IN_FLIGHT)
 
@@ -132,8 +132,8 @@ class Sessions:
     # --- life of a session -------------------------------------------------------------------------------------------
 
     def open(self, worker_id: str, key: bytes | None, prefetch: int, now: Moment) -> WorkerSession | None:
-        """Open the session of a key or, if it is None, of the first lane in the ready queue. To be answered when the
-        events are synced. Returns None if no lane is ready, the worker is in its grace, or other settings wait.
+        """Open the session of a key or, if it is None, of the first lane in the ready queue. The caller answers when
+        the events are synced. Returns None if no lane is ready, the worker is in its grace, or new settings wait.
 
         Raises SessionHeldError if somebody has the session, or a record of the key outside of one; InvalidRequestError
         without an ordering key, or for a prefetch that is not 1 to 1,000; OverloadedError if the worker would hold more
@@ -152,10 +152,10 @@ class Sessions:
         return self._begin(worker, key, self._table.next_token(), prefetch, now)
 
     def reclaim(self, worker_id: str, key: bytes, token: int, prefetch: int, now: Moment) -> WorkerSession:
-        """Give a worker the session back that it held when the broker crashed, under the same token. Its records
-        follow by `take`, with new receipts. Called in the grace after such a start, and before `Queue.reclaim`,
-        which would hand out the heads of such lanes outside of their sessions. Raises StaleSessionError, and the
-        errors of `open`."""
+        """Give back to a worker the session that it held when the broker crashed, under the same token. `take` then
+        hands out its records, with new receipts. Call it in the grace after such a start, before `Queue.reclaim`: that
+        would hand out the heads of these lanes outside of their sessions. Raises StaleSessionError, and the errors of
+        `open`."""
         self._tick(now)
         if self._table.unclaimed.get(key) != token:
             raise StaleSessionError("the session is over: open another")
@@ -180,7 +180,7 @@ class Sessions:
 
     def take(self, session: WorkerSession, now: Moment, most: int | None = None) -> list[Granted]:
         """Hand out the next records of a session to its holder: as many as its prefetch has room for, up to `most`.
-        With more, it is among the ready ones again, behind the others."""
+        If more could be taken, the session is in `ready` again, behind the others."""
         self._tick(now)
         self._lanes.offered.pop(session.key, None)
         if self.paused or session.worker.id in self._graces or self._table.get(session.key) is not session:
@@ -248,7 +248,7 @@ class Sessions:
     # --- time and workers --------------------------------------------------------------------------------------------
 
     def expire(self, now: Moment) -> None:
-        """End sessions whose lock has ended, at most `ENDED_AT_ONCE`. The rest are treated as over nevertheless."""
+        """End sessions whose lock has ended, at most `ENDED_AT_ONCE`. The others count as over, too, and end later."""
         self._now = now.seconds
         for session in self._table.expired(now.seconds, ENDED_AT_ONCE):
             self.end(session, Loss.LOCK_ENDED, now)
@@ -275,7 +275,7 @@ class Sessions:
             self._stalled.enter(lane, now)
 
     def offer_again(self, worker_id: str) -> None:
-        """Offer the sessions of a worker that came back in time again."""
+        """Offer again the sessions of a worker that came back in time."""
         self._lanes.offered.update(dict.fromkeys(self._deliveries.worker(worker_id).sessions))
 
     def resume(self) -> None:
@@ -305,14 +305,14 @@ class Sessions:
         settings = self._stalled.settings
         if settings.ordering is not Ordering.KEY:
             raise InvalidRequestError(
-                f"the queue group has ordering {settings.ordering.value}: sessions are of ordering keys, order by key"
+                f"the queue group has ordering {settings.ordering.value}: sessions need ordering keys, order by key"
             )
         if not 1 <= prefetch <= MAX_PREFETCH:
             raise InvalidRequestError(f"a session's prefetch is {prefetch}: give 1 to {MAX_PREFETCH:,}")
         if sum(session.prefetch for session in worker.sessions.values()) + prefetch > settings.max_in_flight:
             raise OverloadedError(
-                f"the sessions of the worker may have more in flight than max_in_flight, {settings.max_in_flight:,}:"
-                " close one, or prefetch less"
+                "with this session, the worker could have more in flight than max_in_flight,"
+                f" {settings.max_in_flight:,}: close one, or prefetch less"
             )
         if len(self._table) >= MAX_SESSIONS:
             raise OverloadedError(f"{MAX_SESSIONS:,} sessions of the queue group are open: try again later")
@@ -320,15 +320,15 @@ class Sessions:
     def _check_free(self, key: bytes) -> None:
         if self.is_taken(key):
             raise SessionHeldError(
-                f"another holds the session of key {quoted_key(key)}, or a record of it: try again later"
+                f"a worker holds the session of key {quoted_key(key)}, or a record of the key: try again later"
             )
 
     def _own(self, worker_id: str, key: bytes, token: int) -> WorkerSession:
         session = self._table.get(key)
         if session is None or session.token != token or session.worker.id != worker_id or not self._is_good(session):
             raise StaleSessionError(
-                "the session is over: its lock ended, it was closed, or the queue group began anew; stop working on it,"
-                " and open another"
+                "the session is over: its lock ended, it was closed, or the queue group was rewound, rebuilt or"
+                " restarted; stop working on it, and open another"
             )
         return session
 
@@ -378,5 +378,5 @@ class Sessions:
 
 
 def _records(settled: Settled) -> list[Lane]:
-    """Return the records of deliveries of a session, which are all lanes of one record."""
+    """Return the records of a session's deliveries: each is a `Lane` that stands for one record."""
     return [lane for lane in settled if isinstance(lane, Lane)]

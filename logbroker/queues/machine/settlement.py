@@ -1,5 +1,5 @@
-"""Carrying out a settlement: acks, then nacks, releases, extensions. If it writes states of sessions, all or
-nothing."""
+"""Carries out a settlement: acks, then nacks, releases and extensions. A settlement that writes states of sessions is
+done completely or not at all."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ class Settling:
         *,
         is_seen: bool = True,
     ) -> Iterator[tuple[Settled, Grant]]:
-        """Take receipts out of flight, and yield their records outside of sessions, with the grant that they were of.
-        Records of sessions are put back here."""
+        """Take receipts out of flight. Yield the records that are outside of sessions, with their grants. Records of
+        sessions are put back here."""
         parts = list(self._deliveries.select(worker_id, first, last, refusals))
         for grant, start, end in parts:
             self._deliveries.refuse_settled(grant, start, end, refusals)
         for grant, start, end in parts:
             if not grant.left:
-                continue  # The first one of a session took the later ones of the range with it.
+                continue  # The first record of a session took the later ones of the range with it.
             settled = self._deliveries.close(grant, start, end, [])
             if nack is not None:
                 self._outcomes.tally.nacked += len(settled)

@@ -1,10 +1,11 @@
-"""Held lanes: the consequences of a failure, and of exhausted attempts.
+"""Stalled lanes: the consequences of a failure, and of exhausted attempts.
 
-A failing record holds its own lane and nothing else: for its backoff, or for good. When its attempts are exhausted, the
-lane is *blocked* (its head stands until an operator decides) or *parked* (it is set aside with its successors; records
-yet to arrive join it, because its key still finds it), or its head goes to the dead-letter topic and the lane goes on.
+A failing record stalls its own lane and nothing else: for its backoff, or until an operator decides. When its attempts
+are exhausted, the lane is *blocked* (its head stands until an operator decides) or *parked* (it is set aside with its
+successors; records yet to arrive join it, because its key still finds it), or its head goes to the dead-letter topic
+and the lane goes on.
 
-Stored are the failures and their states by record, and parked lanes by ordering key, but not the lanes themselves. When
+The rows store failures and their states by record, and parked lanes by ordering key, but not the lanes themselves. When
 a scan makes a record with stored state the head of a lane, `enter` puts the lane back where it was. A parked lane
 exists before its first record is scanned; `meet_parked` then puts it where it was.
 """
@@ -45,7 +46,7 @@ class Parked(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StalledLanes:
-    """The lanes of a queue group that do not go on by themselves."""
+    """The stalled lanes of a queue group."""
 
     def __init__(
         self,
@@ -101,14 +102,14 @@ class StalledLanes:
 
     @property
     def count(self) -> int:
-        """Number of held lanes, except parked ones that a start has not met yet."""
+        """Number of stalled lanes, except parked lanes that the scan has not met since the start."""
         return len(self.delays) + len(self.set_aside) + len(self._dead_letters)
 
     # --- holding and releasing ---------------------------------------------------------------------------------------
 
     def enter(self, lane: Lane, now: Moment) -> None:
-        """Make a lane with a new head ready, or hold it as the head demands. Behind records of a session in flight,
-        that comes later."""
+        """Make a lane with a new head ready, or hold it as the head demands. If its session has earlier records in
+        flight, the lane is held later."""
         entering = [lane]
         while entering:
             self._enter(entering.pop(), now, entering.append)
@@ -156,7 +157,7 @@ class StalledLanes:
         self.enter(lane, now)
 
     def note(self, key: bytes | None, record_id: int, reason: str, delay_seconds: float | None, now: Moment) -> None:
-        """Record a failed attempt. What follows from it is decided now, and done when the record is entered as a
+        """Record a failed attempt. The consequence is decided now, and takes effect when `enter` gets the record as a
         head."""
         for noted in self._noting:
             noted[record_id] = key
@@ -220,7 +221,7 @@ class StalledLanes:
             self.not_before.pop(lane.head, None)
 
     def tick(self, now: float) -> None:
-        """Make lanes ready whose time has come."""
+        """Make ready the lanes that are due."""
         for lane in self.delays.pop(now):
             self._lanes.make_ready(lane)
 
@@ -231,7 +232,7 @@ class StalledLanes:
         return lane.head if parked is None else parked.head
 
     def cause_of(self, lane: Lane) -> int:
-        """Return the record that holds up a lane: its head, unless a rewind put records before the one that the lane
+        """Return the record that holds up a lane: its head, unless a rewind put records before the record that the lane
         was parked for."""
         if lane.state == PARKED and lane.key is not None and self._failures.get(lane.head) is None:
             parked = self.parked.get(lane.key)
@@ -261,7 +262,7 @@ class StalledLanes:
             self._rows.changed(key)
 
     def forget_lanes(self) -> None:
-        """Forget all lanes but the parked ones. Failures of records stay, and with them what becomes of the lanes that
+        """Forget all lanes but the parked ones. Failures of records stay, and decide what becomes of the lanes that
         these records will head."""
         for key in self.parked:
             self._lanes.add_parked(key)

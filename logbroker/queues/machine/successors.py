@@ -1,7 +1,7 @@
 """The successors of lanes: the record ids behind the head, in the order of their admission.
 
-The last ones are in the lane's tail, those before in chunks of 512. Chunks beyond the first 16 of a lane go to a
-`ChunkStore` if there is one: a key with millions of waiting records takes 64 KiB of memory.
+The last successors are in the lane's tail, the earlier ones in chunks of 512. Chunks beyond the first 16 of a lane go
+to a `ChunkStore` if there is one: a key with millions of waiting records takes 64 KiB of memory.
 
 If a chunk cannot be read back, the lane seems to end before it, and `is_broken` is set: the index must be rebuilt
 before anything else is handed out.
@@ -23,7 +23,7 @@ class ChunkStore(Protocol):
     """Keeps chunks of record ids that are not needed soon. Disposable: a start begins with an empty store."""
 
     def put(self, record_ids: array[int]) -> int:
-        """Store 512 record ids, and return the number under which they are found."""
+        """Store a chunk of 512 record ids, and return the number of the chunk."""
         ...
 
     def take(self, number: int) -> array[int] | None:

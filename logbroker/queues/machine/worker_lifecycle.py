@@ -30,7 +30,7 @@ class WorkerLifecycle:
         graces: ReconnectGraces,
         tick: Callable[[Moment], None],
     ) -> None:
-        """`tick`: the queue's, which carries out whatever is due, called before and after."""
+        """`tick` is the queue's method that carries out whatever is due. It is called before and after each change."""
         self._deliveries = deliveries
         self._stalled = stalled
         self._sessions = sessions
@@ -41,7 +41,7 @@ class WorkerLifecycle:
         """Workers that are gone, and whose deliveries and sessions `tick` takes back step by step."""
 
     def gone(self, worker_id: str, now: Moment) -> None:
-        """Note that the stream of a worker broke. It keeps what it holds for the grace, and is handed out nothing."""
+        """Note that the stream of a worker broke. The worker keeps what it holds for the grace, and gets no records."""
         self._tick(now)
         self._graces.begin(worker_id, now.seconds + self._stalled.settings.grace_seconds)
         self._tick(now)
@@ -97,7 +97,7 @@ class WorkerLifecycle:
         if not worker.grants:
             self.going.popleft()
             return 1
-        # Records that are given back go to the front of the ready queue, so the last ones go first.
+        # Records that are given back go to the front of the ready queue, so the last ones are given back first.
         comes_back = why is Loss.WORKER_LEFT or next(reversed(worker.grants.values())).excused
         settled, excused = self._deliveries.lose_some(worker, why, last=comes_back)
         if excused or why is Loss.WORKER_LEFT:

@@ -23,23 +23,23 @@ STATE_NAMES: Final = ("ready", "in flight", "waiting", "blocked", "parked", "dea
 
 MAX_KEY_BYTES: Final = 256
 SHOWN_KEY_BYTES: Final = 64
-"""Bytes of a longer key that are kept."""
+"""Number of bytes that are kept of a longer key."""
 NO_RECORD: Final = -1
 CHUNK_RECORDS: Final = 512
 
 
 class Lane(msgspec.Struct, gc=False, eq=False):
-    """The records of one ordering key. Only the head may be handed out."""
+    """The records of one ordering key: the head, and its successors behind it. Only the head may be handed out."""
 
     key: bytes | None
     head: int
-    """Record id of the first record. NO_RECORD only in a parked lane none of whose records is admitted yet."""
+    """Record id of the first record. NO_RECORD only in a parked lane that has no admitted records yet."""
     state: int
     tail: array[int] | None = None
     """The last successors. None or not empty; the same holds for `chunks`."""
     chunks: deque[array[int] | int] | None = None
-    """The successors before `tail`, in chunks of 512 that are each stored last first. The first chunk is being consumed
-    and may be shorter. A number stands for a chunk in the `ChunkStore`."""
+    """The successors before `tail`, in chunks of 512. Each chunk is stored in reverse order. The first chunk is being
+    consumed and may be shorter. A number stands for a chunk in the `ChunkStore`."""
 
     def __len__(self) -> int:
         """Return the number of records in the lane, its head included."""
@@ -60,7 +60,7 @@ class RankedLane(Lane, gc=False, eq=False):
     counts: list[int] | None = None
     """Number of waiting records by priority, the head included; None: all have the same priority."""
     level: int = 0
-    """The priority under which the lane stands in the ready queue."""
+    """The priority under which the ready queue keeps the lane."""
     entry: int = 0
     """The number of its entry in the ready queue; 0: it is not there."""
 
@@ -80,7 +80,7 @@ def ranked(lane: Lane) -> RankedLane:
 
 
 class Run(msgspec.Struct, gc=False, eq=False):
-    """Consecutive records without an order among them, from `start` to before `end`."""
+    """Consecutive records that need not stay in order, from `start` to before `end`."""
 
     start: int
     end: int

@@ -24,11 +24,11 @@ class Loss(enum.Enum):
     LEASE_ENDED = "its lease ended; extend it in time"
     WORKER_LOST = "the worker's stream broke, and it did not come back within the grace"
     WORKER_LEFT = "the worker said goodbye"
-    CAME_BACK = "one before it in its session failed or was given back; it comes again after that one"
+    CAME_BACK = "an earlier record of its session failed or was given back; it comes again after that record"
     LOCK_ENDED = "its lock ended; renew it in time"
     CLOSED = "it was closed"
-    REWOUND = "an operator had the queue group begin elsewhere"
-    REARRANGED = "the queue group took another ordering, or made its index anew"
+    REWOUND = "an operator rewound the queue group"
+    REARRANGED = "the queue group has another ordering now, or its index was rebuilt"
 
     @property
     def of_session(self) -> StaleSessionError:
@@ -39,7 +39,7 @@ class Loss(enum.Enum):
         """Return the error for a worker that settles a delivery that was lost for this reason."""
         if session_ended:
             return StaleSessionError(f"the session of the delivery is over: {self.value}; open another")
-        return LeaseLostError(f"the delivery is not the worker's any more: {self.value}")
+        return LeaseLostError(f"the worker no longer holds the delivery: {self.value}")
 
 
 class LostReceipts:
@@ -81,8 +81,8 @@ class LostReceipts:
             )
         if receipt < given.start:
             return min(end, given.start), LeaseLostError(
-                f"receipt {receipt} is of no delivery since the broker, or the queue group, began anew: if it is of one"
-                " before that, that is void, and the record comes again"
+                f"receipt {receipt} is of no delivery since the last start of the broker or the queue group: if it is"
+                " older, it is void, and the record is delivered again"
             )
         end = min(end, given.stop)
         if (lost := self._find(receipt)) is not None:

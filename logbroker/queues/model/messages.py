@@ -26,7 +26,7 @@ RANGE_STEPS: Final = 4
 _STATE_STEPS: Final = 5
 PART_STEPS: Final = 1_000
 SMALL_STEPS: Final = 4_000
-"""Largest settlement that is carried out at once."""
+"""Cost of the largest settlement that is carried out at once."""
 
 
 class Granted(msgspec.Struct, gc=False):
@@ -87,13 +87,13 @@ class Settlement(msgspec.Struct, gc=False):
     acks: Sequence[tuple[int, int]] = ()
     nacks: Sequence[Nack] = ()
     releases: Sequence[tuple[int, int]] = ()
-    """Deliveries that are given back unworked: no attempt is counted."""
+    """Deliveries that are given back without having been worked on: no attempt is counted."""
     extensions: Sequence[Extension] = ()
     """Extended leases. For a delivery of a session, the lock of the session is extended, and never shortened."""
     states: Sequence[SessionWrite] = ()
     """States that are written together with the acks: if one of them is refused, nothing of the settlement is done."""
     are_unseen: bool = False
-    """Whether the released deliveries never left the broker: their records are not marked as redelivered for them."""
+    """Whether the released deliveries never left the broker. If so, their records are not marked as redelivered."""
 
 
 class Refusal(msgspec.Struct, gc=False):
@@ -116,8 +116,8 @@ class Delivered(msgspec.Struct, gc=False):
     batches: bytes
     """Whole record batches that contain the records in the order of their receipts."""
     partitions: list[int]
-    """Partition of each record. Where batches are passed on as they lie in the log, `partitions` and `offsets` hold
-    those of the first record only."""
+    """Partition of each record. If batches are passed on as they lie in the log, `partitions` and `offsets` have one
+    entry, for the first record."""
     offsets: list[int]
     attempts: list[int]
     """Attempt numbers, from 1. Empty: all are first attempts."""
@@ -159,7 +159,8 @@ def parts_of(settlement: Settlement, *, whole_ranges: bool) -> Iterator[Settleme
     """Yield a settlement in parts that take about a turn each, in the order in which they are carried out.
 
     A settlement that writes states stays whole, because it is done completely or not at all. `whole_ranges`: only
-    ranges of acks are cut, because the first record of a session that comes back takes the rest of its range with it.
+    ranges of acks are cut, because when a record of a session is given back, the later ones of its range come back with
+    it.
     """
     if settlement.states:
         yield SettlementPart(settlement, steps_of(settlement))
@@ -235,8 +236,8 @@ class PriorityCounts(msgspec.Struct, frozen=True):
     waiting: int
     """Admitted, not done and not in flight."""
     oldest_timestamp_ms: int | None
-    """Timestamp of the oldest record that could be handed out now with this priority, where the records of a lane count
-    with the rank of the lane. None: there is none."""
+    """Timestamp of the oldest record that could be handed out now with this priority; None: there is none. The records
+    of a lane count with the rank of the lane."""
     delivered: int
     overtaken: int
     """How many times a more urgent record was handed out while an older one of this priority was ready."""
@@ -268,7 +269,7 @@ class Outputs(msgspec.Struct):
     lost_sessions: list[tuple[WorkerSession, Loss]]
     """Sessions that ended against the will of their holders, who should be told."""
     rescan: bool
-    """Whether the index was emptied, because another ordering or a rewind took effect. Every partition is then to be
+    """Whether the index was emptied, because another ordering or a rewind took effect. Every partition must then be
     scanned again from `Queue.position` on, beginning with the generation of the lowest position."""
     discarded: list[Any]
     """Containers with forgotten entries, for `pacing.let_go`."""

@@ -16,7 +16,7 @@ MAX_PARTITIONS: Final = 1 << 15
 
 
 class Moment(NamedTuple):
-    """The time by two clocks: leases use the monotonic one, stored times the wall clock."""
+    """The time by two clocks: leases use the monotonic clock, and stored times the wall clock."""
 
     seconds: float
     """Monotonic clock."""

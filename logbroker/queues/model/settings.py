@@ -113,7 +113,7 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_jitter: Annotated[
         float,
         Setting(
-            "Largest random share by which a delay is shortened, so that records that failed together do not come back"
+            "Maximum random share by which a delay is shortened, so that records that failed together do not come back"
             " together.",
             "share",
             0.0,
@@ -140,7 +140,7 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         Setting(
             "Topic for dead letters. The broker creates it if it does not exist.",
             "a topic name",
-            default="GROUP.dead-letters with dead-letter, else none",
+            default="GROUP.dead-letters if dead-letter is set, else none",
         ),
     ] = ""
     grace_seconds: Annotated[
@@ -161,7 +161,7 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     alarm_age_seconds: Annotated[
         float,
         Setting(
-            "How long a lane may fail or stand still, or a record wait, before an alarm is raised.",
+            "How long a lane may fail or be stalled, or a record may wait, before an alarm is raised.",
             "seconds",
             1.0,
             31_536_000.0,
@@ -216,7 +216,10 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = Priority.NONE
     priority_rank: Annotated[
         PriorityRank,
-        Setting("How urgent a lane is: with lane, as its most urgent waiting record; with head, as its first record."),
+        Setting(
+            "Record that decides how urgent a lane is: with lane, its most urgent waiting record; with head, its first"
+            " record."
+        ),
     ] = PriorityRank.LANE
     age_seconds: Annotated[
         float,

@@ -32,7 +32,7 @@ class Rewound(msgspec.Struct, frozen=True):
 
 
 class StartAt(msgspec.Struct, frozen=True, kw_only=True):
-    """The position to begin at. At most one field is set; none: the earliest record."""
+    """The position to begin at. At most one field is set; without one, it is the earliest record."""
 
     latest: bool = False
     timestamp_ms: int | None = None
@@ -69,8 +69,8 @@ class StartAt(msgspec.Struct, frozen=True, kw_only=True):
     def offset_unseen(self) -> int | None:
         """Return where to begin in a partition that is offline; None: unknown until the partition is back.
 
-        The first start that finds the partition again cuts an offset after the end of its log down to the end, and
-        nothing is appended before that. So the highest possible offset stands for the present end of the log.
+        The first start that finds the partition again reduces an offset above the end of its log to this end, and
+        nothing is appended before that start. So the highest possible offset stands for the present end of the log.
         """
         if self.latest:
             return UNSEEN_END

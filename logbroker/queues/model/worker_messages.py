@@ -1,4 +1,4 @@
-"""The messages by which a worker introduces itself."""
+"""The messages with which a worker introduces itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class OpenedSession(msgspec.Struct, frozen=True):
     token: int
     state: bytes
     has_records: bool
-    """Whether the session has records, the first of which follow."""
+    """Whether the session has records; the first of them follow."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """How many bytes may be sent outside of sessions; None: unbounded."""
 
     def check(self) -> None:
-        """Raise InvalidRequestError where a field is out of bounds."""
+        """Raise InvalidRequestError if a field is out of bounds."""
         check_worker_id(self.worker_id)
         if not self.worker_id:
             raise InvalidRequestError("the worker_id is empty: choose one that is unique in the group, such as a UUID")

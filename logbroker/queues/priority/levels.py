@@ -36,7 +36,7 @@ def heads_of(
     times: Sequence[int],
     levels: Iterable[int] = range(LEVELS),
 ) -> list[Head]:
-    """Return the least pair of timestamp and offset for each of these levels; any pair for a level without records."""
+    """Return the lowest (timestamp, offset) of each of these levels; any pair for a level without records."""
     if rises(times):
         firsts = [max(0, priorities.find(level)) for level in levels]
         return [(times[first], offsets[first]) for first in firsts]
@@ -45,6 +45,6 @@ def heads_of(
 
 
 def rises(times: Sequence[int]) -> bool:
-    """Return whether no timestamp is less than the one before it."""
+    """Return whether the timestamps never decrease."""
     listed = list(times)
     return listed == sorted(listed)  # The fastest check if they rise.

@@ -1,7 +1,7 @@
 """Scheduling policies, which choose the level to serve next: strict, by weights of bands, or by age.
 
-A *level* is the priority that counts in the ready queue. Sets of levels are bits of an integer: `active` are those with
-ready records, `allowed` those that the worker serves. At least one level is in both.
+A *level* is the priority that counts in the ready queue. Sets of levels are bits of an integer: `active` are the levels
+with ready records, `allowed` the levels that the worker serves. At least one level is in both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SchedulingPolicy(Protocol):
     """Decides which level is served next."""
 
     def choose(self, active: int, allowed: int, heaps: Heaps) -> int:
-        """Return the level to hand out one record of."""
+        """Return the level from which to hand out one record."""
         ...
 
 
@@ -39,10 +39,10 @@ class StrictPolicy:
 
 
 class AgeingPolicy:
-    """Chooses the level whose oldest record has the least timestamp - level * age. A record gains one level with each
-    age that it waits.
+    """Chooses the level whose oldest record has the lowest `timestamp - level * age`. So a record gains one level with
+    each `age` that it waits.
 
-    So records that were produced more than 9 ages after it never pass it.
+    Records that were produced more than 9 ages later never overtake it.
     """
 
     def __init__(self, age_ms: int) -> None:
@@ -61,11 +61,11 @@ class AgeingPolicy:
 
 
 class StridePolicy:
-    """Shares by band, by stride scheduling: a delivery advances its band by 1 / weight, and the band that has advanced
-    least is next.
+    """Gives each band its share, by stride scheduling: a delivery advances its band by 1 / weight, and the band that
+    has advanced least is next.
 
-    A band that has ready records again begins where the others are, so it has saved up nothing. A pick with a single
-    candidate is not charged. A band of weight 0 is served when no other can be.
+    A band that has ready records again begins where the others are, so it cannot catch up on deliveries that it missed.
+    A pick with a single candidate is not charged. A band of weight 0 is served only when no other band can be.
     """
 
     def __init__(self, bands: Sequence[Band], weights: Sequence[int]) -> None:

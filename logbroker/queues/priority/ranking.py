@@ -1,4 +1,4 @@
-"""Ranks and counts by priority of lanes, in a queue group with priorities.
+"""Keeps the rank of each lane, and its record counts by priority, in a queue group with priorities.
 
 A lane holds the rank of its head. If its records have several priorities, it also holds a count for each. The ranks of
 the records behind the head are in `Ranks`.

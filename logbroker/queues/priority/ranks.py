@@ -1,4 +1,4 @@
-"""Priorities and timestamps of the successors of lanes, by record id.
+"""Ranks (priorities and timestamps) of the records behind the heads of lanes, by record id.
 
 They are kept in pages of 128 offsets, with 9 bytes for a record and 2 for its share of the page's overhead. A page is
 freed when its last rank is taken. So a record that waits for long among others that are done costs 1.5 KiB.
@@ -24,7 +24,7 @@ class _Page(msgspec.Struct, gc=False):
 
 
 class Ranks:
-    """The ranks of successors."""
+    """The ranks of the records behind the heads of lanes."""
 
     def __init__(self) -> None:
         self._pages: dict[int, _Page] = {}

@@ -1,17 +1,17 @@
 """The ready queue with priorities: records by level, in each level in the order of timestamp and record id.
 
 Ten heaps, one for each level, contain *sources*: a ready lane, or a `RunCursor` or `Unread`, which stand for many
-records without an ordering key. A heap contains only the front of each source. Taking a record means to take the least
-front and to replace it by the next one of its source, so a delivery costs O(log sources), however many records wait.
-`Unread` sources become cursors level by level, when their front is taken. A large admission becomes an `Unread` at
-first, instead of being sorted into cursors.
+records without an ordering key. A heap contains only the front of each source. Taking a record means to take the first
+of these fronts and to replace it by the next one of its source, so a delivery costs O(log sources), however many
+records wait. `Unread` sources become cursors level by level, when their front is taken. Many records that are admitted
+at once become an `Unread` first, instead of being sorted into cursors.
 
 An entry is (timestamp, record id, number, source). If its source was taken out or moved to another level, the source
 has another number. The entry is then void, and dropped when it comes to the front, or when too many are void.
 
-A lane stands at the level of its most urgent record, so that a head without urgency does not hold back the records
-behind it; by setting, it stands at the level of its head. Within the level it stands at the timestamp and record id of
-its head. Records that come back return to the position of their rank.
+A lane has the level of its most urgent record, so that a less urgent head does not hold back the records behind it;
+with `by_head`, it has the level of its head. Within a level, lanes are sorted by the timestamp and record id of their
+heads. Records that come back return to the position of their rank.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ Source = RankedLane | RunCursor | Unread
 Entry = tuple[int, int, int, Source]
 
 UNREAD_RECORDS: Final = 256
-"""Least number of records of several levels that become an `Unread`. Fewer become cursors at once."""
+"""Minimum number of records that become an `Unread` when they are admitted together and have several levels. Fewer
+become cursors at once."""
 MAX_READS: Final = 128
-"""Maximum number of levels of `Unread` sources that one `take` reads: about 10 ms."""
+"""Maximum number of reads of `Unread` sources in one `take`. They take about 10 ms."""
 _COMPACT_AT: Final = 64
 
 
@@ -90,7 +91,7 @@ class PriorityLine:
         self._count(level, 1)
 
     def rise(self, lane: RankedLane) -> None:
-        """Move a lane up that is in the queue and may have become more urgent."""
+        """Move up a lane that is in the queue and may have become more urgent."""
         if not self.by_head and lane.urgency != lane.level:
             self.remove(lane)
             self.append(lane)
@@ -129,8 +130,8 @@ class PriorityLine:
     # --- taking ------------------------------------------------------------------------------------------------------
 
     def take(self, credit: int, levels: int = ALL_LEVELS) -> list[Lane]:
-        """Take up to `credit` records of some levels, in the order of the group; they are then in flight. Returns fewer
-        if more would need many reads, and none only if there are none or they cannot be read."""
+        """Take up to `credit` records of some levels, in the order of the policy; they are then in flight. Returns
+        fewer if more would need many reads, and none only if there are none or they cannot be read."""
         self._settle()
         choose, heaps = self.policy.choose, self._heaps
         taken: list[Lane] = []
@@ -149,8 +150,8 @@ class PriorityLine:
         return taken
 
     def _take_front(self, level: int) -> RankedLane | None:
-        """Take the first record of a level whose front is not void, and leave no front void. None: it cannot be
-        read."""
+        """Take the first record of a level; None: it cannot be read. The front of the level must not be void, and no
+        front is void afterwards."""
         heap = self._heaps[level]
         if type(heap[0][3]) is Unread:
             unread = heapq.heappop(heap)[3]
@@ -242,14 +243,14 @@ class PriorityLine:
         ]
 
     def give_back(self, lanes: Sequence[Lane]) -> None:
-        """Put lanes whose heads come back unworked at their rank."""
+        """Put back lanes with heads that were not worked on. Each lane goes to its rank."""
         for lane in lanes:
             lane.state = READY
             self.append(lane)
 
     def next_key(self) -> bytes | None:
-        """Return the key of the next lane that has one. If records without a key are mixed with such lanes, this scans
-        the queue."""
+        """Return the key of the next lane that has a key. If records without a key are mixed with such lanes, this
+        scans the queue."""
         self._settle()
         fronts: list[list[Entry]] = [[] for _ in range(LEVELS)]
         active = 0
@@ -325,8 +326,8 @@ class PriorityLine:
         self._is_settled = True
 
     def _read(self, unread: Unread, level: int) -> bool:
-        """Make a cursor of the records of an `Unread` in one level, whose entry there is already removed. Return False
-        if they cannot be read."""
+        """Make a cursor of the records of an `Unread` in one level; return False if they cannot be read. The entry of
+        the `Unread` in this level must be removed before."""
         found = unread.read(level)
         if found is None:
             self._count(level, -unread.counts[level])

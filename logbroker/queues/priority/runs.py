@@ -3,8 +3,8 @@ ready queue.
 
 A *cursor* stands for records of one partition and one priority, sorted by timestamp and offset, at 16 bytes each.
 Records older than the last one of a cursor go to another cursor, so that nothing is ever inserted in the middle.
-*Unread* stands for records of which only the first of each priority is known; the others are read when that one is
-taken.
+*Unread* stands for records of which only the first of each priority is known. The other records of a priority are read
+when its first one is taken.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from logbroker.queues.priority.levels import Head, rises
 
 MAX_CURSORS: Final = 32
 """Maximum number of cursors of one partition and priority. If timestamps are in complete disorder, the shorter half is
-joined into one cursor, so that a record is moved a few times, as in a merge sort."""
+joined into one cursor, so that a record is moved only a few times, as in a merge sort."""
 MAX_JOINED_RECORDS: Final = 16_384
 """Maximum number of records that are joined, in about 10 ms. Longer cursors stay as they are, even if there are then
 more than MAX_CURSORS."""
 
 _CONSUMED: Final = 4096
-"""Consumed records are removed from memory when they are this many, and half of all."""
+"""Consumed records are removed from memory when there are at least this many, and they are at least half of all."""
 
 
 _NOTHING: Final = array("q")
 
 
 class RunCursor(msgspec.Struct, gc=False, eq=False):
-    """A run of records whose first ones are consumed."""
+    """A run of records. The first ones may be consumed."""
 
     base: int
     """The record id of offset 0 of its partition."""
@@ -74,7 +74,8 @@ class RunCursor(msgspec.Struct, gc=False, eq=False):
 
 
 class Unread(msgspec.Struct, gc=False, eq=False):
-    """Consecutive waiting records of one partition. Those of a priority are read when the first of them is taken."""
+    """Consecutive waiting records of one partition. The records of a priority are read when the first of them is
+    taken."""
 
     base: int
     first_offset: int
@@ -112,8 +113,8 @@ class Cursors:
             times, offsets = _columns(sorted(zip(times, offsets, strict=True)))
         cursors = self._cursors.setdefault(base | level, [])
         for cursor in cursors:
-            # Records after the last one of the cursor: usually all, by their times alone. Earlier blocks may be read
-            # later.
+            # Append the records after the last one of the cursor: usually all, by their times alone. A block may be
+            # read after a later one.
             last_ms = cursor.times[-1]
             start = bisect_left(times, last_ms, 0, end)
             if start < end and times[start] == last_ms:

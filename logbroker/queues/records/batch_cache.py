@@ -1,8 +1,8 @@
 """Cache of batches for queue groups, so that records that are handed out soon are not read again. All groups share one
 bound.
 
-The least recently used batches are evicted first, whatever their group: working groups have most of the room, and a
-thousand resting ones have none.
+The least recently used batches are evicted first, whatever their group: busy groups use most of the cache, and idle
+groups use none of it.
 """
 
 from __future__ import annotations

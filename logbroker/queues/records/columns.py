@@ -1,6 +1,7 @@
 """Columns that the scan of a queue group takes from the log: offsets, ordering keys, not-before times and priorities.
 
-A queue admits a piece in one step, which blocks the event loop: small batches are joined, large ones cut.
+A queue admits a piece in one step, which blocks the event loop. So small batches are joined into one piece, and large
+ones are cut.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from logbroker.record.message_headers import DEFAULT_PRIORITY, NOT_BEFORE, PRIOR
 from logbroker.record.stored_batch import StoredBatch
 
 MAX_RECORDS: Final = 4096
-"""Most records of one piece, which is admitted in 1 to 4 ms."""
+"""Maximum number of records of one piece, which is admitted in 1 to 4 ms."""
 MAX_BATCHES: Final = 512
-"""Most batches of one piece: decoding and keeping a batch takes some microseconds, however small it is."""
+"""Maximum number of batches of one piece: decoding and keeping a batch takes some microseconds, however small it is."""
 
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Most bytes of the batches of one piece, expanded ones included."""
+"""Maximum size of the batches of one piece, expanded ones included."""
 
 NOT_BEFORE_BYTES: Final = NOT_BEFORE.encode()
 _PRIORITY_BYTES: Final = PRIORITY.encode()
@@ -37,7 +38,7 @@ class Columns(msgspec.Struct):
     """Consecutive records of one partition."""
 
     offsets: Sequence[int]
-    """Offsets; a range where they are consecutive."""
+    """Offsets; a range if they are consecutive."""
     next_offset: int
     """Offset below which every record is in these columns or in earlier ones."""
     keys: list[bytes | None]
@@ -81,7 +82,8 @@ class Columns(msgspec.Struct):
 
 
 class Block(msgspec.Struct):
-    """A block of consecutive records of one partition from an earlier scan, by what is needed before it is read."""
+    """A block of consecutive records of one partition from an earlier scan: the facts that are needed before it is
+    read."""
 
     first_offset: int
     next_offset: int
@@ -89,11 +91,11 @@ class Block(msgspec.Struct):
     counts: Sequence[int]
     """Number of records of each priority, 0 to 9."""
     heads: Sequence[Head]
-    """Head of each priority; undefined where there is no record."""
+    """Head of each priority; undefined for a priority without records."""
     due_ms: int
     """Latest not-before time (ms); 0: none."""
     load: Callable[[], Columns | None]
-    """Returns the columns of the block, or None where it cannot be read; cheap enough to call repeatedly."""
+    """Returns the columns of the block, or None if it cannot be read; cheap enough to call repeatedly."""
     is_last: bool = False
     """Whether no readable record follows the block."""
 
@@ -155,7 +157,7 @@ def _columns(batch: StoredBatch, settings: QueueGroupSettings) -> Columns:
     header = batch.header
     if header.is_control:
         return Columns((), header.next_offset, [], [], b"", array("q"), [])
-    # Most batches have no such headers: a search in their bytes is all that they cost.
+    # Most batches have no such headers, and cost only a search in their bytes.
     plain = batch.plain()
     has_not_before = NOT_BEFORE_BYTES in plain
     has_priority = settings.has_priorities and _PRIORITY_BYTES in plain

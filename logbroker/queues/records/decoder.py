@@ -1,7 +1,7 @@
 """The thread that decodes batches for all queue groups.
 
-Decoding may hold an expanded batch twice. More threads would hold more at a time and be no faster, as most of the work
-keeps the interpreter's lock.
+Decoding may hold an expanded batch twice in memory. More threads would need more memory and be no faster, because most
+of the work holds the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from logbroker.record.stored_batch import stored_batches
 
 INLINE_BYTES: Final = 64 * 1024
 INLINE_BATCHES: Final = 64
-"""Bounds of what is decoded on the event loop, in about a millisecond; more, or compressed batches, go to the
-thread."""
+"""Maximum number of bytes and of batches that are decoded on the event loop, in about a millisecond. Larger work and
+compressed batches go to the thread."""
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ async def in_decoder(work: Callable[[], T]) -> T:
 
 
 async def in_decoder_if(heavy: bool, work: Callable[[], T]) -> T:
-    """Run work on the event loop or, where it would block that, in the decoder thread."""
+    """Run work in the decoder thread if it is heavy, else on the event loop."""
     return await in_decoder(work) if heavy else work()
 
 

@@ -1,8 +1,8 @@
-"""Fetching of records by their ids: from the cache since the scan, or from the log once more.
+"""Fetches records by their ids: from the cache if their batch is still there, else from the log.
 
-The index holds no records, so its size does not depend on theirs. Records that are handed out soon after the scan are
-kept as the bytes of their batches, of which only the records asked for are decoded; others are read again. A batch
-that is read for one record is kept too, as its other records are likely to be next.
+The index holds no records, so its size does not depend on the size of the records. The batches of records that are
+handed out soon after the scan are kept as bytes, and only the records asked for are decoded; others are read again. A
+batch that is read for one record is kept too, as its other records are likely to be next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEAR_RECORDS: Final = 256
 _READS_AT_ONCE: Final = 16
 
 NO_BOUND: Final = 1 << 63
-LATER: Final = OverloadedError("what is fetched before it takes all the memory that one fetch may take")
+LATER: Final = OverloadedError("the records before it take all the memory that one fetch may take")
 
 
 class Records:
@@ -46,9 +46,9 @@ class Records:
     async def fetch(self, record_ids: Sequence[int], max_bytes: int = NO_BOUND) -> list[LogRecord | LogbrokerError]:
         """Return the records with these ids, in their order.
 
-        In the place of a record stands an error: OffsetOutOfRangeError where the log no longer has it, another one
-        where it cannot be read (PartitionOfflineError, CorruptLogError) or decoded (CorruptBatchError and its like),
-        and `LATER` where it would take more memory than about `max_bytes`; one record is always fetched.
+        An error takes the place of a record: OffsetOutOfRangeError if the log no longer has it, another error if it
+        cannot be read (PartitionOfflineError, CorruptLogError) or decoded (such as CorruptBatchError), and `LATER` if
+        the records before it take about `max_bytes` of memory or more. At least one record is fetched.
         """
         groups = await self.find(record_ids, max_bytes)
         closed = {
@@ -128,7 +128,7 @@ class Records:
         return Read(self._topic_id, partition_of(first), offset_of(first), max(1, size_bytes))
 
     def _take_in(self, first: int, last: int, result: ReadResult | LogbrokerError, loaded: list[Found]) -> int:
-        """Add the batches read for a span; return the record id below which it is covered now."""
+        """Add the batches read for a span; return the record id below which the span is now covered."""
         partition = partition_of(first)
         if isinstance(result, LogbrokerError):
             end = last + 1
@@ -194,7 +194,7 @@ def _spans(missing: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def is_large(batch: StoredBatch) -> bool:
-    """Return whether searching a batch is work for the thread."""
+    """Return whether searching a batch belongs in the decoder thread."""
     return len(batch.raw) > INLINE_BYTES or batch.header.codec != 0
 
 
@@ -216,8 +216,8 @@ def _needs_no_expansion(group: tuple[Sequence[int], Found]) -> bool:
 
 
 def _decode_at_once(groups: Sequence[tuple[Sequence[int], Found]], max_bytes: int) -> list[LogRecord] | None:
-    """Decode all records in one pass; None: that would take more than `max_bytes`. Raises any error that one of the
-    records would have in its place."""
+    """Decode all records in one pass; None: they would take more than `max_bytes`. Raises the error of the first record
+    that cannot be decoded."""
     pieces = Pieces()
     for record_ids, found in groups:
         if max_bytes <= 0:

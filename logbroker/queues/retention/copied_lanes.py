@@ -19,7 +19,8 @@ from logbroker.record.codec import LogRecord
 
 
 class CopiedLanes:
-    """Tracks the lanes with copies that are not done. Copies of an earlier broker are read at the first call.
+    """Tracks the lanes with copies that are not done. Copies that an earlier run of the broker made are read at the
+    first call.
 
     Used by one task.
     """
@@ -32,11 +33,11 @@ class CopiedLanes:
         self._lasts: dict[int, dict[bytes, int]] = {}
         """Id of the last copied record, by partition and key: the records of a lane are done in order."""
         self._record_ids: dict[int, Set[int]] = {}
-        """Ids of copied records that the log still has, by partition; their copies may be forgotten since."""
+        """Ids of copied records that the log still has, by partition; their copies may be forgotten by now."""
 
     async def keys(self, settings: QueueGroupSettings, partitions: int) -> Set[bytes]:
-        """Return the keys of these lanes. Damaged copies are passed over. Raises any other error that hinders reading
-        the copies."""
+        """Return the keys of the lanes with copies that are not done. Damaged copies are skipped. Raises any other
+        error that prevents reading the copies."""
         keyed_by = settings.ordering, settings.key_header
         if settings.ordering is Ordering.NONE:
             return frozenset()
@@ -54,8 +55,8 @@ class CopiedLanes:
         return await asyncio.to_thread(set[bytes]().union, *self._lasts.values())
 
     async def saw(self, partition: int, records: Sequence[LogRecord], settings: QueueGroupSettings) -> None:
-        """Note copied records, in the order of their offsets. They count even if these copies are forgotten again,
-        which errs on the safe side."""
+        """Note copied records, in the order of their offsets. They count even if their copies are forgotten again: too
+        much is then copied, which does no harm."""
         if settings.ordering is Ordering.NONE:
             return
         # There may be millions of records, or long keys to hash.
@@ -67,8 +68,8 @@ class CopiedLanes:
         self._keyed_by = None
 
     async def record_ids(self, partition: int, offset: int) -> Set[int]:
-        """Return the records from an offset on that are copied, or were at the last call, and are not done. Raises as
-        `keys`."""
+        """Return the ids of records from an offset on that are not done, and are copied now or were copied at the last
+        call. Raises as `keys` does."""
         begin, done = record_id_of(partition, offset), self._done
 
         def left_of(record_ids: Iterable[int]) -> set[int]:
@@ -82,7 +83,7 @@ class CopiedLanes:
         return left
 
     async def _read(self, partition: int, batch: CopyBatch) -> list[LogRecord]:
-        """Return the records of a batch of copies; none where it is damaged, which the scan reports."""
+        """Return the records of a batch of copies; none if it is damaged: the scan reports that."""
         try:
             return await self._copies.read(partition, batch)
         except (CorruptLogError, CorruptBatchError):

@@ -1,16 +1,16 @@
-"""Copies of records that retention takes while a queue group still needs them, in an internal topic of the group.
+"""Copies of records that retention deletes while a queue group still needs them, in an internal topic of the group.
 
 The topic is named after the group, is made when it is first needed and has the partitions of the group's topic. A
 record keeps its key, value, headers and time, and has two headers more, with its topic and its offset. The rows of the
-group name the batches that hold copies, so a copy counts from the commit of its batch's row on: what a crash leaves
-without a row is made again, and never met.
+group name the batches that hold copies. A copy counts once the row of its batch is committed: if a crash leaves a batch
+without a row, its records are still in the log, and are copied again.
 
     row       key                                    value
     topic     b"t"                                   the id of the internal topic
     copies    b"c" partition (4) offset (8)          msgpack array, the fields of `CopyBatch`; the key has the offset of
-                                                     the last record that the batch is a copy of
+                                                     the last record that is copied in the batch
 
-Batches whose records are all done are let go by the internal topic's own retention, for which this is the holder.
+When all records of a batch are done, the internal topic's own retention deletes it; `Copies` is the `Holder` there.
 """
 
 from __future__ import annotations
@@ -123,10 +123,10 @@ class Copies:
         self.topic_id = topic_id
 
     async def take_up(self) -> None:
-        """Adopt copies that the metadata, restored from a backup, do not know.
+        """Adopt copies that are missing in the metadata, because these were restored from a backup.
 
-        A batch is adopted where the log no longer has any of its records. Other batches are remains of a crash, and are
-        made again.
+        A batch is adopted if the log no longer has any of its records. If the log has some of them, the others are
+        copied again. If it has all of them, the batch was left by a crash, and is ignored.
         """
         try:
             topic = self._engine.topic(self._name)
@@ -139,7 +139,12 @@ class Copies:
             try:
                 await self._take_up(topic.id, partition)
             except LogbrokerError as error:
-                _log.error("partition %d of the topic %s cannot be taken up: %s", partition, self._name, error.message)
+                _log.error(
+                    "the copies in partition %d of the topic %s cannot be adopted: %s",
+                    partition,
+                    self._name,
+                    error.message,
+                )
 
     async def _take_up(self, topic_id: TopicId, partition: int) -> None:
         facts = self._engine.partition_facts(topic_id, partition)
@@ -185,7 +190,8 @@ class Copies:
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def batches(self, partition: int, offset: int = 0) -> list[tuple[int, CopyBatch]]:
-        """Return the batches that copy records of a partition from `offset` on, each after its last offset; sorted."""
+        """Return the batches that copy records of a partition from `offset` on, sorted: of each, the last copied offset
+        and the batch."""
         index = bisect_left(self._lasts, record_id_of(partition, offset))
         end = bisect_left(self._lasts, record_id_of(partition + 1, 0))
         return [(offset_of(last), self._batches[last]) for last in self._lasts[index:end]]
@@ -214,7 +220,7 @@ class Copies:
         Raises UnknownTopicError, PartitionOfflineError, CorruptLogError or CorruptBatchError.
         """
         if self.topic_id is None:
-            raise UnknownTopicError(f"the topic {self._name} is gone, and the records that it kept")
+            raise UnknownTopicError(f"the topic {self._name} is gone, and with it the records that it kept")
         [result] = await self._engine.read([Read(self.topic_id, partition, batch.base_offset, 1, check_crc=True)])
         if isinstance(result, LogbrokerError) and not isinstance(result, OffsetOutOfRangeError):
             raise result
@@ -236,7 +242,7 @@ class Copies:
         """
         topic_id = await self._topic_for(partition)
         batch = await in_decoder(partial(_encoded_of, self._origin_id, records))
-        append = Append(topic_id, partition, batch, use=DiskUse.USES_RESERVE)  # It lets far more be freed.
+        append = Append(topic_id, partition, batch, use=DiskUse.USES_RESERVE)  # The copies let far more be freed.
         [appended] = await self._engine.append([append], Durability.SYNCED)
         if isinstance(appended, LogbrokerError):
             raise appended
@@ -264,7 +270,8 @@ class Copies:
             self._remove(gone)
 
     async def cut(self, partition: int, offset: int) -> None:
-        """Forget all copies of records from an offset on, which the log has. Raises as `read` and `add`."""
+        """Forget all copies of records from an offset on: the log has these records. Raises the errors of `read` and
+        `add`."""
         gone: list[int] = []
         for last, batch in self.batches(partition, offset):
             records = await self.read(partition, batch) if batch.first < offset else []
@@ -334,7 +341,7 @@ def _encoded_of(origin_id: TopicId, records: Sequence[LogRecord]) -> bytes:
 
 
 def _are_of(batch: bytes, origin_id: TopicId) -> bool:
-    """Return whether a batch may copy records of this topic; copies of older brokers do not name theirs."""
+    """Return whether a batch may copy records of this topic; copies that older brokers made do not name their topic."""
     for record in decode_batch(batch, max_expanded_bytes=MAX_EXPANDED_BYTES + OWN_BYTES):
         told = [value for name, value in record.headers[-2:] if name == COPY_TOPIC]
         return told in ([], [topic_id_text(origin_id).encode("ascii")])
@@ -357,7 +364,7 @@ def _encoded(records: Sequence[LogRecord]) -> bytes:
 
 def _originals(batch: bytes) -> list[LogRecord]:
     check_crc(parse_header(batch), batch)
-    # A record within the bound of readers stays so with the header that holds its offset.
+    # Copying has added headers to the records, so the bound is higher.
     records = list(decode_batch(batch, max_expanded_bytes=MAX_EXPANDED_BYTES + OWN_BYTES))
     for record in records:
         name, value = record.headers[-1] if record.headers else ("", None)

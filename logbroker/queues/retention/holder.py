@@ -1,16 +1,16 @@
-"""Retention beside a queue group: it waits for records that are not done and, beyond a bound, for copies of some.
+"""Retention of a queue group's topic: it waits until records are done or, beyond a bound, until some are copied.
 
-Beyond `retention.hold.bytes` retention asks the group to let go of its oldest records. Those of lanes that stand
-(blocked, parked, waiting for a retry, a time or the dead-letter topic) or whose head failed are copied first: their
-heads, and all that follows in the part of the log that goes. So are those of a lane that goes on again, until it is
-through with its copies. All others go as from any log, and count as done when they are met.
+Beyond `retention.hold.bytes`, retention asks the group to let go of its oldest records. The group first copies those of
+stalled lanes (blocked, parked, waiting for a retry, a time or the dead-letter topic) and of lanes with a failed head:
+all their records in the part of the log to let go. A lane that goes on again is copied until it has worked off its
+copies. All other records are lost as from any log, and count as done when their turn comes.
 
-What stands is found by what is stored and by the log itself (see `standing`), so it does not matter what the scan has
-met: what it has not is read here, once, and nothing goes before. So the log does not grow while a scan pauses.
+Stalled records are found in the stored state and in the log itself (see `stalled_records`), whether or not the scan has
+met them: what the scan has not met is read here once, before it is let go. So the log does not grow while a scan
+pauses.
 
-The part that goes is read through in pieces. A piece is let go at a moment at which all of it is copied that stands
-then: where lanes came to stand while it was copied, it is copied again. Lanes that come to stand later are not
-copied from this piece.
+The part to let go is read in pieces. A piece is let go at a moment when all its stalled records are copied: if lanes
+become stalled while it is copied, it is copied again. Lanes that become stalled later are not copied from this piece.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from logbroker.types import TopicId
 _log = logging.getLogger(__name__)
 
 BATCH_BYTES: Final = MIB
-"""Most bytes of one batch of copies, before compression; a larger record is copied alone."""
+"""Maximum size of one batch of copies, before compression; a larger record is copied alone."""
 PIECE_BYTES: Final = 16 * MIB
 """Bytes of the log that are released at once."""
 MAX_TRIES: Final = 8
 """Attempts to copy the stalled records of the smallest piece, before all of the piece is copied."""
 MIN_REWRITTEN_BYTES: Final = 64 * MIB
-"""Fewest bytes of a partition's copies at which they are rewritten without those of done records, if they also take
-twice as much as after the last rewrite."""
+"""Minimum size of a partition's copies for a rewrite, which leaves out copies of done records. The copies must also
+take twice as much as after the last rewrite."""
 
 _RECORD_BYTES: Final = 32
 """Approximate size of a record without its key, value and headers."""
@@ -115,7 +115,7 @@ class RetentionHolder:
                 if self._complaints.get(partition) != error.reason:
                     self._complaints[partition] = error.reason
                     _log.warning(
-                        "queue group %s: retention has to wait in partition %d, as what stands cannot be copied: %s",
+                        "queue group %s: retention has to wait in partition %d: stalled records cannot be copied: %s",
                         self._context.group_id,
                         partition,
                         error.message,
@@ -126,7 +126,7 @@ class RetentionHolder:
     # --- copying -----------------------------------------------------------------------------------------------------
 
     def rewound(self, partitions: Iterable[int]) -> None:
-        """Hold again what was released, as far as the log still has it, because the group was rewound."""
+        """Hold released records again, as far as the log still has them, because the group was rewound."""
         self._rewinds += 1
         self._copied_lanes.rewound()
         for partition in partitions:
@@ -145,7 +145,7 @@ class RetentionHolder:
         log_start_offset = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         begun = max(self.needed_from(partition), log_start_offset)
         kept_from = max(log_start_offset, self._let_go.get(partition, 0))
-        # The log still has the copies of an interrupted attempt; other lanes may have come to stand since.
+        # The log still has records that an interrupted attempt copied; other lanes may have become stalled since.
         copied_again = await self._copied_lanes.record_ids(partition, kept_from)
         copied = 0
         reached = kept_from
@@ -171,12 +171,12 @@ class RetentionHolder:
                 max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
         if reached == kept_from:
             return
-        # Some may be handed out before they go, or from memory: `DeliveryCounts.expired` counts the records that were
-        # lost.
+        # Some of the others may still be handed out, before they go or from memory: `DeliveryCounts.expired` counts the
+        # records that were lost.
         expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
         _log.log(
             logging.WARNING if expired > 0 else logging.INFO,
-            "queue group %s: retention takes partition %d below offset %d; %d records of lanes that stand are copied,"
+            "queue group %s: retention takes partition %d below offset %d; %d records of stalled lanes are copied,"
             " about %d others were not done",
             self._context.group_id,
             partition,
@@ -190,7 +190,7 @@ class RetentionHolder:
         partition, offsets = piece.partition, piece.offsets
         start, settings = offsets.start, self._queue.settings
         if not (standing or piece.is_copied_whole):
-            start = max(start, standing.scanned)  # Scanned records that do not stand need not be read.
+            start = max(start, standing.scanned)  # Scanned records that are not stalled need not be read.
         gathered = _CopyBatches(self._generation_starts(partition))
         piece.begin(start)
         async with aclosing(self.standing.read(partition, start, offsets.stop)) as results:
@@ -229,14 +229,14 @@ class RetentionHolder:
         piece.records += len(records)
 
     def _pick(self, sifted: Iterator[Sifted], gathered: _CopyBatches) -> Iterator[list[LogRecord]]:
-        """Decode batch by batch, and yield the records of each batch of copies. Raises where a batch cannot be decoded
-        and is due to go to the dead-letter topic as a whole: such batches are not copied. For threads."""
+        """Decode batch by batch, and yield the records of each batch of copies. Raises the error of a batch that cannot
+        be decoded if it is due to go to the dead-letter topic as a whole: such a batch is not copied. For threads."""
         for batch, offsets, error, stands in sifted:
             if error is not None and stands:
                 raise error
             if error is not None:
                 _log.warning(
-                    "queue group %s: a batch that cannot be decoded goes with retention: %s",
+                    "queue group %s: a batch that cannot be decoded is deleted by retention, without a copy: %s",
                     self._context.group_id,
                     error.message,
                 )
@@ -254,8 +254,8 @@ class RetentionHolder:
     # --- making room -------------------------------------------------------------------------------------------------
 
     async def _rewrite_if_worth_it(self, partition: int) -> None:
-        """Rewrite the copies of a partition where most may be of no use: copy the others to the end, so that all before
-        them can go."""
+        """Rewrite the copies of a partition if most may be of no use: copy the needed ones to the end, so that all
+        copies before them can be deleted."""
         copies = self.copies
         before_bytes = copies.size_bytes(partition)
         if before_bytes < max(MIN_REWRITTEN_BYTES, 2 * self._rewritten_bytes.get(partition, 0)):
@@ -282,16 +282,16 @@ class _Piece:
         self.now_ms = now_ms
         self.version = version
         self.is_void = False
-        """Whether the state it was begun with has changed."""
+        """Whether the state with which the piece was begun has changed."""
         self.is_copied_whole = False
-        """Whether all its records are copied, not only stalled ones."""
+        """Whether all records of the piece are copied, not only stalled ones."""
         self.end = offsets.start
         """Offset below which the piece is read."""
         self.records = 0
         self.copied_to: list[int] = []
         """Last offset of each batch of copies."""
         self.max_bytes = max_bytes
-        """Most bytes of the log in the piece; 1: one read."""
+        """Maximum number of bytes of the log in the piece; 1: one read."""
         self.left: set[bytes] | None = None
         """Keys of records that are neither done nor copied; None: not known."""
         self._size_bytes = 0
@@ -312,9 +312,9 @@ class _Piece:
         return self._size_bytes >= self.max_bytes
 
     def again(self) -> None:
-        """Shrink the piece for another attempt, because lanes came to stand while it was copied: a smaller piece leaves
-        less time for that. In the smallest piece, only lanes with records there count; after `MAX_TRIES` attempts, all
-        of it is copied."""
+        """Shrink the piece for another attempt, because lanes became stalled while it was copied: a smaller piece takes
+        less time. In the smallest piece, only lanes with records there count; after `MAX_TRIES` attempts, all of it is
+        copied."""
         self._tries += self.max_bytes == 1
         self.is_copied_whole = self._tries >= MAX_TRIES
         smaller = self.max_bytes // 8
@@ -322,7 +322,7 @@ class _Piece:
 
 
 def _came_to_stand(piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
-    """Return whether records of a piece stand that did not when it was begun, by the failures noted since."""
+    """Return whether records of a piece have become stalled since it was begun, by the failures noted since then."""
     is_new = False
     for record_id, key in noted.items():
         is_behind = partition_of(record_id) == piece.partition and offset_of(record_id) >= piece.end

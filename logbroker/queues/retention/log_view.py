@@ -48,7 +48,7 @@ class RetainedLog:
         return results
 
     async def _read_below(self, wish: Read, refusal: OffsetOutOfRangeError) -> ReadResult | LogbrokerError:
-        """Read one batch of copies or, where none follows, the start of the remaining log."""
+        """Read one batch of copies or, if none follows, the start of the remaining log."""
         try:
             facts = self._engine.partition_facts(wish.topic_id, wish.partition)
             log_start_offset = facts.log_start_offset

@@ -1,11 +1,10 @@
-"""The records of a queue group that belong to lanes that stand, found by their stored state and in the log.
+"""Finds the records of a queue group that belong to stalled lanes, in the stored state and in the log.
 
-A lane stands when it is blocked or parked, when its head has failed, and when it waits for a time or for the
-dead-letter topic. The machine knows this of lanes that the scan has met since the last start, rewind or alteration, and
-the keys of what a session has in flight are not in its index at all. Who must not miss a lane, as retention and a
-rewind must not, begins with what is stored instead: records that failed, and parked keys. The key of a record of which
-only its record id is stored is read from the log. Not-before times are stored nowhere but in the log, so records that
-the scan has not met are read for them.
+A lane is stalled (it stands) when it is blocked or parked, when its head has failed, or when it waits for a time or for
+the dead-letter topic. The machine's index only has lanes that the scan has met since the last start, rewind or
+alteration, and has no keys of records in flight in a session. Retention and a rewind must not miss a lane. So they
+begin with the stored state: records that failed, and parked keys. If only the id of a record is stored, its key is read
+from the log. Not-before times are only in the log, so records that the scan has not met are read to find theirs.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from logbroker.record.stored_batch import StoredBatch, stored_batches
 from logbroker.types import TopicId
 
 MAX_KEYS: Final = 1_000_000
-"""Most keys of lanes that stand; with more, every record that is not done counts as stalled."""
+"""Maximum number of keys of stalled lanes. With more, every record that is not done counts as stalled."""
 
 _STANDING: Final = frozenset((WAITING, BLOCKED, PARKED, DEAD_LETTERING))
 _SOUGHT_KEYS: Final = 8
-"""Most keys that are searched for in the bytes of a batch before it is decoded."""
+"""Maximum number of keys that are searched for in the bytes of a batch before it is decoded."""
 _KEYS_AT_ONCE: Final = 256
 
 
@@ -51,12 +50,12 @@ class Standing:
         self.record_ids: list[int] = []
         """Record ids, sorted."""
         self.delayed: dict[bytes, int] = {}
-        """Time (wall clock, ms) until which a lane waits, by key, for lanes in which `sift` found a record with a
-        not-before time."""
+        """Lanes in which `sift` found a record with a not-before time: until when they wait (wall clock, ms), by
+        key."""
         self.everything = False
         """Whether every record that is not done is stalled."""
         self.scanned = 0
-        """Offset below which `sift` finds no lane that waits for a time and is not among these."""
+        """Offset below which `sift` finds no further lanes that wait for a time."""
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.record_ids or self.everything)
@@ -82,14 +81,14 @@ class Standing:
         return self.record_ids[index : index + 1] == [record_id]
 
     def offsets_in(self, partition: int, batch: StoredBatch) -> set[int]:
-        """Return the offsets of those of the records that lie in a batch."""
+        """Return the offsets of those `record_ids` that lie in a batch."""
         header = batch.header
         start = bisect_left(self.record_ids, record_id_of(partition, header.base_offset))
         end = bisect_left(self.record_ids, record_id_of(partition, header.next_offset))
         return set(map(offset_of, self.record_ids[start:end]))
 
     def keys_may_be_in(self, batch: StoredBatch) -> bool:
-        """Return whether a batch may have records of the keys. Where few lanes stand, most batches have none."""
+        """Return whether a batch may have records of the keys. If few lanes are stalled, most batches have none."""
         if len(self.keys) > _SOUGHT_KEYS:
             return True
         try:
@@ -121,7 +120,8 @@ def sift(
     everything: bool = False,
     left: set[bytes] | None = None,
 ) -> Iterator[Sifted]:
-    """Yield the stalled records at some offsets, or all records there, that are not done. For threads.
+    """Yield the records at `offsets` that are not done and are stalled; with `everything`, all that are not done. For
+    threads.
 
     A record whose not-before time is after `now_ms` is stalled, and so are the later ones of its key. `left` collects
     the keys of records that are neither done nor yielded.
@@ -200,12 +200,13 @@ class StalledRecords:
         self._keys: dict[int, bytes | None] = {}
         """Keys of records that were looked up, by record id."""
         self._delayed: dict[bytes, int] = {}
-        """Lanes that wait for a time by a record that the scan had not met, and until when (wall clock, ms)."""
+        """Lanes that wait for a time because of a record that the scan had not met: until when (wall clock, ms), by
+        key."""
         self._seen: dict[int, tuple[int, int]] = {}
         """Range of offsets (from, to) that was read for such lanes, by partition."""
 
     def keyed_by(self) -> tuple[Ordering, str]:
-        """Return the settings that the keys of lanes depend on: results from before a change do not count."""
+        """Return the settings that the keys of lanes depend on. When they change, earlier results are void."""
         settings = self._queue.settings
         return settings.ordering, settings.key_header
 
@@ -213,11 +214,11 @@ class StalledRecords:
 
     async def standing(self, partition: int, start: int, until: int, now_ms: int) -> Standing:
         """Return the stalled records of a partition between two offsets. Records there that wait for a time are left
-        for `sift` to find. Raises the error that hinders reading."""
+        for `sift` to find. Raises the error that prevents reading."""
         self._forget_other_keys()
         queue, stalled = self._queue, self._queue.stalled
         found = Standing()
-        # The scan goes on meanwhile; what it meets from here on is searched as if it had not.
+        # The scan goes on meanwhile. Records that it meets from now on are searched as if it had not met them.
         spans = self._log.topic_by_id(self._topic_id).generations
         partitions = list(queue.done.partitions()) if len(spans) > 1 else [partition]
         positions = {each: queue.position(each) for each in partitions if queue.done.is_open(each)}
@@ -246,10 +247,10 @@ class StalledRecords:
             keys, heads = await asyncio.to_thread(_of_lanes, lanes, unknown)
             unknown -= heads
             found.add_keys(keys)
-        # A record further on in the same partition has its lane further on.
+        # If a record lies behind `until` in this partition, the later records of its lane do, too.
         end = record_id_of(partition, until)
         unknown = {record_id for record_id in unknown if partition_of(record_id) != partition or record_id < end}
-        # `sift` meets these where they lie; only what was copied before, it does not.
+        # `sift` finds the records of this range that have a not-before time by itself.
         begin = record_id_of(partition, start)
         met = {record_id for record_id in unknown if begin <= record_id < end and record_id in stalled.not_before}
         found.add_keys(await self._keys_of(unknown - met, (partition,)))
@@ -257,8 +258,8 @@ class StalledRecords:
         return found
 
     async def set_aside(self, partitions: Collection[int]) -> Standing:
-        """Return the records that stand in some partitions until somebody decides: the lanes that are blocked or
-        parked, and records due for the dead-letter topic. Raises the error that hinders reading."""
+        """Return what is set aside in some partitions: the lanes that are blocked or parked, and the records that are
+        due for the dead-letter topic and have no intent yet. Raises the error that prevents reading."""
         self._forget_other_keys()
         queue = self._queue
         found = Standing()
@@ -278,8 +279,9 @@ class StalledRecords:
         return self._log.topic_by_id(self._topic_id).generation > 1
 
     async def _keys_of(self, record_ids: Iterable[int], partitions: Collection[int]) -> list[bytes | None]:
-        """Read the keys of records. A record that is gone from the log has none; nor has one that cannot be read now,
-        unless it lies in these partitions or growth may have moved its key there: then its error is raised."""
+        """Read the keys of records. A record that is gone from the log has no key. If a record cannot be read now, its
+        error is raised if it lies in `partitions`, or if growth of the topic may have moved its key there; else it has
+        no key."""
         settings = self._queue.settings
         wanted = set(record_ids)
         if settings.ordering is Ordering.SINGLE:
@@ -305,8 +307,8 @@ class StalledRecords:
     # --- delayed lanes -----------------------------------------------------------------------------------------------
 
     async def _delayed_before(self, scan: _Scan, partition: int, start: int, until: int, now_ms: int) -> list[bytes]:
-        """Return the keys of lanes that wait for a time by a record that comes before part of a partition and that the
-        scan had not met."""
+        """Return the keys of lanes that wait for a time because of a record that comes before a part of a partition and
+        that the scan had not met."""
         await self._see(scan, partition, start, now_ms)
         later = [
             span
@@ -322,7 +324,7 @@ class StalledRecords:
         return list(self._delayed)
 
     async def _see(self, scan: _Scan, partition: int, until: int, now_ms: int) -> None:
-        """Read a partition up to an offset for such lanes, where neither the scan nor an earlier call did."""
+        """Read a partition up to an offset to find such lanes, except what the scan or an earlier call has read."""
         queue = self._queue
         scanned = scan.positions.get(partition)
         if scanned is None:
@@ -347,8 +349,7 @@ class StalledRecords:
             self._seen[partition] = low, end
 
     def forget(self, partition: int) -> None:
-        """Forget which offsets of a partition were read: records that were done, and so passed over, may be due
-        again."""
+        """Forget which offsets of a partition were read: records that were skipped as done may no longer be done."""
         self._seen.pop(partition, None)
 
     def _note_delayed(self, found: Standing) -> None:
@@ -367,7 +368,7 @@ class StalledRecords:
 
     async def read(self, partition: int, start: int, until: int) -> AsyncGenerator[ReadResult, None]:
         """Read a partition between two offsets, without stretches that are done. Leaves half of the time to other work.
-        Raises the error that hinders reading."""
+        Raises the error that prevents reading."""
         loop = asyncio.get_running_loop()
         done = self._queue.done
         while (offset := offset_of(done.skip_full(record_id_of(partition, start)))) < until:
@@ -383,7 +384,7 @@ class StalledRecords:
             await asyncio.sleep(loop.time() - begun_at)
 
     async def below(self, partition: int, until: int, standing: Standing) -> RecordIds:
-        """Return the stalled records of a partition below an offset that are not done. Raises the error that hinders
+        """Return the stalled records of a partition below an offset that are not done. Raises the error that prevents
         reading."""
         queue = self._queue
         record_ids = RecordIds()
@@ -397,7 +398,7 @@ class StalledRecords:
 def _of_lanes(
     lanes: Iterable[Lane], record_ids: Set[int], states: Set[int] = _STANDING
 ) -> tuple[set[bytes | None], set[int]]:
-    """Return the keys of lanes that are in one of some states or whose head is one of some records, and those heads."""
+    """Return the keys of lanes that are in one of `states` or have their head among `record_ids`, and these heads."""
     keys: set[bytes | None] = set()
     heads: set[int] = set()
     for lane in lanes:

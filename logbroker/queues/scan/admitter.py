@@ -56,8 +56,8 @@ class Admitter:
                 records.keep(partition, batch)
 
     def admit_undecodable(self, partition: int, found: Undecodable) -> LogbrokerError | None:
-        """Dead-letter a batch as it is; return its error, or None where it was admitted before. Raises that error where
-        the partition is to stop instead."""
+        """Dead-letter a batch as it is; return its error, or None if it was admitted before. Raises the error if the
+        partition must stop instead."""
         header = found.batch.header
         if self._queue.settings.on_undecodable is OnUndecodable.STOP:
             raise found.error.anew()
@@ -69,7 +69,7 @@ class Admitter:
     # --- blocks of an earlier scan -----------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Load the blocks of an earlier scan. Call it before the first index."""
+        """Load the blocks of an earlier scan. Call it before the index is begun for the first time."""
         if self._index_cache is not None:
             await self._index_cache.load()
 
@@ -82,7 +82,7 @@ class Admitter:
             self._index_cache.begin_index()
 
     def index_is_made(self, partitions: int) -> None:
-        """Log that the index is complete: everything is admitted that was readable when it was begun."""
+        """Log that the index is complete: everything that was readable when it was begun is admitted."""
         if not self._is_made and self._index_cache is not None and self._queue.settings.has_priorities:
             name, took_ms = self._index_cache.group_id, 1000 * (monotonic() - self._begun)
             text = "queue group %s: index of %d partitions rebuilt in %.1f ms, with %d blocks that were kept"
@@ -90,7 +90,7 @@ class Admitter:
         self._is_made = True
 
     async def take_up(self, partition: int) -> bool:
-        """Admit the blocks of a partition that follow its position; return whether these reach its end."""
+        """Admit the blocks of a partition that follow its position; return whether the blocks reach its end."""
         queue = self._queue
         generation = queue.admission.generation
         while queue.admission.generation == generation:

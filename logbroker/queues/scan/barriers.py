@@ -1,9 +1,10 @@
-"""Scan barriers: a waiter with a barrier is not served before everything is scanned that was readable when it took it.
+"""Scan barriers: a waiter with a barrier is not served before everything that was readable when it took the barrier is
+scanned.
 
 The scan is divided into rounds. A round is over when each of its partitions is scanned up to the end that it had when
 the round first read it. So a round ends however fast the partitions grow; records that become readable meanwhile belong
-to the next one. A barrier is the number of the round with which everything is scanned that was readable when it was
-taken.
+to the next one. A barrier is the number of a round: when this round is over, everything that was readable when the
+barrier was taken is scanned.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class ScanBarriers:
     def __init__(self) -> None:
         self._round = 1
         self._ends: dict[int, int] = {}
-        """End offset that the scan has to reach, by partition of this round that has not reached it yet."""
+        """End offset that the scan must reach, for each partition of this round that has not reached it yet."""
         self._next: dict[int, bool] = {}
         """Partitions of the next round, and whether each got more records since it was last read."""
         self._is_behind = True
@@ -30,13 +31,13 @@ class ScanBarriers:
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def take(self) -> int:
-        """Return a barrier for everything that is readable now; NO_BARRIER where it is scanned already."""
+        """Return a barrier for everything that is readable now; NO_BARRIER if all of it is already scanned."""
         if self._next:
             return self._round + 1
         return NO_BARRIER if self._is_idle else self._round
 
     def has_passed(self, barrier: int) -> bool:
-        """Return whether everything is scanned that was readable when the barrier was taken."""
+        """Return whether everything that was readable when the barrier was taken is scanned."""
         return barrier < self._round or self._is_idle
 
     @property

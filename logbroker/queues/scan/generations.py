@@ -61,8 +61,7 @@ class GenerationScan:
         self.current = self._queue.admission.generation
 
     def begin_next(self) -> LogGeneration | None:
-        """Begin the last generation whose predecessors are all scanned, and return it; None where it is begun
-        already."""
+        """Begin the last generation whose predecessors are all scanned, and return it; None if it is already begun."""
         position = self._queue.position
         for span in reversed(self.topic.generations if self.topic else ()):
             if span.generation <= self.current:
@@ -74,8 +73,9 @@ class GenerationScan:
         return None
 
     def end(self, partition: int) -> int:
-        """Return the offset in a partition at which the next generation begins; 0 where the partition is not in this
-        one, for instance because the index is rebuilt from the first generation. Raises UnknownTopicError."""
+        """Return the offset in a partition at which the next generation begins; 0 if the partition is not in the
+        present generation, for instance because the index is rebuilt from the first generation. Raises
+        UnknownTopicError."""
         spans = self._engine.topic_by_id(self._topic_id).generations
         if partition >= sum(span.partitions for span in spans if span.generation == self.current):
             return 0

@@ -13,10 +13,10 @@ from logbroker.record.header import BatchHeader
 def admit_undecodable(
     queue: Queue, partition: int, generation: int, header: BatchHeader, error: LogbrokerError, now: Moment
 ) -> None:
-    """Admit such a batch as one record without an ordering key, whose attempts are exhausted.
+    """Admit a batch that cannot be decoded as one record without an ordering key and with exhausted attempts.
 
-    From here on it is a dead letter like any other: its intent is stored before it is appended. `Records.fetch` of its
-    id gives the error again, and `Records.find` the batch. Raises ValueError as `Queue.admit` does.
+    From here on it is a dead letter like any other: its intent is stored before it is appended. For its id,
+    `Records.fetch` returns the error again, and `Records.find` the batch. Raises ValueError as `Queue.admit` does.
     """
     # A scan may begin in the middle of the batch.
     offset = max(header.base_offset, queue.position(partition))

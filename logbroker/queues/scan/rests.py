@@ -1,8 +1,8 @@
-"""The turns of the scans of unused queue groups: one looks at the log at a time, and seldom.
+"""Turns for the scans of unused queue groups: one group at a time looks at the log, and seldom.
 
-The cost of a look grows with what was appended, for each group. All looks together therefore get a small share of the
-event loop, however many groups there are and however much is appended: a single group is hardly behind the log, and
-each of a thousand waits for its turn. A group that is needed does not wait: it is roused.
+For each group, the cost of a look grows with what was appended. All looks together therefore get a small share of the
+event loop, however many groups there are and however much is appended: a single group is hardly behind the log, but a
+thousand groups wait for their turns. If somebody needs a group, it does not wait: it is roused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final
 
 LOOK_SHARE: Final = 0.03
-"""Largest share of the time that looks take."""
+"""Maximum share of the time that looks take."""
 LEAST_PAUSE_SECONDS: Final = 0.02
 """Shortest pause between two looks."""
 LONGEST_LOOK_SECONDS: Final = 1.0
@@ -39,7 +39,7 @@ class Rests:
         return turn
 
     def looked(self, seconds: float) -> None:
-        """Note that a look is over that took at most this long, other tasks included."""
+        """Note that a look is over. It took at most this long, other tasks included."""
         self._free_at = self._loop.time() + seconds / LOOK_SHARE
         self._arm()
 

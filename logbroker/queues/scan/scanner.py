@@ -1,10 +1,11 @@
-"""The scan of a topic into a queue group's index. It reads ahead of the workers, and nothing else reads on in the log.
+"""The scan of a topic into a queue group's index. It reads ahead of the workers.
 
-Order: generation by generation of the topic (`generations.py`). Within one the partitions take turns, a read each.
+The scan takes the generations of the topic in order (`generations.py`). Within a generation, the partitions take turns,
+with one read each.
 
-The scan keeps no state of its own that the queue has: it goes on at the queue's position, and notices an emptied index
-by the queue's generation, which only the scan sets. After each read or call in a thread it looks there, and drops its
-results where the queue has moved on.
+The scan keeps no copy of the queue's state: it goes on at the queue's position, and notices an emptied index by the
+queue's generation, which only the scan sets. After each read or call in a thread it checks both, and drops its results
+if the queue has moved on.
 
 A waiter that must not be served before everything readable now is scanned takes a barrier (`barriers.py`).
 
@@ -39,9 +40,9 @@ from logbroker.record.stored_batch import stored_batches
 from logbroker.types import PartitionKey, TopicId
 
 RETRY_SECONDS: Final = 0.1
-"""Pause between two attempts to read where the engine is overloaded."""
+"""Pause between two attempts to read if the engine is overloaded."""
 BARRIER_SECONDS: Final = 1.0
-"""Shortest wait for a barrier, even of a caller that would not wait: the scan is rarely farther behind."""
+"""Minimum wait for a barrier, even for a caller that would not wait: the scan is rarely farther behind."""
 
 _BREATHE: Final = 64
 """Number of partitions taken from the index cache after which other tasks run."""
@@ -64,7 +65,7 @@ class Scanner:
         is_needed: Callable[[], bool] = lambda: True,
     ) -> None:
         """`changed` is called after each step: more records may be ready, or a partition has stopped. `is_needed`
-        returns whether anybody waits for the results; where nobody does, the scan rests, and a newcomer has to `rouse`
+        returns whether anybody waits for the results; if nobody does, the scan rests, and a newcomer must `rouse`
         it."""
         self._engine = engine
         self._queue = queue
@@ -103,7 +104,7 @@ class Scanner:
         """Wake the scan after a possible change of what it waits for: room in the queue, its settings or index, the
         topic.
 
-        Costs next to nothing where nothing has changed.
+        Costs next to nothing if nothing has changed.
         """
         if self._paused and not self._queue.wants_more:
             return
@@ -125,8 +126,8 @@ class Scanner:
 
     async def catch_up(self, wait_seconds: float = BARRIER_SECONDS) -> bool:
         """Wait up to `wait_seconds` until the scan has reached everything that is readable now, for callers that only
-        look. Return whether it has; `unscanned` tells what is left. With no time left, neither wait nor rouse a resting
-        scan."""
+        look. Return whether it has; `unscanned` counts what is left. If `wait_seconds` is 0, neither wait nor rouse a
+        resting scan."""
         barrier = self.barrier()
         if wait_seconds > 0 and not self.may_serve(barrier):
             await self._passed(barrier, wait_seconds)
@@ -141,8 +142,8 @@ class Scanner:
         return self._barriers.take()
 
     def may_serve(self, barrier: int) -> bool:
-        """Return whether everything is scanned that was readable when the barrier was taken, or the scan pauses: what
-        it has not met then waits for room, which serving makes."""
+        """Return whether everything that was readable when the barrier was taken is scanned, or the scan pauses. A
+        paused scan waits for room, which only serving makes."""
         return self._has_scanned(barrier) or not self._queue.wants_more
 
     def _has_scanned(self, barrier: int) -> bool:
@@ -166,7 +167,7 @@ class Scanner:
 
     @property
     def is_indexing(self) -> bool:
-        """Whether the scan has yet to reach everything that was readable when it began, or began anew."""
+        """Whether the scan has not yet reached everything that was readable when it began, or began anew."""
         return not self._barriers.has_passed(self._index_barrier) or self._barriers.is_behind or self._has_news()
 
     def unscanned(self) -> int:
@@ -208,7 +209,7 @@ class Scanner:
             self._progress.set()
 
     async def _look(self, watch: Watch) -> None:
-        """Scan everything readable; wait for a turn first where nobody needs the results yet."""
+        """Scan everything readable; wait for a turn first if nobody needs the results yet."""
         is_turn = False
         if self._rests is not None and not (self._is_needed() or (self.looks and self._has_news())):
             self._turn = self._rests.join()
@@ -283,7 +284,7 @@ class Scanner:
         return self._queue.alteration.settings is not self._settings or self._generations.have_news
 
     def _catch_up(self, watch: Watch) -> None:
-        """Apply changes of topic and settings, and go to the next generation where this one is scanned."""
+        """Apply changes of topic and settings, and go to the next generation if this one is scanned."""
         generations = self._generations
         generations.look()
         if self._queue.settings is not self._settings:
@@ -302,7 +303,7 @@ class Scanner:
             self._admitter.begin_index()
         if not generations.are_all_begun and not self._due:
             self._begin_next_generation(watch)
-        # Where nothing is due, a stopped partition holds the next generation back.
+        # If nothing is due, a stopped partition holds back the next generation.
         self._barriers.is_behind = not generations.are_all_begun and bool(self._due)
 
     def _begin_next_generation(self, watch: Watch) -> None:
@@ -320,20 +321,21 @@ class Scanner:
             self._barriers.begin(partition)
 
     async def _take_up(self, partition: int) -> bool:
-        """Admit the blocks of an earlier scan of a partition; return whether these reach its end."""
+        """Admit the blocks of an earlier scan of a partition; return whether the blocks reach its end."""
         if not await self._admitter.take_up(partition):
             return False
         self._barriers.scanned_all(partition)
         return True
 
     async def _scan_some(self, partition: int) -> None:
-        """Read on in a partition, and admit the records. Raises the error that hinders this."""
+        """Read on in a partition, and admit the records. Raises the error that prevents this."""
         position = self._queue.position(partition)
         if position >= self._generations.end(partition):
             self._barriers.scanned_all(partition)
             return
         [result] = await self._engine.read([Read(self._topic_id, partition, position, MAX_READ_BYTES)])
-        # The topic may have grown meanwhile; records of the next generation become readable only once that is known.
+        # The topic may have grown meanwhile; records of the next generation become readable only once the growth is
+        # known.
         end = self._generations.end(partition)
         if not self._is_at(partition, position):
             return
@@ -383,7 +385,7 @@ class Scanner:
                 return
             if piece is None:
                 if position < end < result.next_offset:
-                    # A gap extends past the growth, and no later read would close it.
+                    # A gap of offsets extends past the end of the generation, and no later read would close it.
                     self._pass_over(partition, end)
                 if result.next_offset < result.high_watermark:
                     self._due[partition] = None
@@ -402,7 +404,7 @@ class Scanner:
                     _log.warning("a batch of %s goes to the dead-letter topic as it is: %s", name, error)
             elif piece.next_offset > position:
                 if position < result.log_start_offset:
-                    # Copies, or what follows the last one: retention took all other records there.
+                    # These are copies, or follow the last copy: retention took all other records there.
                     end = min(result.log_start_offset, piece.next_offset)
                     self._queue.count_expired(partition, end, piece.offsets)
                 self._admitter.admit(partition, piece)

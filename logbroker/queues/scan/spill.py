@@ -1,8 +1,8 @@
 """Spill file for chunks of long lanes: ids of records that are not needed soon.
 
-Each queue group has one temporary file without a name, so that it goes with the broker however that ends; its contents
-are then scanned again. The file is an array of slots of 4 KiB, one chunk each. Free slots are reused, and the file is
-closed when none is in use. A chunk that the disk refuses stays in memory; if one cannot be read back, the log is
+Each queue group has one temporary file without a name: the system removes it however the broker ends, and the next
+start scans the log again. The file is an array of slots of 4 KiB, one chunk each. Free slots are reused, and the file
+is closed when none is in use. A chunk that the disk refuses stays in memory. If a chunk cannot be read back, the log is
 scanned again: a full or broken disk must not stop a queue group.
 """
 
@@ -37,7 +37,7 @@ class SpillFile:
         self._refused = 0
 
     def put(self, record_ids: array[int]) -> int:
-        """Store 512 record ids, and return their number."""
+        """Store a chunk of 512 record ids, and return the number of the chunk."""
         slot = self._free.pop() if self._free else self._slots
         try:
             if self._file is None:
@@ -56,7 +56,7 @@ class SpillFile:
             self._free.append(slot)
         if not self._refused:
             _log.warning(
-                "queue group %s: %s takes no more of what waits (%s): it stays in memory",
+                "queue group %s: %s takes no more record ids (%s): they stay in memory",
                 self._name,
                 self._directory,
                 why,
@@ -66,7 +66,7 @@ class SpillFile:
         return -self._refused
 
     def take(self, number: int) -> array[int] | None:
-        """Return the chunk with this number, and forget it; None: it cannot be read, and is to be dropped."""
+        """Return the chunk with this number, and forget it; None: it cannot be read, and must be dropped."""
         if number < 0:
             return self._in_memory.pop(number)
         if self._file is None:
@@ -78,7 +78,7 @@ class SpillFile:
             data, why = b"", error.strerror or str(error)
         if len(data) < SLOT_BYTES:
             _log.warning(
-                "queue group %s: its temporary file in %s cannot be read (%s): what waits is looked up in the log",
+                "queue group %s: its temporary file in %s cannot be read (%s): the log is scanned again",
                 self._name,
                 self._directory,
                 why,

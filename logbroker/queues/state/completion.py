@@ -1,7 +1,8 @@
 """Completion: the records that are done in each partition, as a floor and, above it, bitmap pages of 32,768 records.
 
-All records below a partition's floor are done. A page above the floor has one bit per offset. Offsets without a record
-(compaction, control batches) are set too, but are no reason to write a page: another scan of the log finds them again.
+All records below a partition's floor are done. A page above the floor has one bit per offset. The bits of offsets
+without a record (compaction, control batches) are set, too, but do not cause a write of their page: another scan of the
+log finds these offsets again.
 
 Only changed pages are stored, and a floor only when it leaves its page, because the bits show where it is within the
 page. So acknowledging any number of records of one page costs one row of at most 4 KiB. A page ends about at its last
@@ -121,7 +122,7 @@ class DoneRecords:
     def _load_page(self, key: bytes, value: bytes) -> None:
         page_id = page_in(key)
         if not 0 < len(value) <= PAGE_BYTES:
-            raise CorruptLogError(f"the queue row under key {key.hex()} is no page of what is done")
+            raise CorruptLogError(f"the queue row under key {key.hex()} is no page of done records")
         self._stored.add(page_id)
         if value == _FULL_ROW:
             self._full.add(page_id)
@@ -149,9 +150,9 @@ class DoneRecords:
         self._moved[partition] = None
 
     def rewind(self, targets: Mapping[int, int], kept: Mapping[int, RecordIds]) -> dict[int, bytes | bytearray]:
-        """Count everything below an offset as done and nothing from there on, in some partitions. Records in `kept`
-        that are not done stay so. Return the bitmaps, by page, of the records done above the old floors, absent offsets
-        included. Raises KeyError for a partition that is not open."""
+        """In some partitions, count all records below an offset as done, and no record from the offset on. Records in
+        `kept` that are not done stay so. Return the bitmaps, by page, of the records done above the old floors, absent
+        offsets included. Raises KeyError for a partition that is not open."""
         for partition in targets:
             if partition not in self._floors:
                 raise KeyError(partition)
@@ -168,7 +169,7 @@ class DoneRecords:
         return were
 
     def _rewind(self, partition: int, end: int, undone: Mapping[int, int]) -> None:
-        """Count everything below `end` as done except these records, in a partition without pages."""
+        """In a partition without pages, count everything below `end` as done except the `undone` records."""
         floor = end
         if undone:
             first = min(undone)

@@ -10,11 +10,11 @@ their lanes.
 A letter that the topic refuses is *set apart*: its intent then also names the producer under which it was sent, and all
 later letters of its partition continue under another producer, so that their sequences have no gap. The letter is no
 longer outstanding. It is sent again under its own producer and sequence: if it is in the topic after all, the topic
-drops the repeat. After a letter that was set apart, its producer appends nothing except what was sent together with it,
-so the topic does not forget the letter's sequence.
+drops the repeat. After a set-apart letter, its producer appends only letters that were sent together with it, so the
+topic does not forget the letter's sequence.
 
     row     key                              value
-    intent  b"d" partition (4) offset (8)    msgpack array: partition of the dead-letter topic, sequence; and, where it
+    intent  b"d" partition (4) offset (8)    msgpack array: partition of the dead-letter topic, sequence; and, if it
                                              is set apart, its `LetterProducer`
 """
 
@@ -78,7 +78,7 @@ class DeadLetters:
         self._lanes: dict[int, _Waiting] = {}
         """Lanes whose heads are on their way, by record id, with or without an intent yet."""
         self._waiting: dict[int, deque[int]] = {}
-        """Ids of records that wait for an intent, by partition. Void if the lane no longer waits."""
+        """Ids of records that wait for an intent, by partition. An id is void if its lane no longer waits."""
         self._outstanding: dict[int, int] = {}
         self._sequences: dict[int, int] = {}
         self._unsent = changes.unsent_letters
@@ -137,7 +137,7 @@ class DeadLetters:
         return [waiting.lane for waiting in self._lanes.values()]
 
     def forget_lanes(self) -> None:
-        """Forget the lanes, which are made anew. Those whose head has no intent will call `request` again."""
+        """Forget the lanes, which are made anew. `request` is called again for lanes with a head that has no intent."""
         self._lanes.clear()
         self._waiting.clear()
 

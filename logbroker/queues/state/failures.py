@@ -23,7 +23,7 @@ from logbroker.queues.state.change_set import ChangedRows, ChangeSet
 from logbroker.queues.state.rows import FAILURE_ROW, decode, record_id_in, record_row_key
 
 MAX_REASONS: Final = 8
-"""Number of reasons that are kept, the last ones."""
+"""Maximum number of reasons that are kept: the last ones."""
 
 RETRYING: Final = 0
 BLOCKED: Final = 1

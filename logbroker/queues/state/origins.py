@@ -1,4 +1,5 @@
-"""First origins of records that a redrive sent back. If such a record fails again, its dead letter names them.
+"""First origins of records that a redrive sent back. If such a record fails again, its dead letter names its first
+origin.
 
     row      key    b"b" partition (4) offset (8)
              value  msgpack array, the fields of `dead_letter.FirstOrigin`

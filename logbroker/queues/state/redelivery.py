@@ -10,8 +10,7 @@ the records below the floor of a rewound partition count as a whole.
              value  msgpack array: group epoch, map of partition -> offset
 
 The row is valid only while its epoch is that of the stored header, because an epoch that began later may have ended in
-any way. A broker that writes a header hands out nothing before it is committed, so a start that fails before that
-invalidates nothing.
+any way. A broker hands out nothing before its header is committed, so a start that fails earlier invalidates nothing.
 """
 
 from __future__ import annotations
@@ -122,8 +121,8 @@ class Redelivery:
         self.marks[partition] = max(self.marks.get(partition, 0), record_id)
 
     def drop_a_mark(self, done: DoneRecords) -> None:
-        """Drop the next mark and the next page if everything below is done, or else keep them for later. One at a time,
-        because there are many."""
+        """Drop the next mark and the next page if everything below them is done; else keep them for later. One of each
+        per call, because there may be many."""
         for partition in self.marks:
             mark = self.marks.pop(partition)
             if not done.is_open(partition) or done.floor(partition) < offset_of(mark):

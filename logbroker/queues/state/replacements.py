@@ -39,7 +39,8 @@ class Replacements:
 
     def __init__(self, changes: ChangeSet) -> None:
         self.records: dict[int, LogRecord] = {}
-        """Replacements by the ids of the records that they replace, with the offsets of those. Read-only."""
+        """Replacements by the ids of the records that they replace. They have the offsets of these records.
+        Read-only."""
         self._bytes = 0
         self._rows = ChangedRows(changes, partial(record_row_key, REPLACEMENT_ROW), self._row_of)
 
@@ -71,8 +72,8 @@ class Replacements:
             )
         if self._bytes + size > MAX_REPLACEMENTS_BYTES:
             raise OverloadedError(
-                f"the queue group keeps {len(self.records):,} replacements of {self._bytes:,} bytes, up to"
-                f" {MAX_REPLACEMENTS_BYTES:,} are kept: wait until they are worked off"
+                f"the queue group keeps {len(self.records):,} replacements of {self._bytes:,} bytes, at most"
+                f" {MAX_REPLACEMENTS_BYTES:,} bytes are kept: wait until some of the records are done"
             )
 
     def put(self, record_id: int, record: LogRecord) -> None:

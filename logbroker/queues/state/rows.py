@@ -8,7 +8,7 @@ All integers in keys are big-endian. Values are msgpack arrays, except for pages
     floor     b"f" partition (4)                     offset: all records below are done
     page      b"p" partition (4) number (5)          a bitmap of done records: bit `offset & 7` of byte
                                                      `offset >> 3 & 4095`, of the offsets with `offset >> 15 == number`;
-                                                     without trailing zero bytes, and b"\\0" where all of it is done
+                                                     without trailing zero bytes, and b"\\0" if all of it is done
     failure   b"a" partition (4) offset (8)          failed attempts, their times and reasons: see `failures`
     parked    b"k" BLAKE2b of the key (16)           ordering key, since when (ms), reason, record id of the head
     intent    b"d" partition (4) offset (8)          partition of the dead-letter topic, sequence in it, ...:
@@ -142,6 +142,6 @@ def decode_header(value: bytes) -> HeaderRow:
     header = decode(HEADER_ROW, value, HeaderRow)
     if header.version != VERSION:
         raise CorruptLogError(
-            f"the queue group is stored in layout {header.version}, this broker knows {VERSION}: use a newer one"
+            f"the queue group is stored in layout {header.version}, this broker knows {VERSION}: use a newer broker"
         )
     return header

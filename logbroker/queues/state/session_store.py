@@ -54,8 +54,8 @@ class SessionStates:
             self._bytes + len(state) - len(self.get(key)) > MAX_STATES_BYTES
         ):
             raise OverloadedError(
-                f"the queue group keeps {len(self._states):,} states of {self._bytes:,} bytes, up to {MAX_STATES:,} and"
-                f" {MAX_STATES_BYTES:,} are kept: delete those of keys that are over by writing empty ones"
+                f"the queue group keeps {len(self._states):,} states of {self._bytes:,} bytes, at most {MAX_STATES:,}"
+                f" states and {MAX_STATES_BYTES:,} bytes are kept: delete states of finished keys by writing empty ones"
             )
 
     def write(self, key: bytes, state: bytes) -> None:

@@ -26,7 +26,7 @@ class Blocks:
 
     @property
     def bytes_by_file(self) -> Mapping[int, int]:
-        """Bytes that the blocks take of each file with any; callers only read it."""
+        """Bytes that the blocks take of each file that has any. Callers only read it."""
         return self._bytes
 
     def __iter__(self) -> Iterator[BlockSummary]:

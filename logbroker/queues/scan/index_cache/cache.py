@@ -3,12 +3,12 @@ again.
 
 The scan passes on all that it admits (`gather`). Behind the scan, each partition is written as blocks of some thousand
 records; a checkpoint, written now and then and at a clean stop, lists the blocks. Nothing in it is synced, no produce
-request waits for it, and nothing depends on it: blocks that are missing, damaged, of another boot of the machine, of
-other settings or of a log that was cut since are replaced by a scan of the log.
+request waits for it, and nothing depends on it. If a block is missing or damaged, or comes from another boot of the
+machine, from other settings or from a log that was cut since, a scan of the log replaces it.
 
 Writing takes steps of a few milliseconds, between which other tasks run, however many blocks there are.
 
-A block repeats what the log says, so neither the group epoch that wrote it nor what was done since matters.
+A block only repeats the log, so it does not matter which group epoch wrote it, or which records are done since.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _log = logging.getLogger(__name__)
 
 BLOCK_RECORDS: Final = 4096
 MIN_BLOCK_RECORDS: Final = 256
-"""Fewest records that are written as a block before a stop, unless too many are gathered."""
+"""Minimum number of records that are written as a block before a stop, unless too many are gathered."""
 MAX_GATHERED_RECORDS: Final = 131_072
-"""Most gathered records of all partitions that are not written yet: some MiB."""
+"""Maximum number of gathered records of all partitions that are not written yet: some MiB."""
 MAX_BYTES: Final = 4 << 30
-"""Most bytes of all blocks; beyond it, the oldest are removed."""
+"""Maximum size of all blocks. Beyond it, the oldest blocks are removed."""
 SLACK_BYTES: Final = 64 << 20
-"""Bytes that blocks of done records may take, beyond as much as the other blocks take."""
+"""Blocks of done records may take as many bytes as the other blocks, and this many more."""
 CHECKPOINT_SECONDS: Final = 5.0
 PART_BLOCKS: Final = 512
 """Blocks of a checkpoint that are written in one step."""
@@ -74,7 +74,7 @@ class IndexCache:
         self._lent = Blocks()
         """Blocks that the index refers to and has not read: their files stay for as long as it may read them."""
         self._damaged: list[BlockSummary] = []
-        """Damaged blocks found by any thread that are still among the blocks."""
+        """Damaged blocks that a thread has found and that are still in `_blocks`."""
         self._gathered: dict[int, GatheredBlock] = {}
         self._gathered_records = 0
         self._written = -1
@@ -118,7 +118,7 @@ class IndexCache:
         ) == (VERSION, self._engine.boot_id, self._topic_id, self._keyed_by)
 
     def block_at(self, partition: int, generation: int, position: int) -> Block | None:
-        """Return a trustworthy block with which a partition goes on at a position; None: there is none."""
+        """Return the valid block that covers a position of a partition; None: there is none."""
         # Checked first, as it drops blocks of other keys.
         if not self._is_current():
             return None
@@ -148,7 +148,7 @@ class IndexCache:
         )
 
     def _load(self, summary: BlockSummary) -> Columns | None:
-        """Read a block; None where it is damaged. For any thread."""
+        """Read a block; None if it is damaged. For any thread."""
         try:
             stored = decode(self._files.read(summary.file, summary.position, summary.size_bytes), StoredBlock)
         except OSError:
@@ -157,7 +157,7 @@ class IndexCache:
             return stored.columns()
         self._damaged.append(summary)
         _log.warning(
-            "queue group %s: what it kept of the index of partition %d is damaged, and is made anew of the log",
+            "queue group %s: a stored part of the index of partition %d is damaged, and is rebuilt from the log",
             self.group_id,
             summary.partition,
         )
@@ -198,7 +198,7 @@ class IndexCache:
         except OSError as error:
             self._give_up(error)
             return
-        # After a rewind the scan meets records again that are in blocks here.
+        # After a rewind, the scan meets records again that are already in blocks here.
         self._blocks.put(gathered.summary(partition, leader_epoch, file, position, len(data)))
 
     # --- keeping -----------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class IndexCache:
         self._written = changes
 
     def _remove_unused(self) -> None:
-        """Forget blocks whose records are done, and the oldest ones where all take too many bytes. Raises OSError.
+        """Forget blocks whose records are done, and the oldest blocks if all take too many bytes. Raises OSError.
 
         The previous checkpoint may name files that are removed: a missing file does no harm.
         """
@@ -279,7 +279,7 @@ class IndexCache:
         self._files.keep({*used, *lent})
 
     def _is_current(self) -> bool:
-        """Return whether the group keeps an index; begin anew where its keys have changed."""
+        """Return whether the group keeps an index; begin anew if its keys have changed."""
         settings = self._queue.settings
         if settings is not self._settings:
             self._settings = settings
@@ -300,7 +300,7 @@ class IndexCache:
         self._clear()
         self._files.remove(self._lent.bytes_by_file)
         _log.warning(
-            "queue group %s: its index is not kept on disk any more (%s): the next start looks through the log",
+            "queue group %s: its index is not kept on disk any more (%s): the next start scans the log",
             self.group_id,
             error.strerror or error,
         )

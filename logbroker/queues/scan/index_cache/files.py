@@ -52,7 +52,7 @@ class IndexCacheFiles:
         return self._number, position
 
     def read(self, number: int, position: int, size_bytes: int) -> bytes:
-        """Return the bytes at a position, or fewer where the file ends."""
+        """Return the bytes at a position; fewer at the end of the file."""
         fd = os.open(self._file(number), _READING)
         try:
             return os.pread(fd, size_bytes, position)
@@ -74,7 +74,7 @@ class IndexCacheFiles:
         fresh.replace(self._path / _CHECKPOINT)
 
     def read_checkpoint(self) -> bytes:
-        """Return the checkpoint, or b"" where there is none."""
+        """Return the checkpoint, or b"" if there is none."""
         with suppress(FileNotFoundError), open(os.open(self._path / _CHECKPOINT, _READING), "rb") as file:
             return file.read()
         return b""
@@ -119,7 +119,7 @@ class IndexCacheFiles:
 
 
 def remove_strays(data_dir: Path, group_ids: Container[str]) -> None:
-    """Remove files that a crash left of deleted groups."""
+    """Remove files of deleted groups that a crash left behind."""
     directory = data_dir / DIRECTORY
     if directory.is_dir():
         for path in list(directory.iterdir()):

@@ -76,7 +76,7 @@ class BlockSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
     counts: list[int]
     """Number of records of each priority, 0 to 9."""
     heads: list[Head]
-    """Head of each priority; undefined where there is no record."""
+    """Head of each priority; undefined for a priority without records."""
     due_ms: int
     """Latest not-before time (ms); 0: none."""
     file: int
@@ -169,7 +169,7 @@ def split(data: bytes) -> Iterator[bytes]:
 
 
 def decode(data: bytes, kind: type[T]) -> T | None:
-    """Return the decoded value; None where it is not whole."""
+    """Return the decoded value; None if it is damaged."""
     if len(data) < HEAD_BYTES:
         return None
     magic, length, crc = _HEAD.unpack_from(data)
