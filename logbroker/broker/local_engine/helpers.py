@@ -1,4 +1,5 @@
-"""Threads for blocking work other than writes, with a pool for each kind: slow or frequent work delays no other kind.
+"""Threads for blocking work other than writes. Each kind of work has its own pool, so that it does not delay other
+kinds.
 
 lookups   offsets by time: they read and decode, and any number of callers may ask for them
 reads     records that are not in the page cache
