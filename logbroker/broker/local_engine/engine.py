@@ -48,8 +48,9 @@ from logbroker.types import INTERNAL_PREFIX, Durability, TimestampType, TopicId
 
 
 class LocalEngine:
-    """The `logbroker.engine.LogEngine` of this process. Everything runs on one event loop, except the file work. Made
-    by `logbroker.broker.local_engine.lifetime.open_engine`, which also closes the parts that it passes in.
+    """The `logbroker.engine.LogEngine` of this process. Everything runs on one event loop, except the file work.
+
+    Made by `logbroker.broker.local_engine.lifetime.open_engine`, which also closes the parts that it passes in.
     """
 
     def __init__(

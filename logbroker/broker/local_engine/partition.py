@@ -92,8 +92,9 @@ class Partition:
         self._await_synced: deque[_Waiter] = deque()
 
     def commit(self, durability: Durability | None) -> bool:
-        """Begin to make the staged appends as durable as requested (None: as the topic says). Return whether the caller
-        need not wait: the appends are durable, or storage failed.
+        """Begin to make the staged appends as durable as requested (None: as the topic says).
+
+        Return whether the caller need not wait: the appends are durable, or storage failed.
         """
         log = self.log
         topic_durability = log.config.durability
@@ -107,8 +108,9 @@ class Partition:
         return covered_offset >= log.log_end_offset or self._failure.error is not None
 
     def expect(self, durability: Durability | None, pending: Pending) -> None:
-        """Let a call wait until all appends staged so far are as durable as it requests. These include its own batch;
-        if its batch is a duplicate, the original may be among them.
+        """Let a call wait until all appends staged so far are as durable as it requests.
+
+        These include its own batch; if its batch is a duplicate, the original may be among them.
         """
         pending.expect_one()
         waiter = _Waiter(self.log.log_end_offset, pending)

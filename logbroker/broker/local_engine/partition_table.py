@@ -125,8 +125,9 @@ class PartitionTable:
         return rows
 
     def open(self, topic: Topic, first: int = 0) -> tuple[list[Partition | PartitionOfflineError], list[Write]]:
-        """Open a topic's partitions from number `first` on. Blocks; any thread. Return the partitions, for `put`, and
-        recovery points as `open_all` does.
+        """Open a topic's partitions from number `first` on. Blocks; any thread.
+
+        Return the partitions, for `put`, and recovery points as `open_all` does.
         """
         wanted = [(topic, number) for number in range(first, topic.partitions)]
         return self._open(wanted, stopped_cleanly=False)
