@@ -40,8 +40,9 @@ STOP_GRACE_SECONDS: Final = 2.0
 """Time limit for all other calls, which may wait for records, after the calls that change something have ended."""
 HANDSHAKE_SECONDS: Final = 10
 READ_AHEAD_BYTES: Final = 256 * 1024
-"""Bytes of one stream that are read ahead, in addition to the message being read. With more, a producer on a slow link
-would get the acknowledgement of each part later, and might take the silent connection for dead."""
+"""Bytes of one stream that are read ahead, in addition to the message being read. A producer on a slow link gets a sign
+of life after each part that is read. With more, the signs would come later, and the producer would take the silent
+connection for dead."""
 CONNECTION_SHARE: Final = 4
 """One connection may have this part of the concurrent calls: a fourth."""
 _NAMES: Final = (
