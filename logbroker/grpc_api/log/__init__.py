@@ -1,3 +1,4 @@
 """The service Log: produce and fetch, unary and streamed.
 
-It calls the engine. Begin with `service`."""
+It calls the engine. Begin with `service`.
+"""
