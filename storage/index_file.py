@@ -182,7 +182,7 @@ class IndexFile:
             self._tail = bytearray()
 
     def _do_without_file(self, error: OSError) -> None:
-        """Keep all entries in memory from now on. An index can be rebuilt at any time, so nothing else is affected."""
+        """Keep entries in memory from now on. An index can be rebuilt at any time, so nothing else is affected."""
         if self._has_file:
             _log.warning(
                 "the index %s is kept in memory: %s; move away what is there", self.path, error.strerror or error
