@@ -254,7 +254,7 @@ class Numbers(Protocol):
         ...
 
     async def reserve(self, end: int) -> None:
-        """Raise `reserved` to at least `end`. Returns when that is durable.
+        """Raise `reserved` to at least `end`. Returns when the new end is durable.
 
         Raises StorageFailedError, OverloadedError, DiskFullError or TooManyOpenFilesError.
         """
@@ -349,9 +349,9 @@ class LogEngine(ReadableLog, Protocol):
         ...
 
     async def pin(self, topic_id: TopicId) -> Topic:
-        """Return the topic, and keep its generation and configs until `unpin`, while records are routed, batched and
-        appended by them. Waits while the topic is altered; alterations wait for `unpin`. The topic may still be
-        deleted. Raises UnknownTopicError."""
+        """Return the topic, and keep its generation and configs until `unpin`, so that records are routed, batched and
+        appended by the same ones. Waits while the topic is altered; alterations wait for `unpin`. The topic may still
+        be deleted. Raises UnknownTopicError."""
         ...
 
     def unpin(self, topic_id: TopicId) -> None:
@@ -373,8 +373,8 @@ class LogEngine(ReadableLog, Protocol):
         ...
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:
-        """Keep the records that `holder` needs from retention. Beyond `retention.hold.bytes`, the holder is asked to
-        let go, and retention waits for it.
+        """Let retention keep the records that `holder` needs. Beyond `retention.hold.bytes`, the holder is asked to
+        release records, and retention waits until it has.
 
         Not durable: after a start, retention begins only when all holders are registered.
         """
@@ -402,7 +402,7 @@ async def damage_at(engine: ReadableLog, topic_id: TopicId, partition: int, offs
 
 
 class StateEvent(msgspec.Struct, frozen=True, gc=False):
-    """One change of state: an upsert, or a deletion where `value` is None."""
+    """One change of state: an upsert, or a deletion if `value` is None."""
 
     key: bytes
     value: bytes | None

@@ -1,7 +1,8 @@
 """The only access to the file system.
 
 Everything in this package that touches a file goes through `Files`, so that tests can count calls and make them fail.
-Implementations raise OSError; the callers decide whether that is a refusal, corruption or the end of the process.
+Implementations raise OSError; the callers decide whether the error refuses a request, means corruption, or ends the
+process.
 """
 
 from __future__ import annotations
@@ -311,7 +312,7 @@ def creation_failed(path: str, error: OSError) -> LogbrokerError:
 
 
 def write_all(files: Files, fd: int, buffers: Sequence[Buffer], position: int) -> None:
-    """Write all buffers from `position` on, in as many calls as it takes. Raises OSError."""
+    """Write all buffers from `position` on, if needed in several calls. Raises OSError."""
     for first in range(0, len(buffers), MAX_BUFFERS):
         part = buffers[first : first + MAX_BUFFERS]
         missing = sum(map(len, part))

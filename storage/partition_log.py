@@ -323,7 +323,7 @@ class PartitionLog:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, nowait: bool, check_crc: bool = False) -> LogRead:
-        """Read whole batches from the one that holds `offset` on, below the high watermark.
+        """Read whole batches below the high watermark, beginning with the batch that holds `offset`.
 
         Return at most `max_bytes`, but at least one batch, and nothing at the high watermark. All batches come from one
         segment, so more may be readable. With `nowait`, raise BlockingIOError instead of waiting for the disk: then

@@ -93,8 +93,9 @@ def produce(
     json   Each line is an object as `consume --format json` writes them:
            value, key, value_encoding, key_encoding ("base64"), headers,
            timestamp (ms), partition, priority. Only value is needed. A
-           record with a partition goes to that partition. Without one, its
-           key chooses it; in a topic with bands, its priority counts, too.
+           record with a partition goes to that partition. Otherwise its
+           key chooses the partition, in a topic with bands together with
+           its priority.
     csv    The first row names the columns. Each further row becomes a JSON
            object from column to text, in the order of the columns.
 

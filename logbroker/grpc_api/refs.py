@@ -23,12 +23,12 @@ class NamesTopic(Protocol):
 
 
 def echoed_name(name: str) -> str:
-    """Return a name as an answer repeats it, cut to the longest name of a topic."""
+    """Return a name for an answer, cut to the maximum length of a topic name."""
     return name[:MAX_NAME_LENGTH]
 
 
 def echoed_id(topic_id: bytes) -> bytes:
-    """Return an id as an answer repeats it, cut to the length of a topic id."""
+    """Return an id for an answer, cut to the length of a topic id."""
     return topic_id[:_TOPIC_ID_BYTES]
 
 

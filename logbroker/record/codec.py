@@ -177,7 +177,7 @@ def check_timestamp(timestamp_ms: int | None) -> None:
 
 
 def with_producer(batch: bytes, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-    """Return the batch under another producer id, epoch and sequence, with its CRC set anew."""
+    """Return the batch with another producer id, epoch and sequence, and a new CRC."""
     stamped = bytearray(batch)
     _PRODUCER.pack_into(stamped, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     return _with_crc(stamped)
@@ -191,7 +191,7 @@ def _with_crc(batch: bytearray) -> bytes:
 def split_batches(buffer: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
     """Yield every batch of a buffer of whole batches with its header, control batches included.
 
-    Raises CorruptBatchError where the bytes are not whole batches, UnsupportedFormatError for another magic than 2.
+    Raises CorruptBatchError if the bytes are not whole batches, UnsupportedFormatError for another magic than 2.
     """
     position, end = 0, len(buffer)
     while position < end:
@@ -222,7 +222,7 @@ def decode_batch(batch: bytes, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) 
 
     Does not check the CRC (`check_crc` does) and yields the records of a control batch, too (`BatchHeader.is_control`
     tells). Raises CorruptBatchError for bytes that are no batch, UnsupportedFormatError for another magic than 2,
-    UnsupportedCompressionError for an unknown codec and BatchExpandsTooFarError where the records of a compressed batch
+    UnsupportedCompressionError for an unknown codec and BatchExpandsTooFarError if the records of a compressed batch
     take more than `max_expanded_bytes`; records before the damage may have been yielded by then.
     """
     return decode_records(batch, LogRecord, max_expanded_bytes=max_expanded_bytes)

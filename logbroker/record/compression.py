@@ -21,7 +21,7 @@ _GZIP_WINDOW: Final = 31
 _GZIP_LEVEL: Final = 6
 _ZSTD_LEVEL: Final = 3
 _LZ4_LEVEL: Final = 0
-"""The gzip level, a fast one. Kafka's own default, 9, takes five times as long and saves a tenth."""
+"""All levels are fast ones. Kafka's default for gzip, 9, takes five times as long and saves a tenth."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)

@@ -6,11 +6,11 @@ logbroker-origin-partition  ASCII decimal, as all numbers here
 logbroker-origin-offset
 logbroker-origin-timestamp  milliseconds since 1970, as all times here; -1: it had none
 logbroker-group             id of the queue group
-logbroker-attempts          how many failed
+logbroker-attempts          number of failed attempts
 logbroker-first-failure     time
 logbroker-last-failure      time
-logbroker-reason            of a failed attempt; one header each for the last eight, the last one last
-logbroker-undecodable       only where the value is a whole record batch that the group could not decode
+logbroker-reason            reason of a failed attempt; one header for each of the last eight attempts, in order
+logbroker-undecodable       only if the value is a whole record batch that the group could not decode
 
 A record may become a dead letter more than once: it failed in a dead-letter topic, too, or was redriven and failed
 again. Then it also has these headers, about the first time:
@@ -19,9 +19,9 @@ logbroker-first-origin-topic, -partition, -offset, -timestamp
 logbroker-first-origin-group
 logbroker-first-origin-attempts
 logbroker-first-origin-failure    time of the first failure
-logbroker-first-origin-reason     the last one; none where none was given
-logbroker-dead-lettered           how many times it became a dead letter by now
-logbroker-letter                  where the record was a dead letter itself: all of these headers that it had, as a
+logbroker-first-origin-reason     the last reason; absent if none was given
+logbroker-dead-lettered           how many times it has become a dead letter
+logbroker-letter                  if the record was a dead letter already: all of these headers that it had, as a
                                   msgpack array of names and values. A redrive puts them back
 """
 

@@ -23,7 +23,7 @@ matches."""
 
 
 def header_like(content: bytes) -> Iterator[int]:
-    """Find positions where a header may begin, by its bytes that are nearly always the same."""
+    """Find positions where a header may begin: some of its bytes are nearly always the same."""
     return (match.start() for match in _HEADER_LIKE.finditer(content))
 
 

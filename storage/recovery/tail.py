@@ -1,4 +1,4 @@
-"""Recovery of the tail above the recovery point: every batch is checked, and the log ends at the first bad one.
+"""Recovery of the tail above the recovery point: every batch is checked, and the log ends before the first bad one.
 
 If the process was killed and the machine did not restart, only the last write can be torn. A good batch after a bad one
 then means other damage: the partition is not opened, and no file is changed. The same holds if the history of crashes

@@ -2,9 +2,10 @@
 
 free space                      refused
 above min_free_disk_bytes       nothing
-below it                        what takes room: appends, topics, partitions, groups, producers
-below half of it                also what works off what is there: commits of offsets, settlements, sessions
-at any time                     never what makes room, or follows from what was decided before
+below it                        writes that take room: appends, topics, partitions, groups, producers
+below half of it                also writes that process existing records: commits of offsets, settlements, sessions
+
+Writes that make room, or that follow from earlier decisions, are never refused.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _some(names: list[str]) -> str:
 def _load_topics(
     store: MetadataStore, config: BrokerConfig, catalog: Catalog, partitions: PartitionTable
 ) -> tuple[list[Topic], list[Write]]:
-    """Open all topics; return those whose deletion is unfinished, and the recovery points to store."""
+    """Open all topics. Return the topics with an unfinished deletion, and the recovery points to store."""
     stopped_cleanly = store.get(BROKER, CLEAN_STOP) is not None
     deleted: list[Topic] = []
     live: list[Topic] = []

@@ -1,11 +1,11 @@
 """Numbers that are never given out twice: receipts and fencing tokens of queue groups, and producer ids.
 
 The end of the numbers given out is kept in two places, and the higher end counts: in the metadata store, and in a file
-beside it (`storage.issued_numbers`), which restoring a backup does not reset. Both are synced before a number below a
-new end is given out. At each start, all numbers also begin above a number made from the wall clock. So if the clock is
-right, numbers do not repeat even if the file is lost, or the whole data directory is restored from a copy. Producer ids
-also begin above all ids that any partition remembers: another broker may have given them out, if its log was taken
-over.
+beside it (`storage.issued_numbers`), which is not reset when a backup is restored. Both are synced before a number
+below a new end is given out. At each start, all numbers also begin above a number made from the wall clock. So if the
+clock is right, numbers do not repeat even if the file is lost, or the whole data directory is restored from a copy.
+Producer ids also begin above all ids that any partition remembers: another broker may have given them out, if its log
+was taken over.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_FROM_CLOCK: Final = 1 << 62
 
 
 def number_of_time(wall_ms: int, per_ms_bits: int) -> int:
-    """Return a number above all that are given out before a time."""
+    """Return a number above all numbers that are given out before a time."""
     return min(max(wall_ms, 0) << per_ms_bits, MAX_FROM_CLOCK)
 
 

@@ -32,7 +32,7 @@ class ProducerIds:
             return self.next - 1, 0
 
     async def raised(self, producer_id: int, producer_epoch: int) -> tuple[int, int]:
-        """Return the id with the next epoch, or a new id where epochs have run out.
+        """Return the id with the next epoch, or a new id if its epochs have run out.
 
         An id belongs to the one client that got it, so the broker trusts the epoch that the client states (as in
         KIP-360).

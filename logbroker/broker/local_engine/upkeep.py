@@ -1,4 +1,4 @@
-"""Upkeep of the engine beside requests: recovery points and retention."""
+"""Upkeep of the engine in the background: recovery points and retention."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Upkeep:
         self._holders: dict[TopicId, list[Holder]] = {}
 
     def start_retention(self) -> None:
-        """Apply retention from now on; all holders must hold what they need."""
+        """Apply retention from now on; all holders must be registered (`hold`)."""
         self._retention_due = asyncio.get_running_loop().time() + self._config.retention_check_seconds
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:

@@ -67,8 +67,8 @@ while read -r sign pid; do
 done
 for pid in $running; do kill -s KILL -- "-$pid" 2>/dev/null; done
 """
-"""Reads which commands begin and which have ended. At the end of its input, it kills the process groups of those that
-still run."""
+"""Reads which commands begin and which have ended. At the end of its input, it kills the process groups of the commands
+that still run."""
 
 _BEGINNING: Final = f'read -r LOGBROKER_GO || exit 1; exec {_SHELL} -c -- "$0"'
 """The command waits for a line, which is sent after the guard was told of the command. A shell reads a line byte by

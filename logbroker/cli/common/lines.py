@@ -49,9 +49,9 @@ def warn(text: str) -> None:
     """Write one line to standard error."""
     with suppress(
         OSError, ValueError, OutputError
-    ):  # Standard output comes first, as it was written first. Its errors are reported later.
+    ):  # Flush standard output first, because it was written first. Its errors are reported later.
         sys.stdout.flush()
-    with suppress(OSError):  # Standard error may be closed, as after the end of a terminal.
+    with suppress(OSError):  # Standard error may be closed, for example after the end of a terminal.
         sys.stderr.write(f"{shown(text)}\n")
         sys.stderr.flush()
 

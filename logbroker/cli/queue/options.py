@@ -23,7 +23,7 @@ _DESCRIBED: Final = {each.name: each for each in QUEUE_SETTINGS}
 
 
 class _Option(NamedTuple):
-    """The option of one setting. Its help and default are those of the setting."""
+    """The option of one setting. Help and default come from the setting."""
 
     flag: str
     name: str

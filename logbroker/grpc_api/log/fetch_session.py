@@ -1,11 +1,11 @@
-"""The choice of what a fetch stream sends next: a state machine without I/O.
+"""Decides what a fetch stream sends next: a state machine without I/O.
 
 A partition of the stream is in one of three states, and the calls move it between them:
 
-    unanswered   assigned (again), nothing sent for it yet; is read at once, without need of credit, so that the
-                 client learns the offsets of a partition that has nothing for it
+    unanswered   assigned (again), and nothing is sent for it yet; is read at once and needs no credit, so that the
+                 client learns the offsets of the partition even if there are no records
     ready        may have more to send; is read in turn while there is credit
-    idle         was read up to its high watermark; waits until that moves
+    idle         was read up to its high watermark; waits until the high watermark moves
 
     assign -> unanswered;  sent(more) -> ready;  sent(no more) -> idle;  moved: idle -> ready;  failed, remove -> gone
 
