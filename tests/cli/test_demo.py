@@ -191,7 +191,10 @@ def test_the_order_between_aircraft_is_free() -> None:
             "aircraft A came back in another order or altered",
         ),
         ([stored(b"A", b"1"), stored(b"A", b"3", 1), stored(b"B", b"2")], "aircraft A lie in several partitions"),
-        ([stored(b"C", b"9"), stored(b"A", b"1"), stored(b"A", b"3"), stored(b"B", b"2")], "of aircraft C, 0 flights"),
+        (
+            [stored(b"C", b"9"), stored(b"A", b"1"), stored(b"A", b"3"), stored(b"B", b"2")],
+            "aircraft C: 0 flights were sent, 1 came back",
+        ),
     ],
 )
 def test_what_is_missing_altered_or_misplaced_is_found(received: list[Record], complaint: str) -> None:
