@@ -241,7 +241,7 @@ def seek(gigabytes: float, count: int, **shared: Any) -> None:
 @number_option("--seconds", kind=Real(0.1), default=5.0, metavar="SECONDS", help="Duration of a round.")
 @shared_options
 def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
-    """Measure how long calls that need no disk wait while batches are appended.
+    """Measure calls that need no disk while batches are appended.
 
     \b
     Examples:
@@ -290,7 +290,7 @@ def recovery(
     cold: bool,
     **shared: Any,
 ) -> None:
-    """Measure the start after a kill, and the start of an empty broker.
+    """Measure the start of a killed broker and of an empty one.
 
     \b
     Examples:
