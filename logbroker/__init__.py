@@ -1,14 +1,14 @@
-"""logbroker: a persistent, partitioned, log-structured broker that pip installs.
+"""logbroker: a persistent, partitioned, log-structured message broker that `pip` can install.
 
-Nothing is imported before it is used: `import logbroker` costs next to nothing, and a broker never loads the client.
-The errors are those of `logbroker.errors`, all derived from LogbrokerError.
+Nothing is imported before it is used: `import logbroker` is fast, and a broker never loads the client. The errors come
+from `logbroker.errors`; all are derived from LogbrokerError.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-# Type checkers and editors read these names, and take all others for mistakes: they must not see `__getattr__`.
+# Type checkers and editors read these names. They must not see `__getattr__`, so that they report all other names.
 if TYPE_CHECKING:
     from logbroker.client import Admin, Consumer, Producer, Worker
     from logbroker.embedded_broker import embedded

@@ -1,4 +1,4 @@
-"""The command `logbroker`, which is `python -m logbroker` as well."""
+"""The command `logbroker`, also run by `python -m logbroker`."""
 
 from __future__ import annotations
 

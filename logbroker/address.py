@@ -1,4 +1,4 @@
-"""Addresses as people write them: HOST:PORT, read in one way by clients, commands and listeners."""
+"""Parses addresses, HOST:PORT, in the same way for clients, commands and listeners."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str, *, any_port: bool = False) -> Address:
-    """Read HOST:PORT; with `any_port` the port may be 0, for any that is free.
+    """Read HOST:PORT. With `any_port` the port may be 0, which means any free port.
 
-    Raises ValueError with what is wrong with the text and what to write instead: the rest of a sentence that begins
-    with the text.
+    Raises ValueError. Its message is the rest of a sentence that begins with the text: it says what is wrong, and what
+    to write instead.
     """
     if not text.strip():
         raise ValueError(f"is empty: give HOST:PORT, such as {EXAMPLE}")
     if any(character.isspace() or not character.isprintable() for character in text):
-        raise ValueError(f"has a space, or what cannot be printed, in it: give HOST:PORT, such as {EXAMPLE}")
+        raise ValueError(f"has a space or a character that cannot be printed: give HOST:PORT, such as {EXAMPLE}")
     if "," in text:
         raise ValueError(f"is a list: give one HOST:PORT, such as {EXAMPLE}")
     if found := _SCHEME.fullmatch(text):
@@ -55,7 +55,9 @@ def parse_address(text: str, *, any_port: bool = False) -> Address:
     port = whole_number(port_text)
     least = 0 if any_port else 1
     if port is None or not least <= port <= _MAX_PORT:
-        raise ValueError(f"has a port that is no number from {least} to {_MAX_PORT}: give HOST:PORT, such as {EXAMPLE}")
+        raise ValueError(
+            f"has a port that is not a number from {least} to {_MAX_PORT}: give HOST:PORT, such as {EXAMPLE}"
+        )
     return Address(host, port)
 
 
@@ -64,7 +66,7 @@ def _parted(text: str) -> tuple[str, str]:
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")) or not _is_ipv6(host):
-            raise ValueError("has brackets around what is no IPv6 address: give [ADDRESS]:PORT, such as [::1]:9192")
+            raise ValueError("has brackets, but no IPv6 address in them: give [ADDRESS]:PORT, such as [::1]:9192")
         return host, rest[1:]
     host, _, port = text.rpartition(":") if ":" in text else (text, "", "")
     if ":" in host or (not host and _is_ipv6(text)):
@@ -84,16 +86,16 @@ def _check_host(host: str) -> None:
         try:
             ipaddress.IPv4Address(host)
         except ValueError:
-            raise ValueError(f"has a host that is no IPv4 address: give HOST:PORT, such as {EXAMPLE}") from None
+            raise ValueError(f"has a host that is not an IPv4 address: give HOST:PORT, such as {EXAMPLE}") from None
     elif len(host) > _MAX_NAME_CHARACTERS or not all(map(_LABEL.fullmatch, host.removesuffix(".").split("."))):
         raise ValueError(
-            "has a host that is no name of a machine, which has letters, digits, hyphens and dots:"
+            "has a host that is not a host name: letters, digits, hyphens and dots are allowed:"
             f" give HOST:PORT, such as {EXAMPLE}"
         )
 
 
 def _suggested(text: str) -> str:
-    """Return `, such as` and the address in a URL, where there is one."""
+    """Return `, such as` and the address in the text, or an example if it has none."""
     found = text.split("/")[0].split("?")[0].rpartition("@")[2]
     for text in (found, f"{found}:{_USUAL_PORT}"):
         try:

@@ -1,4 +1,4 @@
-"""The clock of everything that decides by time. Tests can turn it."""
+"""The clock for everything that decides by time. Tests can replace it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Clock(Protocol):
     """A wall clock."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970. May step."""
+        """Return milliseconds since 1970. The clock may jump forward or back."""
         ...
 
 

@@ -189,7 +189,7 @@ FIXED_CONFIGS: Final = ("priority.bands", "priority.routing")
 
 
 def check_given(overrides: Mapping[str, str]) -> None:
-    """Raise InvalidConfigError for a value that only the broker may set."""
+    """Raise InvalidConfigError if a user gives a value that only the broker may set."""
     text = overrides.get("max.message.bytes", "1")
     value = whole_number(text)
     if value is not None and value > MAX_BATCH_BYTES:
@@ -228,9 +228,9 @@ def canonical_texts(config: TopicConfig, names: Iterable[str]) -> dict[str, str]
 
 
 def stored_texts(overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return the stored configs of a topic in today's form.
+    """Return the stored configs of a topic in the present form.
 
-    Earlier brokers took any text that Python reads as a number, and stored it unchanged.
+    Earlier brokers accepted any text that Python reads as a number, and stored it unchanged.
     """
     texts: dict[str, str] = {}
     defaults = TopicConfig()
@@ -323,8 +323,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_concurrent_calls: Annotated[
         int,
         Setting(
-            "Maximum number of calls and streams at the same time. One connection can use a quarter of them; its"
-            " further calls wait at the client for one of these to end, at most for their deadline.",
+            "Maximum number of calls and streams at the same time. One connection can use a quarter of them. Further"
+            " calls of the connection wait in the client until one of its calls ends, or until their deadline.",
             "calls",
             1,
             MAX_INT32,
@@ -442,7 +442,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise ValueError(f"data_dir is {quoted(self.data_dir)}: name a directory")
         self.parsed_topic_defaults()
         for name, (least, most) in BROKER_BOUNDS.items():
-            if not least <= getattr(self, name) <= most:  # also false for nan
+            if not least <= getattr(self, name) <= most:  # also refuses nan
                 raise ValueError(f"{name} must be from {least:g} to {most}, not {_number_text(getattr(self, name))}")
         for name in ("max_partitions_per_topic", "max_partitions"):
             if self.default_partitions > getattr(self, name):
@@ -570,7 +570,7 @@ def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
 
 
 def _in_plain_words(error: msgspec.ValidationError) -> str:
-    """Name the setting first, and types as TOML's users do."""
+    """Return the error with the name of the setting first, and with the names of types as in TOML."""
     wrong_type = _WRONG_TYPE.fullmatch(str(error))
     if wrong_type is None:
         return str(error)

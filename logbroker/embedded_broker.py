@@ -1,9 +1,9 @@
 """A real broker for programs, notebooks and tests: `with logbroker.embedded() as broker: ...`.
 
-The broker is a child process. Within the program it would share the interpreter lock with it and put a second gRPC
-event loop into one process, which grpcio does not do well; as a child it is what runs in production, it can be killed
-and started again, and it costs the program nothing. The child holds a pipe to its parent and stops when that closes,
-so it never outlives the program, however the program ends.
+The broker is a child process. In the same process, it would share the interpreter lock with the program, and there
+would be two gRPC event loops, which grpcio does not support well. The child process runs the same code as in
+production, and it can be killed and started again. It holds a pipe to its parent and stops when the pipe closes, so it
+never outlives the program, however the program ends.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ READY_PREFIX: Final = "ready grpc="
 class EmbeddedBroker:
     """A broker process and its data directory. Starts on entering `with`; not thread-safe.
 
-    All methods block: a start takes about half a second, a stop as long as its last sync. A fork of the program may use
-    the address; the broker and its directory stay with the process that made this object: in the child, stopping does
-    nothing, and starting raises ForkedProcessError.
+    All methods block: a start takes about half a second, a stop as long as the last sync. A forked child of the program
+    may use the address. The broker and its directory belong to the process that made this object: in a forked child,
+    `stop` and `kill` do nothing, and `start` raises ForkedProcessError.
     """
 
     def __init__(self, data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> None:
@@ -48,10 +48,10 @@ class EmbeddedBroker:
         self._settings = settings
         self._listen = settings.pop("listen", "127.0.0.1:0")
         self._pid = os.getpid()
-        # Not a TemporaryDirectory: a forked child that ends would remove it from under the broker.
+        # Not a TemporaryDirectory: when a forked child ends, it would remove the directory of the running broker.
         self._own_dir = tempfile.mkdtemp(prefix="logbroker-")
         self._remove_own_dir = weakref.finalize(self, _remove, self._own_dir, self._pid)
-        # Absolute, as the program may change its working directory between two starts.
+        # Absolute, because the program may change its working directory between two starts.
         self.data_dir: Final = Path(self._own_dir, "data") if data_dir is None else Path(data_dir).absolute()
         """The data directory. It outlasts the broker if the caller gave it; otherwise it is removed with the broker."""
         self.log_path: Final = Path(self._own_dir, "broker.log")
@@ -59,9 +59,10 @@ class EmbeddedBroker:
         self._process: subprocess.Popen[bytes] | None = None
         _brokers.add(self)
         self._stopped = threading.Event()
-        """Set to stop the watch of the process before it is ended from here."""
+        """Set to end the watch thread before this object ends the process."""
         self.on_end: Callable[[str], None] | None = None
-        """Called, in a thread of its own, with the broker's last words when the broker ends by itself."""
+        """Function that is called if the broker ends by itself, in a separate thread, with a message and the last line
+        of the broker's log."""
 
     @property
     def address(self) -> str:
@@ -76,25 +77,29 @@ class EmbeddedBroker:
         return self._process.pid
 
     def start(self, *, timeout_seconds: float = 30.0) -> None:
-        """Start the broker and wait until it serves. Raises LogbrokerError with the broker's own words if it fails.
+        """Start the broker and wait until it serves. If it fails, raises LogbrokerError with the last line of its log.
 
-        Does nothing where it runs; one that ended by itself, or was killed from outside, is started again.
+        Does nothing if the broker runs. If it has ended by itself, or was killed from outside, it is started again.
         """
         if self._is_forked:
-            raise ForkedProcessError("this broker belongs to the process from which this one was forked: make another")
+            raise ForkedProcessError(
+                "this broker belongs to the parent process, before the fork: make another one here"
+            )
         if not self._remove_own_dir.alive:
-            raise InvalidRequestError("the with block of this broker is over, and its directory removed: make another")
+            raise InvalidRequestError(
+                "the with block of this broker has ended, and its directory is removed: make another broker"
+            )
         if self._process is not None and self._process.poll() is None:
             return
         check_broker_platform()
-        self._end(kill=True)  # Of one that has ended only the pipes are left.
+        self._end(kill=True)  # If the process has ended, this closes its pipes.
         config_path = Path(self._own_dir, "broker.toml")
         with open(config_path, "w", encoding="utf-8", opener=private_opener) as file:
             file.write(_toml(self._settings))
         command = [sys.executable, "-m", "logbroker", "serve", "--stop-with-stdin", "--config", str(config_path)]
         command += ["--data-dir", str(self.data_dir), "--listen", self._listen]
         with open(self.log_path, "ab", opener=private_opener) as log:
-            # In a group of its own, as Ctrl-C is for the program: the broker ends with it, not before it.
+            # In its own process group, so that Ctrl-C reaches only the program: the broker ends with it, not before it.
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, process_group=0
             )
@@ -105,17 +110,18 @@ class EmbeddedBroker:
             self._end(kill=True)
             raise
         self._stopped = threading.Event()
-        # A daemon, as a program may end without stopping the broker.
+        # A daemon thread, because a program may end without stopping the broker.
         threading.Thread(target=self._watch, args=(process, self._stopped), name="logbroker-watch", daemon=True).start()
 
     def leave_to_parent(self) -> None:
-        """Close this child's end of the pipe whose other end tells the broker that the program has ended. Called after
-        a fork."""
+        """Close the pipe to the broker in a forked child. The broker stops when the program's end of the pipe is closed
+        in all processes."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
     def _watch(self, process: subprocess.Popen[bytes], stopped: threading.Event) -> None:
-        """Report at once a broker that ends by itself. Clients would wait for it until their requests time out."""
+        """Report at once if the broker ends by itself. Otherwise clients would wait for it until their requests time
+        out."""
         while not stopped.wait(_WATCH_SECONDS):
             if (code := process.poll()) is not None:
                 if not stopped.is_set():
@@ -199,9 +205,9 @@ if hasattr(os, "register_at_fork"):
 def embedded(data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> EmbeddedBroker:
     """Return a broker, to be used in a `with` statement.
 
-    Without `data_dir` the data lie in a temporary directory that goes when the block ends. `settings` are those of the
-    configuration file (`logbroker.config.BrokerConfig`), such as `default_partitions=4`. It listens on a free port of
-    127.0.0.1 unless `listen` says otherwise.
+    Without `data_dir`, the data is in a temporary directory, which is removed when the block ends. `settings` are
+    settings of the configuration file (`logbroker.config.BrokerConfig`), such as `default_partitions=4`. The broker
+    listens on a free port of 127.0.0.1, unless `listen` is given.
     """
     return EmbeddedBroker(data_dir, **settings)
 
@@ -218,7 +224,7 @@ def _end(process: subprocess.Popen[bytes], *, kill: bool, timeout_seconds: float
             process.kill()
             return
         if process.stdin is not None:
-            process.stdin.close()  # The broker may have inherited a mask with SIGTERM.
+            process.stdin.close()  # SIGTERM may be blocked: the broker inherits the signal mask.
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout_seconds)

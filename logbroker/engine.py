@@ -1,8 +1,9 @@
-"""The broker's two seams: the log, and the state of groups and queues.
+"""The broker's two interfaces to storage: the log, and the state of groups and queue groups.
 
-Everything above (the gRPC services, later the groups and queues) knows only these Protocols. Today both are served by
-this process (`logbroker.broker.local_engine`); later a Kafka-protocol cluster can stand behind them, so all that may
-take time is async, and state changes travel as events, which map to an LMDB transaction and to a compacted topic alike.
+The layers above (the gRPC services, the groups and queue groups) use only these Protocols. Today this process
+implements both (`logbroker.broker.local_engine`). Later a cluster with Kafka's protocol could implement them. So
+everything that may take time is async, and state changes are events, which fit both an LMDB transaction and a compacted
+topic.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ class LogGeneration(msgspec.Struct, frozen=True):
     generation: int
     partitions: int
     start_offsets: tuple[int, ...]
-    """The end offset of each partition of the generation before, at the moment this one began; () for the first."""
+    """The end offset of each partition of the previous generation, at the moment when this generation began; () for the
+    first."""
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of a topic at one moment; every change makes a new one."""
+    """The facts of a topic at one moment. Every change makes a new Topic."""
 
     name: str
     id: TopicId
@@ -48,16 +50,16 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         return self.generations[-1].generation
 
     def end_of(self, generation: int, partition: int) -> int | None:
-        """Return the end offset of a generation in a partition, or None if it has not ended (or is 0, none)."""
+        """Return the end offset of a generation in a partition, or None if the generation has not ended (or is 0)."""
         if not 0 < generation < self.generation:
             return None
-        # They are numbered from 1, so this is the one after it.
+        # Generations are numbered from 1, so this is the next generation.
         start_offsets = self.generations[generation].start_offsets
         return start_offsets[partition] if partition < len(start_offsets) else 0
 
     @property
     def routing_bands(self) -> tuple[Band, ...]:
-        """The bands whose partitions hold their records and no others; (): records are routed by their keys alone."""
+        """The bands, if each has its own partitions for its records; (): records are routed by their keys alone."""
         return self.config.priority_bands if self.config.priority_routing is PriorityRouting.PRIORITY else ()
 
 
@@ -75,7 +77,7 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     cut_bytes: int = 0
     """Bytes that recovery cut off the end of the partition at the start."""
     cut_offset: int = 0
-    """The offset at which it did so, if it did."""
+    """The offset of this cut, if there was one."""
 
 
 _NONE: Final[frozenset[TopicId]] = frozenset()
@@ -84,9 +86,9 @@ _NONE: Final[frozenset[TopicId]] = frozenset()
 class RoutingFence:
     """Keeps appends of one origin (a stream, or one request) from overtaking appends that were refused as stale.
 
-    Once a batch is refused because its topic has grown, all later routed batches for that topic are refused as well.
-    Their sender does not know of the refusal yet, and would send the refused batch again after them. A request with a
-    newer generation opens the fence again, but only if it came after every refusal had been answered.
+    If a batch is refused because its topic has grown, all later routed batches for the topic are refused as well: the
+    sender does not know of the refusal yet, and would send the refused batch again after them. A request with a newer
+    generation opens the fence again, but only if the request came after every refusal was answered.
     """
 
     __slots__ = ("_closed",)
@@ -96,15 +98,15 @@ class RoutingFence:
         """The newest generation that was refused, and the number of refusals that are not answered yet, by topic."""
 
     def told(self) -> frozenset[TopicId]:
-        """Return the topics for which the sender was told all refusals. A request that comes now may open the fence for
-        them."""
+        """Return the topics for which the sender was told of all refusals. A request that comes now may open the fence
+        for them."""
         if not self._closed:
             return _NONE
         return frozenset(topic_id for topic_id, (_, unanswered) in self._closed.items() if not unanswered)
 
     def lets_through(self, topic_id: TopicId, known_generation: int) -> bool:
-        """Decide on a batch at the moment of its append. If it shows a newer generation, open the fence for the batches
-        behind it."""
+        """Decide on a batch at the moment of its append. If it has a newer generation, open the fence for this batch
+        and later ones."""
         if not self._closed or topic_id not in self._closed:
             return True
         if known_generation <= self._closed[topic_id][0]:
@@ -113,7 +115,8 @@ class RoutingFence:
         return True
 
     def refused(self, topic_id: TopicId, generation: int) -> None:
-        """Close the fence for batches behind a refused one. `generation` is the old one that it came with, else 0."""
+        """Close the fence for batches after a refused batch. `generation` is the old generation of the refused batch,
+        else 0."""
         before, unanswered = self._closed.get(topic_id, (0, 0))
         self._closed[topic_id] = max(before, generation), unanswered + 1
 
@@ -125,14 +128,15 @@ class RoutingFence:
 
 
 class DiskUse(enum.Enum):
-    """The effect of a request on the free disk space, which decides when the request is refused. Nothing else that is
-    stored is ever refused, and it may use what these leave: it frees space, or follows from earlier decisions
-    (deletions, retention, recovery points, the end of leases and members)."""
+    """The effect of a request on the free disk space, which decides when the request is refused. Other writes are never
+    refused, and may use the remaining space: they free space, or follow from earlier decisions (deletions, retention,
+    recovery points, the end of leases and members)."""
 
     TAKES_ROOM = "takes room"
     """Creates lasting objects: groups, topics, partitions, producers."""
     USES_RESERVE = "uses the reserve"
-    """Works off what exists, or is an operator's decision: commits, settlements, sessions, decisions about lanes."""
+    """Processes existing records, or is an operator's decision: commits, settlements, sessions, decisions about
+    lanes."""
 
 
 class Append(msgspec.Struct, gc=False):
@@ -144,13 +148,14 @@ class Append(msgspec.Struct, gc=False):
     generation: int = 0
     """The generation by which the records were routed; 0: not checked."""
     fence: RoutingFence | None = None
-    """The fence of the appends that must not overtake each other when the topic grows; None: this one may overtake."""
+    """The fence of the appends that must not overtake each other when the topic grows; None: this append may overtake
+    others."""
     known_generation: int = 0
-    """The generation by which the request opens the fence; 0: the request came before the sender was told of every
+    """The generation with which the request may open the fence; 0: the request came before the sender was told of every
     refusal."""
     room_bytes: int = -1
-    """The disk space that the append asks for. Of several appends that belong together, the first asks for the space of
-    all; the others carry 0 and are refused if the one before was. -1: the append asks for its own space."""
+    """The disk space that the append asks for; -1: its own size. If several appends belong together, the first one asks
+    for the space of all; the others have 0, and are refused if the previous append was."""
     use: DiskUse = DiskUse.TAKES_ROOM
     """The effect on the free disk space. Copies that let retention go on use the reserve."""
 
@@ -177,8 +182,8 @@ class Read(msgspec.Struct, gc=False):
     last_leader_epoch: int = -1
     """Leader epoch of the last record that the caller read; -1: not checked."""
     check_crc: bool = False
-    """Whether to stop reading before the first batch with a wrong CRC. Whoever decodes batches checks them anyway, so
-    this is for looking at a batch that proved to be damaged: see `damage_at`."""
+    """Whether to stop reading before the first batch with a wrong CRC. Only `damage_at` needs it, for a batch that
+    cannot be decoded: readers that decode batches check the CRC anyway."""
 
 
 class ReadResult(msgspec.Struct, gc=False):
@@ -187,13 +192,13 @@ class ReadResult(msgspec.Struct, gc=False):
     batches: bytes
     """Whole batches; empty if nothing is readable at the offset. The first batch may begin before it."""
     next_offset: int
-    """The offset after the last batch returned, or the one asked for."""
+    """The offset after the last batch; if there is no batch, the requested offset."""
     high_watermark: int
     log_start_offset: int
     leader_epoch: int
     gaps_below: int = 0
-    """The offset below which a batch may leave a gap before it. All other batches begin where the one before them ends,
-    and the first at the offset that the reader asked for, or before."""
+    """Below this offset, there may be a gap before a batch. Every other batch begins where the previous batch ends; the
+    first one begins at the requested offset or before."""
 
 
 class FoundOffset(msgspec.Struct, gc=False):
@@ -216,27 +221,27 @@ class Watch(Protocol):
     def remove(self, key: PartitionKey) -> None: ...
 
     def moved(self) -> set[PartitionKey]:
-        """Return the partitions whose high watermark moved, or that went away, since the last call."""
+        """Return the partitions that have a new high watermark, or were closed, since the last call."""
         ...
 
     def close(self) -> None: ...
 
 
 class Holder(Protocol):
-    """A holder for which retention waits, in the partitions of one topic."""
+    """A part of the broker that needs records of one topic: retention keeps the records that it needs."""
 
     def needed_from(self, partition: int) -> int:
         """The first offset that the holder still needs."""
         ...
 
     def let_go(self, partition: int, offset: int) -> None:
-        """Ask the holder to release records below `offset`; asked again, with each look of retention, until it has."""
+        """Ask the holder to release records below `offset`. Retention asks again at each check, until the holder has
+        released them."""
         ...
 
 
 class Numbers(Protocol):
-    """Numbers of 63 bits that never repeat: not over deletions, restarts and kills, nor after the restore of a
-    backup."""
+    """Numbers of 63 bits that never repeat, even after deletions, restarts, kills or the restore of a backup."""
 
     @property
     def first(self) -> int:
@@ -249,7 +254,7 @@ class Numbers(Protocol):
         ...
 
     async def reserve(self, end: int) -> None:
-        """Raise `reserved` to at least `end`. Returns when that is durable.
+        """Raise `reserved` to at least `end`. Returns when the new end is durable.
 
         Raises StorageFailedError, OverloadedError, DiskFullError or TooManyOpenFilesError.
         """
@@ -271,8 +276,8 @@ class ReadableLog(Protocol):
         """Read the batches that are readable now, without waiting for more. At least one batch is returned if one is
         readable.
 
-        Each batch begins exactly where the one before it ends, except for the gaps below `gaps_below`. At a batch that
-        does not, and for everything after it, the result is CorruptLogError.
+        Each batch begins exactly where the previous batch ends, except for gaps below `gaps_below`. At a batch that
+        does not, and for everything after such a batch, the result is CorruptLogError.
         """
         ...
 
@@ -282,8 +287,8 @@ class ReadableLog(Protocol):
 
 
 class TopicPlan:
-    """The topics as a request that is only validated would leave them. Each item is judged as if the items before it
-    had been carried out."""
+    """The result of a request that is only validated: its new topics and partitions. Each item is checked as if the
+    earlier items had been carried out."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -295,13 +300,13 @@ class TopicPlan:
 class LogEngine(ReadableLog, Protocol):
     """Topics and their partitions' logs.
 
-    Lists are answered in their order, each item with its result or with the error that only it met.
+    Lists are answered in their order: each item has its result, or its own error.
     """
 
     @property
     def boot_id(self) -> str:
-        """The boot id, which changes with every start of the machine. After that, a file that was not synced may have
-        other contents. "": not known."""
+        """The boot id, which changes with every start of the machine; "": not known. After such a start, a file that
+        was not synced may have other contents."""
         ...
 
     def topics(self) -> Sequence[Topic]:
@@ -313,8 +318,8 @@ class LogEngine(ReadableLog, Protocol):
         ...
 
     def on_topics_changed(self, listener: Callable[[Topic], None]) -> None:
-        """Have `listener` called on the event loop after each change of topics, with the created or altered topic as it
-        is now, or the deleted topic as it was."""
+        """Call `listener` on the event loop after each change of topics, with the created or altered topic as it is
+        now, or the deleted topic as it was."""
         ...
 
     async def create_topic(
@@ -344,9 +349,9 @@ class LogEngine(ReadableLog, Protocol):
         ...
 
     async def pin(self, topic_id: TopicId) -> Topic:
-        """Return the topic, and keep its generation and configs until `unpin`, so that records routed and batched in
-        the broker are appended by them. Waits while the topic is altered, and alterations wait for `unpin`; the topic
-        may still be deleted. Raises UnknownTopicError."""
+        """Return the topic, and keep its generation and configs until `unpin`, so that records are routed, batched and
+        appended by the same ones. Waits while the topic is altered; alterations wait for `unpin`. The topic may still
+        be deleted. Raises UnknownTopicError."""
         ...
 
     def unpin(self, topic_id: TopicId) -> None:
@@ -368,10 +373,10 @@ class LogEngine(ReadableLog, Protocol):
         ...
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:
-        """Keep the records that `holder` needs from retention. Beyond `retention.hold.bytes`, the holder is asked to
-        let go, and retention waits for it.
+        """Let retention keep the records that `holder` needs. Beyond `retention.hold.bytes`, the holder is asked to
+        release records, and retention waits until it has.
 
-        Not durable: retention begins only when all that shall hold after a start do so.
+        Not durable: after a start, retention begins only when all holders are registered.
         """
         ...
 
@@ -390,32 +395,32 @@ class LogEngine(ReadableLog, Protocol):
 
 
 async def damage_at(engine: ReadableLog, topic_id: TopicId, partition: int, offset: int) -> CorruptLogError | None:
-    """Let the engine check a batch that cannot be decoded. Return the error that names file and byte if its bytes are
-    not those that were stored, else None. The engine remembers the error, and raises it to whoever reads on there."""
+    """Let the engine check a batch that cannot be decoded. If the stored bytes are damaged, return the error, which
+    names file and byte, else None. The engine remembers the error, and raises it in later reads there."""
     [found] = await engine.read([Read(topic_id, partition, offset, 1, check_crc=True)])
     return found if isinstance(found, CorruptLogError) else None
 
 
 class StateEvent(msgspec.Struct, frozen=True, gc=False):
-    """One change of state: an upsert, or a deletion where `value` is None."""
+    """One change of state: an upsert, or a deletion if `value` is None."""
 
     key: bytes
     value: bytes | None
 
 
 class StateStore(Protocol):
-    """Durable state of groups and queues: a set of keys, changed by events in order.
+    """Durable state of groups and queue groups: keys with values, changed by events in order.
 
-    `scope` names an owner (one group, one queue); scopes never see each other's keys. Keys: 1-255 bytes.
+    `scope` names an owner (one group or queue group); scopes never see each other's keys. Keys have 1 to 255 bytes.
     """
 
     def check_room(self, use: DiskUse = DiskUse.USES_RESERVE) -> None:
-        """Raise DiskFullError while no such change may begin because the disk is nearly full, and OverloadedError if
-        the store itself is. Ask before anything is changed: `commit` stores decisions that were made."""
+        """Raise DiskFullError if the disk is too full for a change with this use of the disk, and OverloadedError if
+        the store itself is full. Call it before anything is changed: `commit` only stores decisions that were made."""
         ...
 
     async def load(self, scope: str) -> dict[bytes, bytes]:
-        """Return the keys and values that the committed events of a scope left."""
+        """Return the present keys and values of a scope."""
         ...
 
     async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:

@@ -1,11 +1,12 @@
-"""Long work on the event loop, cut into turns, so that no request holds the loop for long whatever lists it brings.
+"""Long work on the event loop is cut into turns, so that no request blocks the loop for long, however long its lists
+are.
 
-Whoever goes through a list that came with a request, or that grows with what the broker keeps, makes a `Pace` and tells
-it of its steps. After `TURN_STEPS` of them it gives way, and waits in a line that is one for the whole loop: of all
-long work, however many callers have some, one turn runs in a round of the loop. What is small never waits.
+Code that goes through a list of a request, or a list that grows with the broker's data, makes a `Pace` and reports its
+steps to it. After `TURN_STEPS` steps it gives way, and waits in one line for the whole loop: in each round of the loop,
+only one turn of all long work runs. Small work never waits.
 
-Where the caller is gone, its task is cancelled, and the work ends where it waits for its next turn. State that others
-see must be whole whenever a step is told.
+If the caller is gone, its task is cancelled, and the work ends while it waits for its next turn. So shared state must
+be consistent whenever a step is reported.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 
 TURN_STEPS: Final = 1_000
-"""The steps in one turn. A step is the time of one small operation, a microsecond or two, so a turn takes one or two
-milliseconds."""
+"""Number of steps in one turn. A step is the time of one small operation, a microsecond or two, so a turn takes one or
+two milliseconds."""
 FIRST_STEPS: Final = 300
-"""The steps in the first turn, before which nobody waits in line: about the time of a call, however small."""
+"""Number of steps in the first turn, which begins without waiting in line: about the time of a small call."""
 MOMENT_STEPS: Final = 4 * TURN_STEPS
-"""The most steps that work does without a break, so that what it reports is of one moment."""
+"""Maximum number of steps without a pause in work that should report one moment."""
 FREED_PER_STEP: Final = 4
-"""Objects that are freed in the time of a step."""
+"""Number of objects that are freed in the time of a step."""
 
 
 class Pace:
@@ -49,7 +50,7 @@ class Pace:
         return self._left <= 0
 
     async def give_way(self) -> None:
-        """Let everything else have its turn."""
+        """Wait for the next turn."""
         loop = asyncio.get_running_loop()
         line = _lines.get(loop)
         if line is None:
@@ -73,7 +74,7 @@ async def in_turns(work: Steps[T], pace: Pace) -> T:
 
 
 def at_once(work: Steps[T]) -> T:
-    """Do work without a pause, and return its result. For work that is known to be little."""
+    """Do work without a pause, and return its result. For small work only."""
     while True:
         try:
             next(work)
@@ -82,7 +83,7 @@ def at_once(work: Steps[T]) -> T:
 
 
 def in_large_steps(work: Steps[T]) -> Steps[T]:
-    """Return the same work in larger steps: it pauses only after each `MOMENT_STEPS`, so that the result of little work
+    """Return the same work in larger steps: it pauses only after each `MOMENT_STEPS`, so that the result of small work
     shows one moment."""
     done = 0
     while True:
@@ -98,7 +99,7 @@ def in_large_steps(work: Steps[T]) -> Steps[T]:
 async def let_go(containers: list[Any]) -> None:
     """Empty containers that nobody else refers to, in turns: to free a million objects takes a third of a second.
 
-    The list is emptied, too. Containers are dicts, and what can be popped from its end.
+    The list is emptied, too. Containers are dicts, or have `pop` without an argument.
     """
     pace = Pace()
     while containers:
@@ -120,7 +121,8 @@ async def let_go(containers: list[Any]) -> None:
 
 
 class _Line:
-    """The line of those whose turn is over, on one event loop. One of them goes on in each round of the loop."""
+    """The line of callers that wait for their next turn, on one event loop. In each round of the loop, one caller goes
+    on."""
 
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -138,7 +140,7 @@ class _Line:
         self._is_due = False
         while self._waiting:
             future = self._waiting.popleft()
-            if not future.done():  # Else its caller is gone.
+            if not future.done():  # If it is done, the caller is gone.
                 future.set_result(None)
                 break
         if self._waiting:
@@ -146,5 +148,5 @@ class _Line:
             loop.call_soon(self._go_on, loop)
 
 
-# Lines refer to no loop, which would keep it alive.
+# A line must not refer to its loop, because it would keep the loop alive.
 _lines: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Line]] = WeakKeyDictionary()

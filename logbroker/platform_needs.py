@@ -1,4 +1,5 @@
-"""The broker's requirements on the system. Clients, commands and the segment tools do without them."""
+"""Checks the broker's requirements on the system. Clients, commands and the segment tools do not have these
+requirements."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ from logbroker.errors import UnsupportedPlatformError
 
 
 def check_broker_platform() -> None:
-    """Raise UnsupportedPlatformError where no broker can run, with what is missing."""
+    """Raise UnsupportedPlatformError, which says what is missing, if no broker can run on this system."""
     missing = [f"the module {name}" for name in ("fcntl", "resource", "uvloop") if not _has(name)]
     missing += [f"os.{name}" for name in ("pread", "pwrite", "statvfs", "O_DIRECTORY") if not hasattr(os, name)]
     if not hasattr(signal, "SIGKILL"):
         missing.append("SIGKILL")
     if missing:
         raise UnsupportedPlatformError(
-            f"a broker needs Linux or macOS; this system ({sys.platform}) lacks {', '.join(missing)}. Run it in a"
-            " container, in WSL or on another machine; clients, commands and segment tools work here with its address"
+            f"a broker needs Linux or macOS; this system ({sys.platform}) lacks {', '.join(missing)}. Run it in a "
+            f"container, in WSL or on another machine; clients, commands and segment tools work here"
         )
 
 

@@ -1,6 +1,6 @@
-"""Access to the files that this program makes: its own user only, whatever the umask is.
+"""Modes of the files that this program makes: only its own user has access, whatever the umask is.
 
-A umask takes permissions away and never adds any, so a narrower one narrows these, too.
+A umask only removes permissions. So a stricter umask also applies to these files.
 """
 
 from __future__ import annotations

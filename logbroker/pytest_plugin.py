@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def logbroker_broker() -> Iterator[EmbeddedBroker]:
-    """A fresh broker on a free port, with an empty data directory: may be killed and restarted at will."""
+    """A new broker for each test, on a free port, with an empty data directory. The test may kill and restart it."""
     # Imported here because pytest loads this plugin in every project of the environment.
     from logbroker.embedded_broker import embedded
 
@@ -27,7 +27,7 @@ def logbroker_broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture(scope="session")
 def logbroker_session_broker() -> Iterator[EmbeddedBroker]:
-    """One broker for all tests of a run: the fast choice where each test uses topics of its own."""
+    """One broker for all tests of a run: this is faster, if each test uses its own topics."""
     from logbroker.embedded_broker import embedded  # see above
 
     with embedded() as broker:

@@ -1,6 +1,6 @@
-"""Settings described where they are defined: unit, bounds and effect beside the default.
+"""Describes settings where they are defined: unit, limits and effect beside the default.
 
-Each field of a struct of settings is annotated with a `Setting`. The checks of bounds, the command `logbroker config`
+Each field of a struct of settings is annotated with a `Setting`. The checks of limits, the command `logbroker config`
 and the page docs/SETTINGS.md read these annotations, so all of them say the same.
 """
 
@@ -19,7 +19,7 @@ _UNITS: Final = {
 }
 """Larger units for values that are hard to read, the largest first."""
 _POWERS: Final = {2**31 - 1: "2^31 - 1", 2**40: "2^40", 2**50: "2^50", 2**63 - 1: "2^63 - 1"}
-"""Bounds that people recognize as powers of two."""
+"""Limits that are shown as powers of two."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -83,7 +83,8 @@ class DescribedSetting(msgspec.Struct, frozen=True):
 
 
 def described(struct: type[msgspec.Struct]) -> Iterator[DescribedSetting]:
-    """Yield the settings of a struct in the order of their definition. Raises TypeError for one without a `Setting`."""
+    """Yield the settings of a struct in the order of their definition. Raises TypeError for a field without a
+    `Setting`."""
     hints = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
         kind, *notes = get_args(hints[field.name]) or (None,)
@@ -113,7 +114,7 @@ def _bound_text(bound: float | None) -> str:
 
 
 def _in_larger_unit(value: float, unit: str) -> str:
-    """Return a value in the largest unit that keeps it a whole number; empty if that is its own unit."""
+    """Return a value in the largest unit in which it is a whole number; empty if this is its own unit."""
     for size, name in _UNITS.get(unit, ()):
         if size > 1 and value >= size and value % size == 0:
             count = int(value // size)

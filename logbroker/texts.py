@@ -1,7 +1,7 @@
-"""Texts from outside: one way to read numbers, and one way to write texts for people.
+"""Texts of users and programs: one way to read numbers, and one way to show texts to people.
 
-Python's `int` takes far more than a number: blanks and line ends around it, `+`, `_` between digits, the digits of
-every script; and it raises for a few characters that `isdigit` takes, and for very long texts.
+Python's `int` accepts more than digits: spaces and line ends around a number, `+`, `_` between digits, digits of every
+script. It raises for very long texts, and for a few characters that `isdigit` accepts.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class _Escapes(dict[int, str]):
 
 
 class _JsonEscapes(_Escapes):
-    """The same table for the strings of JSON, whose escapes have four digits: characters beyond take two."""
+    """The same table for JSON strings. JSON escapes have four digits, so characters above U+FFFF take two escapes."""
 
     def escape(self, code: int) -> str:
         if code == ord("\n"):
-            return "\n"  # Stands between the values; within a string it is an escape already.
+            return "\n"  # A line end is between values: within a string, JSON has escaped it already.
         units = chr(code).encode("utf-16-be", "surrogatepass").hex()
         return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
@@ -52,19 +52,19 @@ def _is_unseen(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """Return a text as it may stand in a line on a terminal or in a log: with nothing in it that a terminal obeys, that
-    ends the line, or that changes how what stands beside it looks.
+    """Return a text that is safe to show in a line on a terminal or in a log: nothing in it controls the terminal, ends
+    the line, or changes the display of other text.
 
-    Controls (C0 and C1, so ESC, bells and line ends), separators, characters of format (bidirectional overrides, zero
-    widths), blank letters and lone surrogates become escapes such as `\\x1b`. A backslash stays one: this makes a text
-    harmless, not unambiguous; `repr` does both, and comes through this as it was.
+    Control characters (C0 and C1, such as ESC, bells and line ends), separators, format characters (bidirectional
+    overrides, zero widths), blank letters and lone surrogates become escapes such as `\\x1b`. A backslash is not
+    escaped: the result is safe, but not unambiguous. A `repr` is both, and this function does not change it.
     """
     return text.translate(_ESCAPES) if _is_unseen(text) else text
 
 
 def shown_json(encoded: bytes) -> bytes:
-    """Return equivalent JSON, with escapes for the characters that `shown` escapes. JSON itself demands those of C0
-    only."""
+    """Return equivalent JSON, with escapes for the characters that `shown` escapes. JSON itself requires escapes only
+    for C0 characters."""
     if encoded.isascii() and b"\x7f" not in encoded:
         return encoded
     text = encoded.decode()
@@ -72,8 +72,8 @@ def shown_json(encoded: bytes) -> bytes:
 
 
 def words_of(error: BaseException) -> str:
-    """Return the text of an exception, even one of the program's own whose `__str__` fails."""
+    """Return the text of an exception, even if its `__str__` raises an exception."""
     try:
         return str(error)
     except Exception as failure:
-        return f"what it says cannot be told: its __str__ raises {type(failure).__name__}"
+        return f"its text cannot be shown: its __str__ raises {type(failure).__name__}"

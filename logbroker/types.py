@@ -1,4 +1,4 @@
-"""Words that every layer shares: offsets, ids and the durability of a write."""
+"""Types that every layer uses: offsets, ids and the durability of a write."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TopicId = NewType("TopicId", bytes)
 """16 random bytes. A topic that is deleted and created again has another id."""
 
 INTERNAL_PREFIX: Final = "__queue."
-"""Prefix of the names of internal topics, which only the broker makes, changes and writes. They hold what queue groups
-keep from retention."""
+"""Prefix of the names of internal topics, which only the broker creates, changes and writes. They hold records that
+queue groups keep after retention."""
 
 
 class TopicPartition(NamedTuple):
@@ -30,7 +30,7 @@ class TopicPartition(NamedTuple):
 
 
 class PartitionKey(NamedTuple):
-    """One partition, by the id of its topic: what the broker keys its state with."""
+    """One partition, by the id of its topic. The broker uses it as the key of its state."""
 
     topic_id: TopicId
     partition: int
@@ -46,7 +46,7 @@ class Durability(enum.Enum):
 
 
 class TimestampType(enum.Enum):
-    """Whose clock stamps the records of a topic, by Kafka's names."""
+    """The clock that stamps the records of a topic, under Kafka's names."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -78,7 +78,7 @@ def topic_id_text(topic_id: TopicId) -> str:
 
 
 def parse_topic_id(text: str) -> TopicId:
-    """Read what `topic_id_text` wrote; raises ValueError."""
+    """Parse a text that `topic_id_text` wrote. Raises ValueError."""
     try:
         raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except binascii.Error as error:

@@ -1,12 +1,11 @@
 """Continuity of a log: the rules for the headers of successive batches, checked wherever they are read.
 
-The CRC of a batch covers neither its base offset nor its length nor its leader epoch. A flipped bit there, or a segment
-file in the place of another, would silently lead a reader past records. So a batch counts only where it begins exactly
-where the one before it ended, in the leader epoch that the log had there, and within its segment.
+The CRC of a batch covers neither its base offset nor its length nor its leader epoch. A flipped bit there, or a swapped
+segment file, would silently lead a reader past records. So a batch is read only if it begins exactly where the previous
+batch ended, has the leader epoch that the log had there, and lies within its segment.
 
-A log that another program wrote may have gaps, as compaction leaves them, and so may a log that `segment repair
---accept-gaps` has repaired. Below the offset up to which there were gaps then, offsets and epochs must only ascend. No
-I/O.
+A log may have gaps if another program wrote it (compaction leaves gaps), or if `segment repair --accept-gaps` has
+repaired it. Below `gaps_below`, offsets and epochs need only ascend. No I/O.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ DAMAGED_CRC: Final = "has another CRC-32C than its header says"
 
 
 class DamagedLogError(CorruptLogError):
-    """Raised for a batch that does not continue its log; tells where it lies, and which offset belongs there."""
+    """Raised for a batch that does not continue its log. Says where the batch is, and which offset belongs there."""
 
     def __init__(self, path: str, position: int, offset: int, fault: str) -> None:
         super().__init__(
@@ -65,9 +64,9 @@ class Followed(msgspec.Struct, gc=False):
     next_offset: int
     """Offset after these batches."""
     fault: str = ""
-    """Fault of the batch behind them; "": none."""
+    """Fault of the next batch; "": it has none."""
     wanted_bytes: int = 0
-    """Size of the first batch where not even that one is whole; else 0."""
+    """Size of the first batch, if the chunk does not hold it completely; else 0."""
 
 
 class Continuity:
@@ -82,17 +81,17 @@ class Continuity:
         """Offset below which batches may leave gaps before them."""
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch in which an offset was written; 0 before the first stored one."""
+        """Return the leader epoch in which an offset was written; 0 before the first stored epoch."""
         index = bisect_right(self._starts, offset) - 1
         return self._epochs[index].epoch if index >= 0 else _FIRST_EPOCH
 
     def may_skip_to(self, offset: int) -> bool:
-        """Return whether a batch or a segment may begin at `offset` although the one before it ends earlier."""
+        """Return whether a batch or a segment may begin at `offset` although the previous one ends earlier."""
         return offset < self.gaps_below
 
     def fault(self, header: BatchHeader, offset: int, before_epoch: int) -> str:
-        """Return why a batch does not continue the log at `offset` after a batch of `before_epoch` (-1: not known); ""
-        where it does."""
+        """Return why a batch does not continue the log at `offset` after a batch of `before_epoch` (-1: not known), or
+        "" if it does."""
         base_offset, epoch = header.base_offset, header.leader_epoch
         if header.magic != MAGIC:
             return f"has magic {header.magic}"
@@ -111,7 +110,7 @@ class Continuity:
         return ""
 
     def _stretch(self, offset: int, end_offset: int) -> tuple[int, int]:
-        """Return the leader epoch from `offset` on, and the offset below which it holds, at most `end_offset`."""
+        """Return the leader epoch at `offset`, and the offset where this epoch ends, at most `end_offset`."""
         index = bisect_right(self._starts, offset)
         return self.epoch_at(offset), min(end_offset, self._starts[index] if index < len(self._starts) else MAX_INT64)
 
@@ -127,10 +126,10 @@ class Continuity:
     ) -> Followed:
         """Follow the batches of a chunk, which begins at `offset`, up to `max_bytes`.
 
-        The readable part of the segment ends `limit_bytes` after the chunk's first byte, with `end_offset`. The buffer
-        reaches there, or to the header after `max_bytes`, unless that header is known to continue the log. With
-        `exact`, the first batch continues a log that is known to end at `offset`; otherwise the batch was looked up,
-        and may itself be the damaged one where gaps are allowed.
+        The readable part of the segment ends `limit_bytes` after the chunk's first byte, at `end_offset`. The buffer
+        must reach this end, or hold the header after `max_bytes`, unless this header is known to continue the log. With
+        `exact`, the log is known to end at `offset` before the first batch. Without it, the first batch was looked up;
+        if gaps are allowed, it may itself be damaged.
         """
         if not self.may_skip_to(offset):
             epoch, sure_below = self._stretch(offset, end_offset)
@@ -159,7 +158,7 @@ class Continuity:
         end_offset: int,
         exact: bool,
     ) -> Followed:
-        """Do as `follow` for an unusual chunk: find the fault, and where it begins."""
+        """Do as `follow` for a chunk that the fast path cannot accept: find the fault, and where it begins."""
         available = len(buffer)
         room = min(max_bytes, available)
         epoch = -1
@@ -206,7 +205,7 @@ class Continuity:
         *,
         disordered: bool = False,
     ) -> Followed:
-        """Blame the batch at `position`, or the one before it if that one's end was wrong."""
+        """Report the batch at `position` as damaged, or the previous batch if its end was wrong."""
         if position and (disordered or not is_intact(bytes(buffer[before:position]))):
             return Followed(before, before_offset, f"does not lead to the next one, which {fault}")
         return Followed(position, offset, fault)
@@ -215,8 +214,8 @@ class Continuity:
 def _follow_plain(buffer: Buffer, offset: int, epoch: int, room: int) -> tuple[int, int]:
     """Follow batches of one epoch without gaps; return the end of the last one within `room`, and the offset after it.
 
-    This runs for each batch that is read, so the caller checks the end: each batch is found to begin where the header
-    before it says, but the end of the last one is not checked.
+    This runs for each batch that is read, so it is kept short. It checks that each batch begins where the previous
+    header says. The caller checks the end of the last batch.
     """
     unpack, tag = _FIELDS.unpack_from, _TAG.pack(epoch, MAGIC)
     position = 0
@@ -234,7 +233,7 @@ def _follow_plain(buffer: Buffer, offset: int, epoch: int, room: int) -> tuple[i
 
 
 def _continues(buffer: Buffer, position: int, limit_bytes: int, offset: int, end_offset: int, epoch: int) -> bool:
-    """Return whether the batch behind a chunk continues it."""
+    """Return whether the batch after a chunk continues it."""
     base_offset, length, tag, delta = _FIELDS.unpack_from(buffer, position)
     return (
         (base_offset, tag) == (offset, _TAG.pack(epoch, MAGIC))
@@ -244,7 +243,8 @@ def _continues(buffer: Buffer, position: int, limit_bytes: int, offset: int, end
 
 
 def first_damaged(batches: bytes) -> tuple[int, int] | None:
-    """Return the position and base offset of the first of whole batches whose CRC is wrong; None: all are right."""
+    """Return the position and base offset of the first batch with a wrong CRC, or None if all are right. The batches
+    must be whole."""
     position = 0
     while position < len(batches):
         header = parse_header(batches, position)
@@ -262,4 +262,4 @@ def is_intact(batch: bytes) -> bool:
 
 
 ANY_ORDER: Final = Continuity(gaps_below=MAX_INT64)
-"""Rules of an unknown log: offsets only ascend."""
+"""Rules for a log that nothing is known about: offsets need only ascend."""

@@ -1,7 +1,7 @@
 """The data directory: its layout, and its lock against a second broker.
 
-The lock (flock) is on the directory itself, since a file in it could be removed, or restored from a copy. The file
-`lock` is locked as well, for brokers of older versions, and names the holder.
+The lock (flock) is on the directory itself, because a file in it could be removed, or restored from a copy. The file
+`lock` is locked as well, for brokers of older versions, and holds the process id of the broker.
 
 <data-dir>/lock                      held with flock while a broker runs; its content is the holder's process id
 <data-dir>/meta/                     the metadata store (LMDB)
@@ -31,7 +31,7 @@ from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
 LOCK_NAME: Final = "lock"
 META_NAME: Final = "meta"
 OPEN_TO_OTHERS: Final = 0o027
-"""Bits of a directory's mode that cause a warning. Letting a group read (0750) is a deliberate choice."""
+"""Bits of a directory's mode that cause a warning. Read access for the group (0750) is allowed: somebody chose it."""
 _NO_DIRECTORY_LOCKS: Final = (errno.EBADF, errno.EINVAL, errno.EISDIR, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of file systems that lock only files open for writing, such as NFS."""
 
@@ -50,7 +50,7 @@ class DataDir:
     def open(cls, path: Path) -> DataDir:
         """Create the directory if needed, and lock it.
 
-        Raises DataDirError where another broker holds it, or it cannot be made or written.
+        Raises DataDirError if another broker holds the directory, or the directory cannot be made or written.
         """
         path = path.absolute()
         descriptors: list[int] = []
@@ -77,13 +77,14 @@ class DataDir:
         return cls(path, descriptors[0], descriptors[1])
 
     def mode_open_to_others(self) -> int:
-        """Return the directory's mode where users other than its owner and group may access it, or its group may write;
+        """Return the directory's mode if its group may write, or if users other than its owner and group may access it;
         else 0."""
         mode = stat.S_IMODE(os.fstat(self._directory_fd).st_mode)
         return mode if mode & OPEN_TO_OTHERS else 0
 
     def check_in_place(self) -> None:
-        """Raise StorageFailedError where the path now leads elsewhere: files made there would not be this broker's."""
+        """Raise StorageFailedError if the path now leads to another directory: new files would not be in this broker's
+        directory."""
         if not _is_still_at(self.path, self._directory_fd):
             raise StorageFailedError(
                 f"the data directory {self.path} was moved, removed or replaced while the broker ran; move it back, or"
@@ -106,7 +107,7 @@ class DataDir:
 
 
 def _lock_directory(path: Path, fd: int) -> None:
-    """Lock the directory, where the file system can. Raises DataDirError."""
+    """Lock the directory, if the file system supports it. Raises DataDirError."""
     try:
         system_calls.lock(fd)
     except BlockingIOError:
@@ -156,7 +157,7 @@ def _is_still_at(path: Path, fd: int) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # Not known; later reads and writes there will report it.
+        return True  # Not known; later reads and writes will report the error.
 
 
 def partition_directories(data_dir: Path, known: Container[str] = ()) -> list[str]:
@@ -175,6 +176,6 @@ def unnamed_directories(data_dir: Path, known: Container[str]) -> list[str]:
 
 
 def _names(data_dir: Path, known: Container[str]) -> list[str]:
-    # Checked by os.path, which never raises: neither for a directory that only root may read, such as lost+found, nor
-    # for a link to itself.
+    # os.path functions never raise, even for a directory that only root may read, such as lost+found, or a link to
+    # itself.
     return sorted(name for name in os.listdir(data_dir) if name not in known and not name.endswith(REMOVED_SUFFIX))

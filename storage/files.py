@@ -1,7 +1,8 @@
 """The only access to the file system.
 
 Everything in this package that touches a file goes through `Files`, so that tests can count calls and make them fail.
-Implementations raise OSError; the callers decide whether that is a refusal, corruption or the end of the process.
+Implementations raise OSError; the callers decide whether the error refuses a request, means corruption, or ends the
+process.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ NOT_OURS: Final = (
     errno.EACCES,
     errno.EPERM,
 )
-"""Errors where a path has something that the broker did not make, or may not use: the disk is sound, and everything
-else goes on."""
+"""Errors for a path with something that the broker did not make, or may not use. The disk is sound, so everything else
+goes on."""
 _NO_FILE: Final = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
-"""Errors of the system where a path has something other than a file."""
+"""Errors of the system if something other than a file is at the path."""
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in getattr(os, "sysconf_names", {}) else 16
-"""Most buffers that one pwritev takes."""
+"""Maximum number of buffers in one pwritev."""
 MAX_SMALL_BYTES: Final = 4 << 20
-"""Most bytes of a file that is read as a whole; even the file of leader epochs has less, with a line for each recovery
-that cut the log."""
+"""Maximum size of a file that is read as a whole. Even the file of leader epochs is smaller, although it has a line for
+each recovery that cut the log."""
 
 
 class Files(Protocol):
@@ -62,7 +63,7 @@ class Files(Protocol):
     def pread_cached(self, fd: int, size_bytes: int, position: int, cut: Cut | None = None) -> bytes:
         """Read like pread, but raise BlockingIOError instead of waiting for the disk.
 
-        `cut` returns how many of the bytes read are wanted: the others are not copied.
+        `cut` returns how many of the bytes are wanted; the others are not copied.
         """
         ...
 
@@ -79,7 +80,7 @@ class Files(Protocol):
     def size_bytes(self, path: str) -> int: ...
 
     def modified_ms(self, path: str) -> int:
-        """Return when the content of a file was last changed, by the wall clock of then."""
+        """Return when the content of a file was last changed, by the wall clock at that time."""
         ...
 
     def set_modified(self, path: str, wall_ms: int) -> None: ...
@@ -118,11 +119,11 @@ class RealFiles:
         self._nowait = getattr(os, "RWF_NOWAIT", 0) if hasattr(os, "preadv") else 0
         self._scratch = threading.local()
         self.check_place: Callable[[], None] = lambda: None
-        """Called after each opening of a file and making of a directory; raises where the path leads elsewhere than it
-        should. It runs after rather than before, as the path may change in between."""
+        """Called after each opening of a file and each creation of a directory; raises if the path leads to another
+        place than it should. It runs after and not before, because the path may change in between."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        # A link is no regular file of the directory: a start would not find what is written through it.
+        # Do not follow a link: the next start would not find a file that was written through a link.
         fd = open_regular(path, os.O_RDWR | (os.O_CREAT | system_calls.NO_FOLLOW if create else 0))
         try:
             self.check_place()
@@ -140,7 +141,8 @@ class RealFiles:
     def pread_cached(self, fd: int, size_bytes: int, position: int, cut: Cut | None = None) -> bytes:
         if not self._nowait:
             return cut_bytes(system_calls.pread(fd, size_bytes, position), cut)
-        # preadv fills a given buffer; one is kept per thread, since a new one would have to be zeroed.
+        # preadv fills a given buffer. Each thread keeps one buffer, because a new buffer would be filled with zeros
+        # first.
         scratch: bytearray | None = getattr(self._scratch, "buffer", None)
         if scratch is None or len(scratch) < size_bytes:
             scratch = self._scratch.buffer = bytearray(max(size_bytes, 1 << 16))
@@ -208,9 +210,9 @@ class RealFiles:
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """Open a regular file. Anything else with its name is refused: opening a FIFO would wait for a writer.
+    """Open a regular file. Anything else at the path is refused: opening a FIFO would wait for a writer.
 
-    Raises OSError, whose text says what is there instead.
+    Raises OSError; its text says what is there instead.
     """
     try:
         fd = os.open(path, flags | system_calls.READ_FLAGS, FILE_MODE)
@@ -227,7 +229,8 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """Read the whole of a small file. Raises OSError, as `open_regular` does, and CorruptLogError where it is large."""
+    """Read the whole of a small file. Raises OSError, as `open_regular` does, and CorruptLogError if the file is too
+    large."""
     with open(open_regular(path), "rb") as file:
         return _small(os.fspath(path), file.read(MAX_SMALL_BYTES + 1))
 
@@ -239,8 +242,8 @@ def _small(path: str, content: bytes) -> bytes:
 
 
 def what_is_at(path: str | os.PathLike[str], wanted: Literal["file", "directory"] = "file") -> str:
-    """Return what lies at a path in the place of the wanted kind, for messages: "it is no file, but a FIFO"; "": the
-    wanted kind, nothing, or not known. A link is reported as one, wherever it leads."""
+    """Return, for messages, what is at a path instead of the wanted kind: "it is no file, but a FIFO". Return "" if it
+    is the wanted kind, nothing, or not known. A link is always reported as a link."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -277,7 +280,8 @@ def storage_failed(action: str, path: str, error: OSError) -> StorageFailedError
 
 
 def unusable(path: str, error: OSError) -> CorruptLogError:
-    """Return the error for a path with something NOT_OURS, or nothing: nothing has changed, so it is a refusal."""
+    """Return the error for a path with something that is NOT_OURS, or with nothing. Nothing has changed, so the broker
+    goes on."""
     advice = "move away what is there, or let the user of the broker read and write it"
     if not isinstance(error, FileNotFoundError):
         reason = reason_of(error)
@@ -296,8 +300,8 @@ def too_many_open_files(path: str) -> TooManyOpenFilesError:
 
 
 def creation_failed(path: str, error: OSError) -> LogbrokerError:
-    """Return the error for a file or directory that could not be made: nothing has changed, so a lack of space or
-    descriptors is a refusal."""
+    """Return the error for a file or directory that could not be made. Nothing has changed, so a lack of space or
+    descriptors only refuses the request."""
     if error.errno in OUT_OF_DESCRIPTORS:
         return too_many_open_files(path)
     if error.errno in OUT_OF_SPACE:
@@ -308,7 +312,7 @@ def creation_failed(path: str, error: OSError) -> LogbrokerError:
 
 
 def write_all(files: Files, fd: int, buffers: Sequence[Buffer], position: int) -> None:
-    """Write all buffers from `position` on, in as many calls as it takes. Raises OSError."""
+    """Write all buffers from `position` on, if needed in several calls. Raises OSError."""
     for first in range(0, len(buffers), MAX_BUFFERS):
         part = buffers[first : first + MAX_BUFFERS]
         missing = sum(map(len, part))
@@ -339,7 +343,7 @@ def cut_bytes(content: bytes, cut: Cut | None) -> bytes:
 
 
 def read_file(files: Files, path: str) -> bytes:
-    """Return the whole of a small file. Raises OSError, and CorruptLogError where it is large."""
+    """Return the whole of a small file. Raises OSError, and CorruptLogError if the file is too large."""
     fd = files.open(path)
     try:
         parts = []
@@ -357,7 +361,7 @@ def write_file(files: Files, path: str, content: bytes, *, sync: bool) -> None:
     fd = files.open(path, create=True)
     try:
         write_all(files, fd, [content], 0)
-        # Not before the write: ext4 flushes a file on close that was truncated to nothing.
+        # Truncated after the write: if a file was truncated to nothing, ext4 flushes it when it is closed.
         files.truncate(fd, len(content))
         if sync:
             files.fdatasync(fd)
@@ -366,7 +370,7 @@ def write_file(files: Files, path: str, content: bytes, *, sync: bool) -> None:
 
 
 def replace_file(files: Files, path: str, content: bytes) -> None:
-    """Replace a file so that a crash leaves the old or the new one. The caller syncs the directory."""
+    """Replace a file so that a crash leaves either the old or the new content. The caller syncs the directory."""
     temporary = path + ".tmp"
     try:
         write_file(files, temporary, content, sync=True)
@@ -374,6 +378,6 @@ def replace_file(files: Files, path: str, content: bytes) -> None:
         if error.errno not in NOT_OURS:
             raise
         with suppress(FileNotFoundError):
-            files.unlink(temporary)  # A link or a FIFO: of no use.
+            files.unlink(temporary)  # It is a link or a FIFO.
         write_file(files, temporary, content, sync=True)
     files.rename(temporary, path)

@@ -1,4 +1,4 @@
-"""Cache of open files within a bound: far more partitions can be in use than the process may have descriptors."""
+"""Cache of a limited number of open files: far more partitions can be in use than the process may have descriptors."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Handle:
 class HandleCache:
     """An LRU cache of open files, safe to use from several threads.
 
-    A handle in use is never closed. A dirty one (written, not synced) is closed only when no clean one can be, and is
-    synced before: an error of the kernel's write-back must meet an open descriptor. `max_open` holds unless more
-    handles than that are in use at one moment.
+    A handle in use is never closed. A dirty handle (written, not synced) is closed only if no clean handle can be
+    closed. It is synced first, because the kernel reports an error of its write-back only to an open descriptor. No
+    more than `max_open` handles are open, unless more are in use at one moment.
     """
 
     def __init__(self, files: Files, max_open: int) -> None:
@@ -40,10 +40,10 @@ class HandleCache:
         self._max_open = max_open
         self._lock = threading.Lock()
         self._failure: StorageFailedError | None = None
-        """First failure of a sync. The kernel reports a failure only once, so the next sync of that file would seem to
-        succeed."""
+        """First failure of a sync. The kernel reports a failure only once, so the next sync of the same file would seem
+        to succeed."""
         self._open: OrderedDict[str, Handle] = OrderedDict()
-        """Handles by path; the one acquired last at the end."""
+        """Handles by path; the handle that was acquired last is at the end."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -51,8 +51,8 @@ class HandleCache:
     def acquire(self, path: str, *, create: bool = False) -> Handle:
         """Return the file's handle, pinned; `release` it soon.
 
-        Raises TooManyOpenFilesError when no descriptor is left (nothing has changed then), StorageFailedError when
-        making room failed, now or before, and OSError for everything else, such as a missing file.
+        Raises TooManyOpenFilesError if no descriptor is left (nothing has changed then), StorageFailedError if a sync
+        to make room failed, now or before, and OSError for everything else, such as a missing file.
         """
         with self._lock:
             return self._acquire(path, create)
@@ -85,7 +85,7 @@ class HandleCache:
             self.release(handle)
 
     def ensure_open(self, path: str) -> None:
-        """Open a file if it is not open, so that a lack of descriptors shows now. Raises as `acquire` does."""
+        """Open a file if it is not open, so that a lack of descriptors is noticed now. Raises as `acquire` does."""
         if path not in self._open:
             self.release(self.acquire(path))
 
@@ -105,9 +105,9 @@ class HandleCache:
             self.forget(path)
 
     def with_room(self, operation: Callable[[], _Result]) -> _Result:
-        """Run an operation that opens a file itself; while descriptors lack, close idle files and run it again.
+        """Run an operation that opens a file itself. If no descriptor is left, close an idle file and run it again.
 
-        Raises TooManyOpenFilesError when that does not help.
+        Raises TooManyOpenFilesError if no file is idle.
         """
         while True:
             try:
@@ -136,7 +136,7 @@ class HandleCache:
         return next((handle for handle in self._open.values() if not handle.pins and handle.dirty == dirty), None)
 
     def _evict(self) -> bool:
-        """Close the idle file that was acquired longest ago, a clean one if there is any; return False where all are in
+        """Close the idle file that was acquired longest ago, a clean one if possible. Return False if all are in
         use."""
         handle = self._first_idle(dirty=False) or self._first_idle(dirty=True)
         if handle is None:
@@ -153,10 +153,10 @@ class HandleCache:
 
 
 class PartitionHandles(HandleCache):
-    """The files of one partition in a shared cache; after `shut`, none of them is opened any more.
+    """The files of one partition in a shared cache. After `shut`, none of them is opened any more.
 
-    A path is reused where a topic is deleted and made again: a late user, on any thread, must not open, read or write
-    the files of another topic.
+    If a topic is deleted and made again, its paths are reused: a late user of the old topic, on any thread, must not
+    open, read or write the files of the new one.
     """
 
     def __init__(self, name: str, cache: HandleCache) -> None:
@@ -165,7 +165,7 @@ class PartitionHandles(HandleCache):
         self._is_shut = False
 
     def shut(self) -> None:
-        """Refuse to open files from now on; then `forget` those that are open."""
+        """Refuse to open files from now on. After this, `forget` the open files."""
         with self._cache._lock:
             self._is_shut = True
 

@@ -17,8 +17,8 @@ from logbroker.storage.handles import Handle
 from logbroker.storage.index_file import Entry
 
 SHORT_WALK_BYTES: Final = 4096
-"""Bytes that are read at a time for a few headers: small batches share a read, and little is read in vain of large
-ones."""
+"""Bytes that are read at a time for a few headers. Small batches share a read; of large batches, little is read for
+nothing."""
 CHECKED_WALK_BYTES: Final = 1 << 14
 """Bytes that are read at a time to check whole batches."""
 LONG_WALK_BYTES: Final = 1 << 18
@@ -43,9 +43,9 @@ def walk_headers(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of the batches from `position` to `limit`, both batch boundaries.
 
-    The first batch must begin at `offset` or, unless `exact`, there or later. Raises DamagedLogError where the headers
-    do not continue each other or, with `check_crc`, a batch is damaged, and BlockingIOError with `nowait` where the
-    bytes are not in the page cache.
+    The first batch must begin at `offset` or, unless `exact`, there or later. Raises DamagedLogError if the headers do
+    not continue each other or, with `check_crc`, a batch is damaged. With `nowait`, raises BlockingIOError if the bytes
+    are not in the page cache.
     """
     read = files.pread_cached if nowait else files.pread
     window = b""
@@ -112,7 +112,7 @@ def until_damage(headers: Iterator[tuple[int, BatchHeader]]) -> Iterator[tuple[i
 
 
 def index_entries(headers: Iterator[tuple[int, BatchHeader]], base_offset: int) -> tuple[list[Entry], list[Entry]]:
-    """Return the entries that the offset index and the time index of a sealed segment should hold, at Kafka's default
+    """Return the entries that the offset index and the time index of a sealed segment should have, at Kafka's default
     interval."""
     offsets: list[Entry] = []
     times: list[Entry] = []

@@ -1,11 +1,11 @@
-"""The sparse indexes of a segment, which tell where to start searching for an offset or a time.
+"""The sparse indexes of a segment: where to begin the search for an offset or a time.
 
-Formats (Kafka's): `.index` holds (int32 offset relative to the segment's base, int32 position in the .log); the offset
-is the last one of the batch that begins at the position. `.timeindex` holds (int64 largest timestamp so far, int32
-relative offset of the batch that brought it). All big-endian; both columns ascend.
+The formats are Kafka's. `.index` holds (int32 offset relative to the segment's base, int32 position in the .log): the
+last offset of the batch that begins at the position. `.timeindex` holds (int64 largest timestamp so far, int32 relative
+offset of the batch with this timestamp). All numbers are big-endian; both columns ascend.
 
-Indexes are hints. A reader that follows an entry checks the batch header there, so a damaged index costs time, never
-correctness, and is rebuilt from the log.
+Indexes are hints. A reader checks the batch header to which an entry leads, so a damaged index costs only time. It is
+rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ OFFSET_ENTRY: Final = struct.Struct(">ii")
 TIME_ENTRY: Final = struct.Struct(">qi")
 
 MAX_INDEX_BYTES: Final = 1 << 27
-"""Most bytes of an index; anything behind is not read."""
+"""Maximum bytes of an index; further bytes are not read."""
 _BLOCK_ENTRIES: Final = 256
 
 Entry = tuple[int, int]
 
 
 class IndexFile:
-    """Ascending entries of two numbers: those in a file, followed by those that are not saved yet.
+    """Ascending entries of two numbers: saved entries in a file, then unsaved entries in memory.
 
-    Only the unsaved tail is held in memory; the file is searched in place, so memory does not grow with the data. One
-    thread appends; any may save and look up.
+    The file is searched in place, so memory does not grow with the data. One thread appends; any thread may save and
+    look up.
     """
 
     __slots__ = ("_entry", "_files", "_handles", "_has_file", "_lock", "_saved", "_saving", "_tail", "path")
@@ -62,9 +62,9 @@ class IndexFile:
         return len(self._tail) if self._has_file else 0
 
     def load(self, below: Entry) -> bool:
-        """Load the file's entries, and cut off those that do not ascend or are not below the bounds.
+        """Load the file's entries, and cut off entries that do not ascend or are not below the limits.
 
-        Return False, with nothing loaded, where there is no file.
+        If there is no file, load nothing and return False.
         """
         size = self._entry.size
         try:
@@ -96,8 +96,8 @@ class IndexFile:
         return self._entries_at(count - 1, nowait=False) if count else None
 
     def last_at_most(self, target: int, *, nowait: bool) -> Entry | None:
-        """Return the last entry whose first column is at most `target`. Raises BlockingIOError with `nowait` where it
-        is not cached."""
+        """Return the last entry with a first column of at most `target`. With `nowait`, raises BlockingIOError if the
+        file is not in the page cache."""
         size = self._entry.size
         with self._lock:
             saved, tail = self._saved, self._tail
@@ -143,7 +143,7 @@ class IndexFile:
                         write_all(self._files, handle.fd, [content], saved * self._entry.size)
             except OSError as error:
                 if error.errno in NOT_OURS:
-                    # Its saved entries are lost, which costs time.
+                    # The saved entries are lost, which only costs time.
                     self._do_without_file(error)
                     with self._lock:
                         self._saved = 0
@@ -182,7 +182,7 @@ class IndexFile:
             self._tail = bytearray()
 
     def _do_without_file(self, error: OSError) -> None:
-        """Keep all entries in memory: an index can be rebuilt at any time, so nothing else suffers."""
+        """Keep entries in memory from now on. An index can be rebuilt at any time, so nothing else is affected."""
         if self._has_file:
             _log.warning(
                 "the index %s is kept in memory: %s; move away what is there", self.path, error.strerror or error
@@ -200,7 +200,7 @@ class IndexFile:
         size = self._entry.size
         read = self._files.pread_cached if nowait else self._files.pread
         content = read(fd, size, index * size)
-        # A file that somebody else cut short yields entries that lead nowhere, which the reader notices.
+        # If somebody else has cut the file, return an entry that leads nowhere: the reader notices it.
         return self._entry.unpack(content) if len(content) == size else (-1, -1)
 
     def _valid_entries(self, content: bytes, below: Entry) -> int:

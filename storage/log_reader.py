@@ -1,10 +1,11 @@
 """The read side of a partition: by offset in chunks of whole batches, and by time. Works on a view that the owner
 publishes.
 
-Safe on any thread while the owner appends: a view is replaced, never changed, and files below its end only grow.
+Safe on any thread while the owner appends: a view is replaced, never changed, and the bytes below its end do not
+change.
 
-The headers of each chunk are followed at each read (`continuity`), so that nothing need be remembered of files that may
-change. Damage that was found is remembered: nothing is read from there on, but everything before it is.
+The headers of each chunk are checked at each read (`continuity`), so that no facts need be remembered about files that
+may change. Damage that was found is remembered: records before it are read, records after it are not.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.segment import Segment
 
 MAX_HINTS: Final = 64
-"""Positions remembered per partition: this many readers can read on without an index lookup."""
+"""Number of positions that are remembered per partition: so many readers can go on without an index lookup."""
 
 _log = logging.getLogger(__name__)
 
 _expanding: Final = threading.Lock()
-"""Held while a lookup by time decodes a compressed batch, so that only one expanded batch is held, however many threads
-look up."""
+"""Held while a lookup by time decodes a compressed batch, so that only one expanded batch is in memory, however many
+threads look up."""
 
 
 class LogRead(msgspec.Struct, gc=False):
@@ -49,7 +50,7 @@ class LogRead(msgspec.Struct, gc=False):
 
     batches: bytes
     next_offset: int
-    """Offset after the last batch, or the requested one where there is none."""
+    """Offset after the last batch; if there is no batch, the requested offset."""
 
 
 class LogView(msgspec.Struct, frozen=True, gc=False):
@@ -60,7 +61,7 @@ class LogView(msgspec.Struct, frozen=True, gc=False):
     log_start_offset: int
     high_watermark: int
     end_segment: Segment | None
-    """Segment with the record below the high watermark; None: no record is readable."""
+    """Segment with the last record below the high watermark; None: no record is readable."""
     end_position: int
     """Position of the high watermark in that segment."""
 
@@ -69,7 +70,7 @@ class LogView(msgspec.Struct, frozen=True, gc=False):
         return replace(self, segments=segments, base_offsets=base_offsets)
 
     def end_of(self, index: int) -> tuple[int, int]:
-        """Return where reading of a segment ends: the position, and the offset that follows."""
+        """Return where the readable part of a segment ends: the position, and the next offset."""
         segment = self.segments[index]
         if segment is self.end_segment:
             return self.end_position, self.high_watermark
@@ -77,7 +78,7 @@ class LogView(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Chunk:
-    """A chunk to read: its batches are followed as soon as they are in memory."""
+    """A chunk to read: its batches are checked as soon as they are in memory."""
 
     __slots__ = ("_end_offset", "_exact", "_limit_bytes", "_offset", "_rules", "followed", "max_bytes")
 
@@ -132,12 +133,12 @@ class LogReader:
         self._closed = False
 
     def close(self) -> None:
-        """Refuse reads from now on: the files may make room for those of a new topic of the same name."""
+        """Refuse reads from now on: the paths may soon belong to a new topic of the same name."""
         self._closed = True
 
     @property
     def damage(self) -> Damage | None:
-        """First damage that a read has met, unless retention has removed it."""
+        """First damage that reads have found, unless retention has removed the segment."""
         damage = self._damage
         return None if damage is None or damage.segment.removed else damage
 
@@ -176,12 +177,12 @@ class LogReader:
                 raise CorruptLogError(f"{segment.log_path}: cannot be read: {error.strerror or error}") from error
             if found is not None:
                 return found
-            # A gap extends from the offset to the end of the segment, as compaction leaves them.
+            # There is a gap from the offset to the end of the segment, for example from compaction.
             offset = end_offset
 
     def _end_of(self, view: LogView, index: int, offset: int) -> tuple[int, int]:
-        """Return where reading of a segment ends, as LogView.end_of does. Raises CorruptLogError where `offset` is
-        damaged."""
+        """Return where the readable part of a segment ends, as LogView.end_of does. Raises CorruptLogError if `offset`
+        is in the damaged part."""
         damage = self.damage
         if damage is not None:
             if damage.offset <= offset:
@@ -191,7 +192,7 @@ class LogReader:
         return view.end_of(index)
 
     def _damaged(self, segment: Segment, error: DamagedLogError) -> None:
-        """Remember a damage, unless an earlier one in the log is known."""
+        """Remember damage, unless damage at a lower offset is known."""
         known = self.damage
         if known is None or error.offset < known.offset:
             self._damage = Damage(error.offset, segment, error.position, error.message)
@@ -231,12 +232,12 @@ class LogReader:
                 if end is not None:
                     room = read_bytes = end - start
                 else:
-                    # Including the header behind it, which must continue the chunk, too.
+                    # Also read the next header, which must continue the chunk.
                     room, read_bytes = max_bytes, min(max_bytes + HEADER_BYTES, read_bytes)
             chunk = _Chunk(self._rules, first_offset, room, limit - start, end_offset, exact=exact)
             batches = self._read_bytes(handle, start, read_bytes, chunk.cut, nowait=nowait)
             if chunk.followed.wanted_bytes > room:
-                # A large batch behind small ones: read again, with the header behind it.
+                # The first batch is larger than the room: read it whole, with the next header.
                 chunk.max_bytes = chunk.followed.wanted_bytes
                 read_bytes = min(chunk.max_bytes + HEADER_BYTES, limit - start)
                 batches = self._read_bytes(handle, start, read_bytes, chunk.cut, nowait=nowait)
@@ -295,7 +296,7 @@ class LogReader:
                     raise
                 continue
             if found is None and end != view.end_of(index):
-                # The rest is unknown, so this raises.
+                # The log after `end` is damaged, so this raises.
                 self._end_of(view, index, end[1])
             return found
 
@@ -321,9 +322,9 @@ class LogReader:
 def _first_record(
     batch: bytes, header: BatchHeader, timestamp_ms: int, log_start_offset: int
 ) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record that is young enough of a batch whose CRC is right; None: there is
-    none."""
-    # Imported lazily: most brokers never look up a time, and the codec is the larger part of their memory.
+    """Return (offset, timestamp) of the first record at or after `timestamp_ms` in a batch, or None. The CRC must be
+    checked before."""
+    # Imported lazily: most brokers never look up a time, and the codec would be the larger part of their memory.
     from logbroker.record.codec import decode_batch
 
     if header.is_control:
@@ -335,6 +336,6 @@ def _first_record(
             if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
                 return record.offset, record.timestamp_ms
     except (CorruptBatchError, BatchExpandsTooFarError, UnsupportedCompressionError):
-        # A batch that cannot be decoded still has somebody's records: begin with it.
+        # A batch that cannot be decoded still has records: begin with this batch.
         return max(header.base_offset, log_start_offset), header.max_timestamp_ms
     return None

@@ -1,5 +1,5 @@
-"""The file work of one partition's appends. Runs on any thread; one thread writes and one syncs at a time. Decides
-nothing."""
+"""The file work of one partition's appends. Runs on any thread; at a time, one thread writes and one syncs. It makes no
+decisions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from logbroker.storage.segment import Segment
 from logbroker.storage.write_group import WriteGroup
 
 _UNSAVED_INDEX_BYTES = 4096
-"""Length of an index tail that is saved with the next write: it bounds memory, and what a recovery has to walk."""
+"""Size of the unsaved index entries at which they are saved. This limits memory, and the part of the log that a
+recovery has to walk."""
 
 
 class SyncDue(msgspec.Struct, frozen=True):
-    """The scope of a sync: everything written since the previous one."""
+    """The files that a sync has to cover: everything written since the previous sync."""
 
     segments: list[Segment]
     sealed: list[Segment]
@@ -29,7 +30,7 @@ class SyncDue(msgspec.Struct, frozen=True):
 
 
 class LogWriter:
-    """Writes groups, and tracks what a sync has to cover."""
+    """Writes groups, and tracks which files a sync has to cover."""
 
     __slots__ = ("_directory", "_dirty", "_epochs", "_files", "_handles", "_new_directory", "_new_segment", "_sealed")
 
@@ -59,13 +60,13 @@ class LogWriter:
             except OSError as error:
                 raise storage_failed("write", path, error) from error
             except TooManyOpenFilesError as error:
-                # Its offsets are assigned, so this is no refusal any more. `stage` had the file open a moment ago.
+                # The offsets are assigned, so it is too late for a refusal. `stage` had the file open a moment ago.
                 raise storage_failed("write", path, OSError(error.message)) from error
         for segment in group.sealed:
             segment.save_indexes()
             self._sealed.append(segment)
         active = group.runs[-1][0]
-        # The time index never has more entries than this one.
+        # The time index never has more entries than the offset index.
         if active.offset_index.unsaved_bytes > _UNSAVED_INDEX_BYTES:
             active.save_indexes()
         self._new_segment |= group.created_segment
@@ -89,7 +90,7 @@ class LogWriter:
         return due
 
     def sync(self, due: SyncDue) -> None:
-        """See PartitionLog.sync. Names come last: a synced name must lead to synced bytes."""
+        """See PartitionLog.sync. Directories are synced last: a name on disk must lead to synced bytes."""
         path = self._directory
         try:
             if due.new_directory:

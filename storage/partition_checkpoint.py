@@ -1,6 +1,7 @@
-"""Checkpoints of a partition in the metadata store: a row of its own, and one for each producer that it remembers.
+"""Checkpoints of a partition in the metadata store: one row for the partition, and one for each producer that it
+remembers.
 
-A checkpoint writes the rows of only those producers that appended since the previous one.
+A checkpoint writes only the rows of producers that appended since the previous checkpoint.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _decode_batches: Final = msgspec.msgpack.Decoder(_Batches).decode
 BROKER: Final = "broker"
 """Table for the broker as a whole."""
 CLEAN_STOP: Final = b"clean-stop"
-"""Key of its row that says that the last run synced everything before it stopped. The row is absent while a broker
+"""Key of the row which says that the last run synced everything before it stopped. There is no such row while a broker
 takes appends."""
 _BOOT_ID_PATH: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -49,43 +50,45 @@ class SegmentCheckpoint(msgspec.Struct, gc=False, array_like=True):
 
 
 class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
-    """A checkpoint, with which a later open need read nothing below the recovery point."""
+    """A checkpoint. With it, a later open need not read anything below the recovery point."""
 
     recovery_point: int
     """Offset below which every record is synced."""
     log_start_offset: int
     segments: list[SegmentCheckpoint]
-    """Segments below the recovery point, in order; the last one holds it."""
+    """Segments below the recovery point, in order; the recovery point is in the last one."""
     producers: list[ProducerSnapshot] = msgspec.field(default_factory=list, name="changed_producers")
-    """Producers as of the recovery point: all of them after loading, else those that appended since the previous
-    checkpoint."""
+    """Producers at the recovery point: after loading, all producers; otherwise producers that appended since the
+    previous checkpoint."""
     forgotten_producers: list[int] = []
     """Ids of producers that were forgotten since the previous checkpoint, even if only for a while."""
     forgotten_below: int = 0
-    """Bound above the ids of all producers that were ever forgotten."""
+    """Number above the ids of all producers that were ever forgotten."""
     old_producers: list[tuple[int, int, _Batches]] = msgspec.field(default_factory=list, name="producers")
     """All producers, in rows of brokers without separate rows for producers: id, an unused time, batches."""
     boot_id: str = ""
-    """Boot id of the machine when this was made: a different one means that a power cut may have taken unsynced
-    bytes."""
+    """Boot id of the machine when the checkpoint was made. If it differs from the present one, a power cut may have
+    taken unsynced bytes."""
     epochs: list[EpochStart] = []
-    """Leader epochs with which the synced file begins: that file has no checksum."""
+    """Leader epochs at the beginning of the synced file. They are stored here, because the file has no checksum."""
     unsynced_bound_bytes: int = -1
-    """Most bytes at the log's end that are unsynced at any time until the next checkpoint; -1: no bound."""
+    """Maximum bytes at the log's end that are unsynced at any time until the next checkpoint; -1: no limit."""
     gaps_below: int = 0
     """Offset below which batches may leave gaps before them: another program wrote them, or a repair accepted missing
     records. 0: there are no gaps."""
     history_unknown: bool = False
-    """Whether it is unknown how often the broker or the machine has stopped since: the row comes from a restored
-    backup, or a start has refused the partition. So damage above the recovery point is not blamed on a power cut."""
+    """Whether it is unknown how often the broker or the machine has stopped since the checkpoint: the row comes from a
+    restored backup, or a start has refused the partition. Damage after the recovery point is then not explained by a
+    power cut."""
 
 
 def epochs_unknown_below(checkpoint: PartitionCheckpoint, epochs: Sequence[EpochStart]) -> list[EpochStart]:
-    """Return those epochs of a file that no broker has written: they begin below the recovery point, up to which the
-    checkpoint has all epochs, but it lacks them.
+    """Return the epochs of a file that no broker has written: they begin below the recovery point, but are not in the
+    checkpoint, which has all epochs up to there.
 
-    At the recovery point and above, a recovery may have begun an epoch whose checkpoint was never stored. A checkpoint
-    without epochs is of an older broker, or of files that another program wrote, and tells nothing about them.
+    At the recovery point or above it, a recovery may have begun an epoch and never stored a checkpoint for it. A
+    checkpoint without epochs comes from an older broker, or is for files that another program wrote; it says nothing
+    about epochs.
     """
     if not checkpoint.epochs:
         return []
@@ -107,10 +110,10 @@ def encode_checkpoint(key: bytes, checkpoint: PartitionCheckpoint) -> list[Write
 def decode_checkpoint(
     key: bytes, row: bytes, producers: Iterable[ProducerSnapshot] = ()
 ) -> tuple[PartitionCheckpoint, bool]:
-    """Return the checkpoint in a partition's row, under its key, with `producers`, which have rows of their own.
+    """Return the checkpoint in a partition's row, with `producers`, which come from separate rows.
 
-    Also return whether the rows of the producers belong to this checkpoint. They do not where an older broker wrote it,
-    or where the recovery point was lowered by hand: then all of them must be stored again. Raises CorruptLogError.
+    Also return whether the rows of the producers belong to this checkpoint. They do not if an older broker wrote it, or
+    if the recovery point was lowered by hand: then all producers must be stored again. Raises CorruptLogError.
     """
     checkpoint = decode_partition(key, row)
     old = [ProducerSnapshot(producer_id, batches) for producer_id, _, batches in checkpoint.old_producers]
@@ -143,7 +146,7 @@ def with_unknown_history(row: bytes) -> bytes:
 
 
 def decode_producers(rows: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[ProducerSnapshot]]:
-    """Return the producers in rows, by the keys of their partitions; other rows are passed over.
+    """Return the producers in rows, by the keys of their partitions. Other rows are skipped.
 
     Raises CorruptLogError.
     """
@@ -170,8 +173,8 @@ def segment_checkpoints(
 ) -> list[SegmentCheckpoint]:
     """Return the checkpoints of the segments up to the one that holds the synced end; None: nothing is synced.
 
-    `max_timestamp_ms` is the largest one in that segment up to `synced_position`; later records of it may have larger
-    ones.
+    `max_timestamp_ms` is the largest timestamp in that segment up to `synced_position`; later records of the segment
+    may have larger ones.
     """
     known = segments[: segments.index(synced_segment) + 1] if synced_segment else ()
     rows = [
@@ -182,13 +185,13 @@ def segment_checkpoints(
         rows[-1].size_bytes = synced_position
         rows[-1].max_timestamp_ms = max_timestamp_ms
         if not synced_position:
-            rows[-1].first_crc = -1  # A crash may remove the batch, and another one may replace it.
+            rows[-1].first_crc = -1  # A crash may remove the batch, and another batch may replace it.
     return rows
 
 
 @functools.cache
 def boot_id() -> str:
-    """Return a text that changes with every start of the machine; "" where the system has none: then every crash counts
+    """Return a text that changes with every start of the machine, or "" if the system has none: then every crash counts
     as a power cut."""
     try:
         return _BOOT_ID_PATH.read_text(encoding="ascii").strip()

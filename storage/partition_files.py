@@ -17,7 +17,7 @@ from logbroker.types import TopicId, parse_topic_id, topic_id_text
 METADATA_NAME: Final = "partition.metadata"
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 LINKED_ADVICE: Final = "move the directory itself there, or mount the other disk at its place (mount --bind)"
-"""Advice where a partition's directory is a symbolic link."""
+"""Advice if a partition's directory is a symbolic link."""
 
 
 class Owner(NamedTuple):
@@ -25,7 +25,7 @@ class Owner(NamedTuple):
 
     topic_id: TopicId
     partition: int
-    """Partition number; -1 where the file lacks it, as files of Kafka or of an older broker do."""
+    """Partition number; -1 if the file does not have it (files of Kafka or of an older broker)."""
 
 
 class EpochStart(NamedTuple):
@@ -82,8 +82,8 @@ def decode_epochs(path: str, content: bytes) -> list[EpochStart]:
 def check_epoch(
     epochs: list[EpochStart], last_epoch: int, offset: int, log_start_offset: int, log_end_offset: int
 ) -> None:
-    """Raise LogTruncatedError if records that a reader read up to `offset` in `last_epoch` were cut off since; -1: no
-    check."""
+    """Raise LogTruncatedError if a reader has read records up to `offset` in `last_epoch` that were cut off since. With
+    a `last_epoch` of -1, check nothing."""
     if last_epoch < 0:
         return
     later = (entry.start_offset for entry in epochs if entry.epoch > last_epoch)
@@ -99,10 +99,10 @@ def check_epoch(
 
 
 def check_not_linked(directory: str, files: Files) -> None:
-    """Raise CorruptLogError where a partition's directory is a symbolic link.
+    """Raise CorruptLogError if a partition's directory is a symbolic link.
 
-    A name is synced in the directory that holds it, and set aside and removed there: a link would leave files behind a
-    name that is gone, or let a deletion reach outside of the data directory.
+    Names are synced, renamed and removed in the data directory. With a link, files could stay after their name is gone,
+    or a deletion could reach outside of the data directory.
     """
     if files.is_link(directory):
         raise CorruptLogError(
@@ -113,10 +113,9 @@ def check_not_linked(directory: str, files: Files) -> None:
 def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
     """Make a partition's directory, or reuse one that an earlier creation left.
 
-    Nothing of a new one is synced: its first segment does that.
+    A new directory is not synced: this happens with its first segment.
 
-    Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError where there are segments
-    already.
+    Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError if there are segments already.
     """
     path = directory
     try:
@@ -131,7 +130,7 @@ def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
                 f"{directory} holds segments of another topic already; move it out of the data directory"
             )
         path = f"{directory}/{METADATA_NAME}"
-        # After a power cut the file may be missing, which recovery repairs, but a file that another topic left would
+        # After a power cut the file may be missing, which recovery repairs. But a file that another topic left would
         # take the partition offline.
         write_file(files, path, encode_metadata(owner_of(directory, topic_id)), sync=is_left_over)
     except FileNotFoundError as error:

@@ -1,8 +1,9 @@
-"""The log of one partition: the owner thread decides, other threads write what was decided, and any thread reads.
+"""The log of one partition: the owner thread assigns offsets and positions, other threads write the bytes, and any
+thread reads.
 
 A batch goes through `stage` (duplicate check, roll, offset), `take_staged`, `write` (and `sync`) and `wrote`. Only
-`write`, `sync`, `flush_indexes` and `remove_files` may run on another thread than the owner's, the first three never at
-the same time; `read` and `offset_for_time` may run anywhere, at any time.
+`write`, `sync`, `flush_indexes` and `remove_files` may run on another thread than the owner's; of these, the first
+three never run at the same time. `read` and `offset_for_time` may run on any thread at any time.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class PartitionLog:
         self.leader_epoch = found.epochs[-1].epoch if found.epochs else 0
         self.log_end_offset = found.log_end_offset
         self.cut_bytes = found.cut_bytes
-        """Bytes that recovery cut off the log's end when it was opened."""
+        """Bytes that recovery cut off the end of the log when it was opened."""
         self.cut_offset = found.log_end_offset if found.cut_bytes else 0
         """Offset of that cut; 0: there was none."""
         self.size_bytes = sum(segment.size_bytes for segment in segments)
@@ -103,17 +104,18 @@ class PartitionLog:
         )
         self._staged: WriteGroup | None = None
         self._begun_segment = False
-        """Whether the active segment was made without a group, whose sync would make its name durable."""
+        """Whether the active segment was made without a group. The sync of the next group then makes its name
+        durable."""
         self.unsynced_bound_bytes = -1
-        """Most bytes of a `synced` topic that this run leaves unsynced at any time; -1: no bound."""
+        """Maximum bytes of a `synced` topic that this run leaves unsynced at any time; -1: no limit."""
         max_timestamp_ms = active.max_timestamp_ms if active else -1
         self._progress = LogProgress(LogEnd(found.log_end_offset, active, end_position, max_timestamp_ms))
 
     @staticmethod
     def create(directory: Path, topic_id: TopicId, files: Files) -> None:
-        """Make the directory of a new partition. It is not synced: its first segment does that.
+        """Make the directory of a new partition. It is not synced: this happens with its first segment.
 
-        Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError where there are segments
+        Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError if there are segments
         already.
         """
         create_partition(str(directory), topic_id, files)
@@ -133,10 +135,10 @@ class PartitionLog:
     ) -> PartitionLog:
         """Open a partition as the last run left it; `recovery.partition` describes recovery after a crash.
 
-        Everything there is readable: the high watermark is the log end offset. `stopped_cleanly` says that the last run
-        synced everything before it stopped; `producer_count` grows by the producers that this partition remembers.
-        Store `checkpoint()` before the first append. Raises CorruptLogError where something is missing that no crash
-        explains, StorageFailedError and TooManyOpenFilesError.
+        All records are readable: the high watermark is the log end offset. `stopped_cleanly` says that the last run
+        synced everything before it stopped. `producer_count` grows by the number of producers that this partition
+        remembers. Store `checkpoint()` before the first append. Raises CorruptLogError if something is missing and no
+        crash explains it, StorageFailedError and TooManyOpenFilesError.
         """
         own = PartitionHandles(directory.name, handles)
         found = recover_partition(
@@ -170,7 +172,7 @@ class PartitionLog:
 
     @property
     def damage(self) -> str:
-        """Reason why the log cannot be read to its end, as far as reads have found; "": none is known."""
+        """Reason why the log cannot be read to its end, if a read has found one; "": none is known."""
         damage = self._reader.damage
         return damage.message if damage is not None else ""
 
@@ -184,7 +186,7 @@ class PartitionLog:
     def is_retry(self, header: BatchHeader) -> bool:
         """Return whether `stage` would find that an idempotent producer sent this batch before.
 
-        Raises ProducerForgottenError where that is not known.
+        Raises ProducerForgottenError if the partition does not know.
         """
         try:
             return header.producer_id >= 0 and self._producers.check(header) is not None
@@ -194,7 +196,7 @@ class PartitionLog:
             return False
 
     def stage(self, batch: bytes | memoryview, header: BatchHeader, now_ms: int) -> Staged:
-        """Assign an offset to a checked batch; it is written with the group that `take_staged` returns.
+        """Assign an offset to a checked batch, and add it to the group that `take_staged` returns.
 
         Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, ProducerForgottenError,
         DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then) and StorageFailedError.
@@ -241,15 +243,15 @@ class PartitionLog:
         return self._staged is not None
 
     def take_staged(self) -> WriteGroup | None:
-        """Return everything staged since the last call, to be written; None: nothing."""
+        """Return the group of all batches that were staged since the last call, or None. The caller writes it."""
         group, self._staged = self._staged, None
         if group is not None and self._begun_segment:
             group.created_segment, self._begun_segment = True, False
         return group
 
     def _begin_group(self, now_ms: int) -> WriteGroup:
-        """Return a new group, after making sure that the active segment is open: an error is better met now than at its
-        write."""
+        """Open the active segment if needed, and return a new group. An error here refuses the batch; an error at the
+        write would stop the broker."""
         for active in self._view.segments[-1:]:
             try:
                 if not active.loaded:
@@ -299,8 +301,8 @@ class PartitionLog:
         self._writer.sync(due)
 
     def wrote(self, group: WriteGroup, *, synced: bool) -> None:
-        """Note that a group is written, or synced together with everything before it, and move the high watermark
-        accordingly."""
+        """Note that a group is written or, with `synced`, that the group and everything before it is synced. Move the
+        high watermark accordingly."""
         end = self._progress.wrote(group, synced=synced)
         if synced or self.config.durability is Durability.WRITTEN:
             self._show(end)
@@ -321,12 +323,12 @@ class PartitionLog:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, nowait: bool, check_crc: bool = False) -> LogRead:
-        """Read whole batches from the one that holds `offset` on, below the high watermark.
+        """Read whole batches below the high watermark, beginning with the batch that holds `offset`.
 
-        Return at least one batch, else at most `max_bytes`, from one segment (so a read may be shorter than what is
-        readable); nothing at the high watermark. With `nowait`, raise BlockingIOError instead of waiting for the disk:
-        repeat the call without it on another thread. With `check_crc`, nothing is read from the first batch on whose
-        CRC is wrong. Raises OffsetOutOfRangeError, CorruptLogError, TooManyOpenFilesError.
+        Return at most `max_bytes`, but at least one batch, and nothing at the high watermark. All batches come from one
+        segment, so more may be readable. With `nowait`, raise BlockingIOError instead of waiting for the disk: then
+        repeat the call without it on another thread. With `check_crc`, stop before the first batch with a wrong CRC.
+        Raises OffsetOutOfRangeError, CorruptLogError, TooManyOpenFilesError.
         """
         return self._reader.read(self._view, offset, max_bytes, nowait=nowait, check_crc=check_crc)
 
@@ -339,15 +341,17 @@ class PartitionLog:
         return self._reader.offset_for_time(self._view, timestamp_ms)
 
     def check_leader_epoch(self, last_leader_epoch: int, offset: int) -> None:
-        """Raise LogTruncatedError if records that the caller read in its epoch, up to `offset`, were cut off since."""
+        """Raise LogTruncatedError if the caller has read records up to `offset` in its leader epoch that were cut off
+        since."""
         check_epoch(self._epochs, last_leader_epoch, offset, self.log_start_offset, self.log_end_offset)
 
     # --- upkeep ----------------------------------------------------------------------------------------------------
 
     def expired_segments(self, now_ms: int, needed_from: int = MAX_INT64) -> ExpiredOffsets:
-        """Return what retention asks for, while a holder still needs the records from offset `needed_from` on."""
+        """Return the offsets up to which retention may, and should, remove records. A holder needs records from
+        `needed_from` on."""
         view, synced, end_offset = self._view, self._progress.synced, self.log_end_offset
-        # Not above the synced offset, so that the recovery point is never below the log start offset.
+        # Not above the synced offset: the recovery point must never be below the log start offset.
         bound = min(view.high_watermark, synced.offset)
         by_age = self.config.retention_ms >= 0
         segments: list[SyncedSegment] = []
@@ -362,7 +366,8 @@ class PartitionLog:
         return expired_offsets(segments, view.log_start_offset, self.size_bytes, self.config, now_ms, needed_from)
 
     def begin_segment(self, now_ms: int) -> None:
-        """Begin a new segment, so that retention can remove all before it; does nothing where the active one is empty.
+        """Begin a new segment, so that retention can remove all earlier segments. Do nothing if the active segment is
+        empty.
 
         Everything appended must be synced. Call `sync_directory` before storing anything that refers to the new
         segment. Raises DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then) and
@@ -385,7 +390,8 @@ class PartitionLog:
             raise storage_failed("sync", self._directory, error) from error
 
     def advance_log_start(self, offset: int) -> list[Segment]:
-        """Begin the log at `offset`, which is stored already; return the segments to give to `remove_files`."""
+        """Begin the log at `offset`, which must be stored already. Return the segments that `remove_files` should
+        delete."""
         view = self._view
         taken: list[Segment] = []
         for segment, next_offset in zip(view.segments, view.base_offsets[1:], strict=False):
@@ -404,11 +410,11 @@ class PartitionLog:
             segment.remove_files()
 
     def checkpoint(self) -> PartitionCheckpoint:
-        """Return the checkpoint with which the next `open` begins at the synced offset, even while later batches are in
+        """Return a checkpoint: with it, the next `open` begins at the present synced offset. Later batches may be in
         flight.
 
-        Its producers are those that appended since the checkpoint last given to `stored`, or all of them where there
-        was none. Call `flush_indexes` before it is stored.
+        It has the producers that appended since the checkpoint last given to `stored`, or all producers if there was
+        none. Call `flush_indexes` before it is stored.
         """
         synced = self._progress.synced
         return PartitionCheckpoint(
@@ -419,7 +425,7 @@ class PartitionLog:
             forgotten_producers=self._producers.forgotten(),
             forgotten_below=self._producers.forgotten_below,
             boot_id=boot_id(),
-            # An epoch that begins at the end may not be in the file yet, or be replaced by a later one.
+            # An epoch that begins at the synced offset may not be in the file yet, or a later epoch may replace it.
             epochs=[entry for entry in self._epochs if entry.start_offset < synced.offset],
             unsynced_bound_bytes=-1 if self.config.durability is Durability.WRITTEN else self.unsynced_bound_bytes,
             gaps_below=self._rules.gaps_below,
@@ -435,7 +441,7 @@ class PartitionLog:
 
     @property
     def producer_ids_end(self) -> int:
-        """Number above the ids of all producers that are remembered, or were."""
+        """Number above the ids of all producers that are or were remembered."""
         return self._producers.ids_end()
 
     def forget_producers(self, count: int) -> None:
@@ -449,7 +455,7 @@ class PartitionLog:
                 segment.save_indexes()
 
     def close(self, *, to_be_removed: bool = False) -> None:
-        """Save the indexes, unless all files are to be removed, and close the files. Writes and syncs must be over.
+        """Save the indexes, unless `to_be_removed`, and close the files. Writes and syncs must have ended.
 
         Raises StorageFailedError.
         """

@@ -1,10 +1,10 @@
 """A partition's memory of idempotent producers, and the checks of their batches.
 
-Pure: no files, no clock. A partition remembers the producers that appended last, and forgets none because of its age:
-after a jump of the clock it would store a retry twice. The rules are Kafka's (ProducerAppendInfo), with two that are
-stricter: a producer id that the partition does not know must begin at sequence 0, so that a client whose records were
-cut off notices; and where the partition may have forgotten the id for want of room, it accepts nothing under it, since
-that may be a retry. Ids ascend, so one number bounds those that may be forgotten.
+Pure: no files, no clock. A partition remembers the producers that appended last. It forgets none because of its age:
+after a jump of the clock it would store a retry twice. The rules are Kafka's (ProducerAppendInfo), but two are
+stricter. A producer id that the partition does not know must begin at sequence 0, so that a client notices if its
+records were cut off. And if the partition may have forgotten an id for lack of room, it accepts no batch of it, because
+the batch may be a retry. Ids ascend, so one number is enough: all forgotten ids are below it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from logbroker.errors import (
 from logbroker.record.header import MAX_SEQUENCE, BatchHeader
 
 REMEMBERED_BATCHES: Final = 5
-"""Batches remembered of each producer: a Kafka client has no more in flight."""
+"""Number of batches that are remembered for each producer: a Kafka client has no more in flight."""
 MAX_PRODUCERS: Final = 10_000
-"""Most producers that a partition remembers; it forgets first the one that appended longest ago."""
+"""Maximum number of producers that a partition remembers. It forgets the producer that appended longest ago first."""
 FOREIGN_IDS: Final = 7 << 60
-"""Lowest id that no broker hands out (the clock takes ids to 2^62 at most): such an id in a log does not count."""
+"""Broker ids are below this number: the clock takes them to 2^62 at most. Ids from here on that are found in a log do
+not count."""
 
 
 class ProducerBatch(msgspec.Struct, gc=False, array_like=True):
@@ -42,14 +43,15 @@ class ProducerBatch(msgspec.Struct, gc=False, array_like=True):
 
 
 class ProducerSnapshot(msgspec.Struct, gc=False, array_like=True):
-    """One producer's state at one offset of the log: up to five batches of its latest epoch, oldest first."""
+    """State of one producer at one offset of the log: up to five batches of its latest epoch, oldest first."""
 
     producer_id: int
     batches: tuple[ProducerBatch, ...]
 
 
 class ProducerCount:
-    """Number of producers that all partitions of a broker remember together; one in two partitions counts twice."""
+    """Number of producers that all partitions of a broker remember together. A producer in two partitions counts
+    twice."""
 
     __slots__ = ("value",)
 
@@ -58,11 +60,11 @@ class ProducerCount:
 
 
 def common_level(counts: Iterable[int], most: int) -> int:
-    """Return the largest level at which all counts, cut to it, sum to at most `most`."""
+    """Return the largest level so that the sum of all counts, each cut to the level, is at most `most`."""
     descending = sorted(counts, reverse=True)
     rest = sum(descending)
     for index, count in enumerate(descending):
-        # The counts before this one are cut to it; then all are, so far.
+        # Try this count as the level: the earlier, larger counts are cut to it.
         if index * count + rest <= most:
             return (most - rest) // index if index else count
         rest -= count
@@ -70,10 +72,10 @@ def common_level(counts: Iterable[int], most: int) -> int:
 
 
 class ProducerStates:
-    """The producers of one partition, the one that appended last at the end.
+    """The producers of one partition; the producer that appended last is at the end.
 
-    `append` keeps, beyond the last five batches, those that a snapshot at the synced offset still needs, so `snapshot`
-    is exact while later batches are in flight.
+    Besides the last five batches, `append` keeps batches that a snapshot at the synced offset still needs. So
+    `snapshot` is exact while later batches are in flight.
     """
 
     __slots__ = ("_count", "_forgotten", "_producers", "_stored_offset", "forgotten_below")
@@ -97,7 +99,7 @@ class ProducerStates:
         count.value += len(self._producers)
 
     def ids_end(self) -> int:
-        """Return a number above the ids of all producers that are remembered, or were."""
+        """Return a number above the ids of all producers that are or were remembered."""
         ids = (producer_id + 1 for producer_id in self._producers if producer_id < FOREIGN_IDS)
         return max(self.forgotten_below, max(ids, default=0))
 
@@ -113,8 +115,8 @@ class ProducerStates:
         """Decide on a batch with a producer id: None to append it, or the original that it repeats.
 
         Changes nothing. Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError or
-        ProducerForgottenError. All but the last prove that the batch is not in the log, if its epoch is the producer's
-        newest and it was one of the last five.
+        ProducerForgottenError. All but the last error prove that the batch is not in the log, if the batch has the
+        newest epoch of the producer and is one of its last five batches.
         """
         batches = self._producers.get(header.producer_id)
         first_sequence = header.base_sequence
@@ -179,7 +181,7 @@ class ProducerStates:
             self._count.value += 1
         producers[header.producer_id] = batches
         batches.append(batch)
-        # The oldest is needed until five younger ones are below any snapshot to come.
+        # The oldest batch is needed until five younger batches are below the offset of every later snapshot.
         excess = 0
         while len(batches) - excess > REMEMBERED_BATCHES and (
             batches[excess + REMEMBERED_BATCHES].next_offset <= synced_offset
@@ -207,7 +209,7 @@ class ProducerStates:
         snapshots = []
         for producer_id, batches in reversed(self._producers.items()):
             if batches[-1].next_offset <= self._stored_offset:
-                break  # So are the last batches of all others.
+                break  # The remaining producers appended even earlier.
             below = [batch for batch in batches if batch.next_offset <= offset]
             if below:
                 epoch = below[-1].epoch

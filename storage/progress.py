@@ -1,4 +1,4 @@
-"""Progress of writing and syncing a partition's log: plain bookkeeping by its owner."""
+"""Progress of writing and syncing a partition's log. Only the owner of the log uses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LogEnd(msgspec.Struct, gc=False, frozen=True):
     segment: Segment | None
     position: int
     max_timestamp_ms: int = -1
-    """Largest timestamp of the segment up to there; -1: none."""
+    """Largest timestamp of the segment up to this end; -1: none."""
 
 
 class LogProgress:
@@ -31,7 +31,7 @@ class LogProgress:
         """End before which everything is synced."""
 
     def wrote(self, group: WriteGroup, *, synced: bool) -> LogEnd:
-        """Move the written end, and with `synced` the synced one, behind a group; return that end."""
+        """Move the written end, and with `synced` also the synced end, to the end of a group. Return this end."""
         end = self.written = LogEnd(group.end_offset, group.runs[-1][0], group.end_position, group.max_timestamp_ms)
         if synced:
             self.synced = end
@@ -42,7 +42,8 @@ class LogProgress:
         self.written = self.synced = LogEnd(self.synced.offset, segment, 0)
 
     def mark_synced(self, end: LogEnd) -> LogEnd:
-        """Note that a sync covered everything up to `end`, the `written` end at its start; return the synced end."""
+        """Note that a sync covered everything up to `end`, which was the written end when the sync began. Return the
+        synced end."""
         if end.offset > self.synced.offset:
             self.synced = end
         return self.synced

@@ -1,7 +1,7 @@
-"""Removal of partitions in two steps: first set aside, which is quick, then deleted.
+"""Removes partitions in two steps: first they are set aside, which is quick, then deleted.
 
-A directory that is set aside gets a name that no topic can have, so its old name is free at once. Directories that a
-crash leaves set aside are removed at the next start.
+To set a directory aside is to rename it to a name that no topic can have, so its old name is free at once. After a
+crash, directories that are set aside are removed at the next start.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ SUFFIX: Final = "-delete"
 def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles: HandleCache) -> list[str]:
     """Rename partition directories of a deleted topic, durably, and return their new paths, for `remove_set_aside`.
 
-    Missing directories are passed over. So are those of another topic of the same name: a restored backup may record a
-    deletion that is older than it. Of a symbolic link, which no start follows, only the link is removed. Raises
+    Missing directories are skipped. Directories of another topic with the same name are skipped, too: a restored backup
+    may record the deletion of an older topic. If a directory is a symbolic link, only the link is removed. Raises
     TooManyOpenFilesError (call it again: the new names are not durable yet) and StorageFailedError.
     """
     renamed = []
@@ -40,10 +40,10 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles:
         if files.is_link(str(directory)):
             _remove_link(directory, files)
             continue
-        # The topic's name is left out: it may be as long as a file name can be.
+        # Without the topic's name, which may already have the maximum length of a file name.
         number = directory.name.rpartition("-")[2]
         path = f"{directory.parent}/{topic_id_text(topic_id)}-{number}{SUFFIX}"
-        renamed.append(path)  # Even if an earlier attempt has renamed it.
+        renamed.append(path)  # Also if an earlier attempt has renamed it.
         try:
             files.rename(str(directory), path)
         except FileNotFoundError:
@@ -59,7 +59,7 @@ def set_aside(directories: list[Path], topic_id: TopicId, files: Files, handles:
 
 
 def _remove_link(directory: Path, files: Files) -> None:
-    """Remove a symbolic link. Its target lies elsewhere, and is not the broker's to delete."""
+    """Remove a symbolic link. The broker does not delete its target, which is in another place."""
     target = os.path.realpath(directory)
     try:
         files.unlink(str(directory))
@@ -67,7 +67,7 @@ def _remove_link(directory: Path, files: Files) -> None:
         if error.errno not in (*NOT_OURS, errno.ENOENT):
             raise storage_failed("delete", str(directory), error) from error
     _log.warning(
-        "%s, of a deleted topic, was a symbolic link: it is removed, but what lies in %s stays; remove it yourself",
+        "%s, of a deleted topic, was a symbolic link: it is removed, but the files in %s stay; remove them yourself",
         directory,
         target,
     )
@@ -78,17 +78,17 @@ def _is_of_another_topic(directory: Path, topic_id: TopicId, files: Files, handl
     try:
         return decode_metadata(path, handles.with_room(partial(read_file, files, path))).topic_id != topic_id
     except (FileNotFoundError, CorruptLogError):
-        return False  # a power cut took it, before the first append
+        return False  # a power cut took the file, before the first append
     except OSError:
         return True  # not known
 
 
 def remove_set_aside(data_dir: Path, files: Files, handles: HandleCache, paths: Iterable[str] | None = None) -> bool:
-    """Remove directories that were set aside, with their files: those in `paths`, or all that a search of the data
-    directory finds, which takes time with the number of partitions.
+    """Remove directories that were set aside, with their files: the directories in `paths`, or all that a search of the
+    data directory finds. The search takes longer the more partitions there are.
 
-    Return False where descriptors lack and some are left for the next search. A directory with something in it that the
-    broker did not make or may not remove is logged and stays. Raises StorageFailedError.
+    Return False if no descriptor is left and some directories stay for the next search. A directory stays, and is
+    logged, if it has something in it that the broker did not make or may not remove. Raises StorageFailedError.
     """
     path = str(data_dir)
     try:

@@ -1,4 +1,4 @@
-"""Retention's choice of the segments that a partition may remove: a pure decision over sizes and times."""
+"""Decides which segments of a partition retention may remove, from sizes and times. No I/O."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ class SyncedSegment(NamedTuple):
     """Offset after its last record."""
     size_bytes: int
     youngest_ms: int
-    """Time of its youngest record; -1: not known, so age does not expire it."""
+    """Time of its youngest record; -1: not known, so the segment does not expire by age."""
     is_active: bool = False
-    """Whether it takes appends: such a segment expires by age alone."""
+    """Whether the segment takes appends. Such a segment expires only by age."""
 
 
 class ExpiredOffsets(NamedTuple):
-    """The offsets that retention asks for; both are the log start offset where it asks for nothing."""
+    """The offsets that retention asks for. If it asks for nothing, both are the log start offset."""
 
     start_offset: int
     """Offset below which nobody needs the records, and they may be removed."""
     wanted_offset: int
-    """Offset below which all records should be removed, once holders that need some have released them."""
+    """Offset below which all records should be removed. Holders that still need some of them should release them."""
 
 
 def expired_offsets(
@@ -37,10 +37,11 @@ def expired_offsets(
     now_ms: int,
     needed_from: int,
 ) -> ExpiredOffsets:
-    """Return what retention asks for of a partition of `size_bytes`, where a holder needs the records from
+    """Return the offsets that retention asks for in a partition of `size_bytes`. A holder needs records from
     `needed_from` on.
 
-    Expired segments with such records stay, but only the youngest `retention.hold.bytes` of them are meant to.
+    Expired segments with such records stay, but the holder should release all except the youngest
+    `retention.hold.bytes`.
     """
     expired = segments[: _expired_count(segments, size_bytes, config, now_ms)]
     removable = sum(segment.next_offset <= needed_from for segment in expired)
@@ -60,8 +61,8 @@ def expired_offsets(
 def _expired_count(segments: Sequence[SyncedSegment], size_bytes: int, config: TopicConfig, now_ms: int) -> int:
     """Return how many segments, from the oldest on, have expired.
 
-    As in Kafka, a segment expires by size when the remaining ones still hold `retention.bytes`, and by age when its
-    youngest record is older than `retention.ms`; so the active one expires by age when the whole log has.
+    As in Kafka, a segment expires by size if the remaining segments still have `retention.bytes`, and by age if its
+    youngest record is older than `retention.ms`. So the active segment expires by age after all others.
     """
     excess_bytes = size_bytes - config.retention_bytes
     for count, segment in enumerate(segments):

@@ -1,7 +1,7 @@
 """One segment: a .log file of consecutive record batches, and its two indexes.
 
-The owner thread updates the facts and indexes in memory before the bytes are written; other threads write the bytes,
-and look batches up below a limit that the owner gave them.
+The owner thread updates the facts and indexes in memory before the bytes are written. Other threads write the bytes,
+and look up batches below a limit that they get from the owner.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ MAX_POSITION: Final = 2**31 - 1
 _Found = TypeVar("_Found")
 
 _DIRECT_STEPS: Final = 4
-"""Most batches of a chunk whose end is found by their headers; a chunk of more is read and cut."""
+"""If a chunk has at most about so many batches, its end is found by their headers. With more batches, the chunk is read
+and cut."""
 _MAX_UNINDEXED_BYTES: Final = 2 * MAX_STORED_BATCH_BYTES
-"""Longest distance between the ends of an index and of its log; at a longer one the index has lost entries."""
+"""Maximum distance between the end of an index and the end of its log. If it is larger, the index has lost entries."""
 
 
 class Segment:
@@ -79,7 +80,7 @@ class Segment:
     ) -> None:
         self.base_offset = base_offset
         self.rules = rules
-        """Rules by which its batches continue their log."""
+        """Rules that its batches must follow to continue the log."""
         self.size_bytes = 0
         self.first_crc = -1
         """CRC of the first batch; -1: not known."""
@@ -87,14 +88,14 @@ class Segment:
         self.max_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.created_ms = 0
-        """Time of this process's first append; it counts where the records have no timestamps."""
+        """Time of this process's first append. It is used if the records have no timestamps."""
         self.modified_ms = -1
-        """Time of the last append, by the wall clock of then; -1: only the file knows."""
+        """Time of the last append, by the wall clock at that time; -1: take it from the file."""
         self.removed = False
         self.loaded = False
-        """Whether the indexes are loaded, so that it can take appends."""
+        """Whether the indexes are loaded, so that the segment can take appends."""
         self.sealed = False
-        """Whether it gets no more appends."""
+        """Whether the segment is complete: it gets no more appends."""
         self._stem = f"{directory}/{base_offset:020d}"
         self.log_path = self._stem + SUFFIXES[0]
         self._files = files
@@ -110,7 +111,7 @@ class Segment:
 
         Raises TooManyOpenFilesError (there may be an empty file then) and OSError.
         """
-        # A late reader of a deleted topic of the same name may have left its file in the cache.
+        # A late reader of a deleted topic of the same name may have left a file in the cache.
         self.close()
         self._handles.release(self._handles.acquire(self.log_path, create=True))
         self.begin(now_ms)
@@ -122,7 +123,7 @@ class Segment:
         self.loaded = True
 
     def append(self, last_offset: int, size_bytes: int, timestamp_ms: int, index_interval_bytes: int) -> int:
-        """Record a batch after all others; return its position. The segment must be loaded."""
+        """Note a batch at the end of the segment, and return its position. The segment must be loaded."""
         position = self.size_bytes
         if not position:
             self.first_timestamp_ms = timestamp_ms
@@ -150,9 +151,9 @@ class Segment:
             self.save_indexes()
 
     def is_full(self, last_offset: int, size_bytes: int, timestamp_ms: int, now_ms: int, config: TopicConfig) -> bool:
-        """Return whether a new batch needs a new segment: this one would grow too large, or is too old for it."""
+        """Return whether a new batch needs a new segment: this segment would become too large, or is too old."""
         size_after_bytes = self.size_bytes + size_bytes
-        # Age counts by the records' own timestamps where they have any, as in Kafka.
+        # As in Kafka, the records' own timestamps give the age, if there are any.
         if timestamp_ms >= 0 and self.first_timestamp_ms >= 0:
             age_ms = timestamp_ms - self.first_timestamp_ms
         else:
@@ -165,11 +166,11 @@ class Segment:
         )
 
     def youngest_ms(self, now_ms: int) -> int:
-        """Return the time that counts for the segment's age, never later than now; -1: it cannot be found.
+        """Return the time that gives the segment's age, never later than now; -1: it cannot be found.
 
-        It is the largest timestamp; or the file's last modification where the records have no timestamp, or one ahead
-        of now. Where that is also ahead, the clock was wrong at the write: the file counts as modified now, and from
-        then on.
+        It is the largest timestamp. If the records have no timestamp, or one in the future, it is the file's last
+        modification. If that is in the future, too, the clock was wrong at the write: the file is set to be modified
+        now.
         """
         if 0 <= self.max_timestamp_ms <= now_ms:
             return self.max_timestamp_ms
@@ -206,7 +207,8 @@ class Segment:
         self.time_index.sync()
 
     def load(self, next_offset: int) -> None:
-        """Open a segment of an earlier run up to `size_bytes`; `next_offset` follows its last record. Done once."""
+        """Load the indexes of a segment of an earlier run, up to `size_bytes`, once. `next_offset` is the offset after
+        its last record."""
         with self._lock:
             if not self.loaded:
                 self._load(next_offset - self.base_offset)
@@ -223,13 +225,14 @@ class Segment:
         self._bytes_since_entry = self.size_bytes - indexed_bytes
         last_time = self.time_index.last()
         self._indexed_timestamp_ms = last_time[0] if last_time else NO_TIMESTAMP
-        # Any offset below the end will do: an entry only promises that nothing before its batch is younger.
+        # Any offset below the end will do: a time entry only says that no record before its batch is younger.
         self.max_timestamp_offset = self.base_offset + offsets - 1
         if self.size_bytes:
             with self._handles.pinned(self.log_path) as handle:
                 first = next(self.headers(handle, 0, self.size_bytes))[1]
             if self.first_crc not in (first.crc, -1):
-                # A batch does not name its partition, and everything else may fit.
+                # The file may be of another partition: a batch does not name its partition, and everything else may
+                # fit.
                 raise DamagedLogError(self.log_path, 0, self.base_offset, "is not the one that was written there")
             self.first_crc = first.crc
             self.first_timestamp_ms = first.max_timestamp_ms
@@ -244,8 +247,8 @@ class Segment:
             self._handles.forget(self._stem + suffix)
 
     def remove_files(self) -> None:
-        """Delete the files. Anything else with a file's name, or a file that may not be deleted, is logged and stays.
-        Raises StorageFailedError."""
+        """Delete the files. Whatever is not a file, or may not be deleted, stays and is logged. Raises
+        StorageFailedError."""
         self.close()
         for suffix in SUFFIXES:
             try:
@@ -270,7 +273,7 @@ class Segment:
         with self._handles.pinned(self.log_path) as handle:
             walk = partial(self.headers, handle, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES)
             offsets, _ = index_entries(walk(), self.base_offset)
-            # A lookup trusts an entry about everything before it, so there are entries only up to the first damage.
+            # A lookup relies on an entry for everything before it, so there are entries only up to the first damage.
             _, times = index_entries(until_damage(walk(check_crc=True)), self.base_offset)
         self.offset_index.replace(offsets)
         self.time_index.replace(times)
@@ -288,9 +291,9 @@ class Segment:
         window_bytes: int = SHORT_WALK_BYTES,
         check_crc: bool = False,
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Walk the batches from `position` to `limit`, the first of which begins at `offset`; see `walk_headers`.
+        """Walk the batches from `position` to `limit`; see `walk_headers`. The first batch begins at `offset`.
 
-        Without an offset, the first batch may be any of the segment.
+        Without an offset, the first batch may be any batch of the segment.
         """
         return walk_headers(
             self._files,
@@ -306,9 +309,9 @@ class Segment:
         )
 
     def locate(self, handle: Handle, offset: int, limit: int, *, nowait: bool) -> tuple[int, int]:
-        """Find the first batch that ends above `offset`; return its position and its base offset.
+        """Find the first batch that ends above `offset`, and return its position and base offset.
 
-        If there is none below `limit`, return `limit` and the offset after the last batch.
+        If there is no such batch below `limit`, return `limit` and the offset after the last batch.
         """
 
         def walk(indexed: bool) -> tuple[int, int]:
@@ -327,8 +330,8 @@ class Segment:
     ) -> int | None:
         """Return the end position of a chunk of large whole batches that begins at `start` with `offset`.
 
-        The chunk has at most `max_bytes`, but at least one batch, and the batch behind it continues it. None: a small
-        batch is among them.
+        The chunk has at most `max_bytes`, but at least one batch, and the next batch continues it. Returns None if one
+        of the batches is small.
         """
         few = self.headers(handle, start, limit, offset, nowait=nowait, window_bytes=HEADER_BYTES)
         for position, header in few:
@@ -336,23 +339,23 @@ class Segment:
             if end > start + max_bytes:
                 if position > start:
                     return position
-                next(few, None)  # Checks that the next one continues it.
+                next(few, None)  # This checks that the next batch continues the log.
                 return end
             if header.size_bytes < max_bytes // _DIRECT_STEPS:
                 return None
         return limit
 
     def locate_time(self, handle: Handle, timestamp_ms: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Walk from a batch before which every record is older than `timestamp_ms`.
+        """Find a batch so that all earlier records are older than `timestamp_ms`, and walk from it on.
 
-        Each batch is checked as a whole, so that no damaged one is skipped unnoticed.
+        Each batch is checked as a whole, so that no damaged batch is skipped without notice.
         """
         checked = partial(self.headers, handle, limit=limit, window_bytes=CHECKED_WALK_BYTES, check_crc=True)
         before_ms = timestamp_ms
         while entry := self.time_index.last_at_most(before_ms - 1, nowait=False):
             start, offset = self.locate(handle, self.base_offset + entry[1], limit, nowait=False)
             _, header = next(self.headers(handle, start, limit, offset), (limit, None))
-            # An entry's claim about earlier batches cannot be checked, so it must at least fit its own batch.
+            # What an entry says about earlier batches cannot be checked, so it must at least match its own batch.
             if header and entry == (header.max_timestamp_ms, header.next_offset - 1 - self.base_offset):
                 return checked(position=start, offset=offset)
             before_ms = entry[0]
@@ -380,13 +383,13 @@ class Segment:
             raise _UnsoundIndexError from None
 
     def _look_up(self, look_up: Callable[[bool], _Found], limit: int, *, nowait: bool) -> _Found:
-        """Look up with the index; where it is unsound, rebuild it or do without."""
+        """Look up with the index. If the index is damaged, rebuild it, or search without it."""
         try:
             return look_up(True)
         except _UnsoundIndexError:
             if nowait:
                 raise BlockingIOError("the index has to be rebuilt") from None
-        # A segment is sealed when the next one begins, but batches staged for it may not be written yet.
+        # A segment is sealed when the next one begins, but some of its staged batches may not be written yet.
         if self.sealed and limit == self.size_bytes:
             self.rebuild_indexes()
             with suppress(_UnsoundIndexError):
@@ -395,4 +398,4 @@ class Segment:
 
 
 class _UnsoundIndexError(Exception):
-    """Raised where an index entry leads to no batch, or to another one than it says."""
+    """Raised if an index entry leads to no batch, or to another batch than it says."""

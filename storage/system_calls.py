@@ -1,4 +1,4 @@
-"""System calls that not every system has, each with a substitute.
+"""System calls that some systems lack, each with a substitute.
 
 A broker runs on Linux and macOS; the segment tools and backups also work on Windows.
 """
@@ -23,15 +23,15 @@ READ_FLAGS: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) |
 """Flags for every file that is opened."""
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 _NOT_HERE: Final = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL)
-"""Errors of F_FULLFSYNC on a file system that lacks it."""
+"""Errors of F_FULLFSYNC on a file system that does not support it."""
 _place: Final = threading.Lock()
-"""Held where reading or writing at a position takes two calls."""
+"""Held if a read or write at a position takes two calls."""
 
 
 def sync_data(fd: int) -> None:
     """Flush a file's written bytes, and its size, to the medium, where they survive a power cut. Raises OSError.
 
-    macOS's fsync leaves them in the drive's cache; F_FULLFSYNC does not.
+    On macOS, fsync leaves the bytes in the drive's cache, so F_FULLFSYNC is used.
     """
     if not _full_sync(fd):
         getattr(os, "fdatasync", os.fsync)(fd)
@@ -57,7 +57,7 @@ def _full_sync(fd: int) -> bool:
 
 
 def sync_directory(path: str) -> None:
-    """Make the names in a directory durable, where the system supports that. Raises OSError."""
+    """Make the names in a directory durable, if the system supports it. Raises OSError."""
     fd = open_directory(path)
     if fd >= 0:
         try:
@@ -67,18 +67,18 @@ def sync_directory(path: str) -> None:
 
 
 def open_directory(path: str | os.PathLike[str]) -> int:
-    """Open a directory to lock or sync it; return -1 where the system opens none. Raises OSError."""
+    """Open a directory to lock or sync it. Return -1 if the system cannot open directories. Raises OSError."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | READ_FLAGS) if hasattr(os, "O_DIRECTORY") else -1
 
 
 def close(fd: int) -> None:
-    """Close a descriptor of `open_directory`, or any other."""
+    """Close a descriptor. Ignores the -1 of `open_directory`."""
     if fd >= 0:
         os.close(fd)
 
 
 def pread(fd: int, size_bytes: int, position: int) -> bytes:
-    """Read at a position; fewer bytes than asked for only at the end."""
+    """Read at a position. Returns fewer bytes only at the end of the file."""
     if hasattr(os, "pread"):
         return os.pread(fd, size_bytes, position)
     with _place:
@@ -112,9 +112,9 @@ def pwritev(fd: int, buffers: Sequence[Buffer], position: int) -> int:
 
 
 def lock(fd: int) -> None:
-    """Lock a file for this process alone. Raises BlockingIOError where another one has it, and OSError.
+    """Lock a file for this process alone. Raises BlockingIOError if another process has the lock, and OSError.
 
-    Does nothing where there is no flock: no broker runs there.
+    Does nothing on systems without flock: no broker runs there.
     """
     if fcntl is not None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,7 +127,7 @@ def lock_record(file: Any) -> None:
 
 
 def sysctl_text(name: str) -> str:
-    """Return the text that the kernel of macOS or a BSD has under a name; "" where there is none."""
+    """Return the text that the kernel of macOS or a BSD has under a name, or "" if there is none."""
     buffer = ctypes.create_string_buffer(128)
     size = ctypes.c_size_t(len(buffer))
     try:

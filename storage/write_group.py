@@ -10,14 +10,14 @@ from logbroker.storage.segment import Segment
 
 
 class Staged(msgspec.Struct, gc=False):
-    """The decision about a batch."""
+    """The result of staging a batch."""
 
     base_offset: int
     next_offset: int
     log_append_time_ms: int
     """Append time; -1 under CreateTime, and for a duplicate."""
     duplicate: bool
-    """Whether an idempotent producer sent it before; the offsets are then the original's."""
+    """Whether an idempotent producer sent the batch before. If so, the offsets are those of the original."""
 
 
 class WriteGroup(msgspec.Struct):
@@ -28,7 +28,7 @@ class WriteGroup(msgspec.Struct):
     end_position: int = 0
     """Position of its end in its last segment."""
     max_timestamp_ms: int = -1
-    """Largest timestamp of that segment, up to there."""
+    """Largest timestamp of the last segment, up to `end_position`."""
     runs: list[tuple[Segment, int, list[Buffer]]] = []
     """For each segment: the position to write at, and the buffers."""
     sealed: list[Segment] = []
@@ -40,7 +40,7 @@ class WriteGroup(msgspec.Struct):
     def add(
         self, segment: Segment, position: int, prefix: bytes, rest: Buffer, end_position: int, next_offset: int
     ) -> None:
-        """Add a batch of `segment` in two parts, so that its bytes need not be copied to patch the first 16."""
+        """Add a batch of `segment` in two parts: the first 16 bytes are replaced, and the rest need not be copied."""
         runs = self.runs
         if runs and runs[-1][0] is segment:
             runs[-1][2].extend((prefix, rest))

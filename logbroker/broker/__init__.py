@@ -1,4 +1,4 @@
-"""The composition root: topics, their growth, and the engine that keeps them.
+"""The composition root: it puts together the engine, the topics and the groups.
 
-It puts together what is below. Begin with `broker`.
+Begin with `broker`.
 """

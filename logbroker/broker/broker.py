@@ -47,7 +47,8 @@ async def open_broker(config: BrokerConfig, failure: asyncio.Future[None]) -> As
     def failed(error: Exception) -> None:
         if not failure.done():
             failure.set_exception(error)
-            failure.exception()  # At start the error is raised from here, so nobody retrieves it.
+            # Mark the error as retrieved: during the start it is raised from here, and nobody awaits `failure`.
+            failure.exception()
 
     async with (
         open_engine(config, clock, failed, {INDEX_DIRECTORY}) as (engine, state),

@@ -29,10 +29,11 @@ from logbroker.record.bands import bands_text, partitions_of
 from logbroker.types import TopicId
 
 MAX_NAME_LENGTH = 249
-"""Longest name, as in Kafka: with a dash and a partition number it is still a file name."""
+"""Longest name, as in Kafka: with a dash and a partition number it still fits into a file name."""
 
 MAX_START_OFFSETS = 200_000
-"""Most start offsets of all generations of a topic together, so that they fit into its row and into one answer."""
+"""Maximum number of start offsets in all generations of a topic together, so that they fit into its row and into one
+answer."""
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
@@ -50,8 +51,8 @@ def check_topic_name(name: str) -> None:
 
 
 def check_partition_count(partitions: int, total_elsewhere: int, config: BrokerConfig) -> None:
-    """Raise InvalidPartitionsError for a count that no topic may have, and OverloadedError for one that exceeds the
-    broker's bound together with its other partitions."""
+    """Raise InvalidPartitionsError for a count that no topic may have. Raise OverloadedError if the count and the
+    broker's other partitions together exceed its limit."""
     limit = config.max_partitions_per_topic
     if not 1 <= partitions <= limit:
         takes = f"1 to {limit} partitions" if limit > 1 else "one partition"
@@ -64,7 +65,7 @@ def check_partition_count(partitions: int, total_elsewhere: int, config: BrokerC
 
 
 def partition_count(asked: int | None, config: TopicConfig, default: int) -> int:
-    """Return the number of partitions of a new topic. Raises InvalidPartitionsError where its bands have another
+    """Return the number of partitions of a new topic. Raises InvalidPartitionsError if its bands have a different
     sum."""
     if not config.priority_bands:
         return default if asked is None else asked
@@ -85,8 +86,8 @@ def new_topic(
     config: TopicConfig,
     created_at_ms: int,
 ) -> Topic:
-    """Return a topic in its first generation. `config` is the defaults with the overrides; the overrides are kept in
-    the broker's own spelling."""
+    """Return a topic in its first generation. `config` is the defaults with the overrides applied. The topic keeps the
+    overrides in canonical spelling."""
     return Topic(
         name=name,
         id=topic_id,
@@ -105,7 +106,7 @@ def with_configs(topic: Topic, set_: Mapping[str, str], unset: Sequence[str], de
     """
     if len(unset) > len(TOPIC_CONFIGS):
         raise InvalidConfigError(
-            f"{len(unset)} configs are to be unset, and there are {len(TOPIC_CONFIGS)}: name each once"
+            f"{len(unset)} configs are to be unset, but there are only {len(TOPIC_CONFIGS)}: name each once"
         )
     for name in unset:
         if name not in TOPIC_CONFIGS:
@@ -117,14 +118,15 @@ def with_configs(topic: Topic, set_: Mapping[str, str], unset: Sequence[str], de
     for name in FIXED_CONFIGS:
         if config_text(config, name) != (present := config_text(topic.config, name)):
             raise FixedTopicError(
-                f"{name} of topic {topic.name} stays {present or 'empty'}: its records lie where it says; create"
+                f"{name} of topic {topic.name} stays {present or 'empty'}: the partitions of its records depend on it; "
+                f"create"
                 " another topic and move them there"
             )
     return msgspec.structs.replace(topic, overrides=canonical_texts(config, overrides), config=config)
 
 
 def check_growth(topic: Topic, partitions: int) -> None:
-    """Raise InvalidPartitionsError unless the count is above the present one, and FixedTopicError where the topic has
+    """Raise InvalidPartitionsError unless the count is above the present one. Raise FixedTopicError if the topic has
     bands."""
     if topic.config.priority_bands:
         raise FixedTopicError(
@@ -138,7 +140,8 @@ def check_growth(topic: Topic, partitions: int) -> None:
     kept = sum(len(generation.start_offsets) for generation in topic.generations)
     if kept + topic.partitions > MAX_START_OFFSETS:
         raise InvalidPartitionsError(
-            f"topic {topic.name} has grown {len(topic.generations) - 1} times, by little each: it would keep more than"
+            f"topic {topic.name} has grown {len(topic.generations) - 1} times, by few partitions each time: it would "
+            f"keep more than"
             f" {MAX_START_OFFSETS:,} offsets at which its generations began; create another topic with more partitions"
         )
 

@@ -32,7 +32,7 @@ _SUGGESTIONS: Final = 3
 )
 @json_option
 def config(name: str | None, kind: str | None, as_json: bool) -> None:
-    """Show all settings, or setting NAME, with defaults, bounds and effects.
+    """Show all settings, or setting NAME, with defaults, limits and effects.
 
     The command needs no broker. It does not show the values of a topic or a queue group; `logbroker topic describe` and
     `logbroker queue describe` do. docs/SETTINGS.md has the same tables.

@@ -42,8 +42,8 @@ def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     type=PlaceType(),
     metavar=PLACE_METAVAR,
     show_default="earliest",
-    help="Where to begin. TIME is ISO 8601, in local time unless it names a zone. With --group, earliest or latest, for"
-    " partitions where the group has committed nothing.",
+    help="Where to begin. TIME is ISO 8601, in local time unless it names a zone. With --group, only earliest or "
+    "latest; it applies to partitions where the group has not committed an offset.",
 )
 @click.option(
     "--group",
@@ -56,8 +56,8 @@ def _policy(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     metavar="POLICY",
     callback=_policy,
     help="Where to continue if the log no longer holds the position: earliest, latest, none (fail), or a duration back"
-    " from now, such as by_duration:PT1H. With --group and without --from, also where to begin if the group has"
-    " committed nothing.  [default: none; with --group: earliest]",
+    " from now, such as by_duration:PT1H. With --group and without --from, also where to begin if the group has not "
+    "committed an offset.  [default: none; with --group: earliest]",
 )
 @number_option("--partition", "partitions", kind=PARTITION, multiple=True, help="Read only this partition. Repeatable.")
 @click.option(
@@ -101,9 +101,9 @@ def consume(
     The records of one partition come in the order of their offsets; partitions are interleaved.
 
     With --group, the command commits the offsets of the records that it has written, once a second and at the end. In a
-    pipe, only records that the reader has taken count as written. After a crash, records that were not committed come
-    again. With --group, SIGTERM and SIGHUP end the command with exit code 0, so that a service manager can stop it, or
-    with 1 if the last commit fails.
+    pipe, only records that the reader has taken count as written. After a crash, records whose offsets were not
+    committed come again. With --group, SIGTERM and SIGHUP end the command with exit code 0, so that a service manager
+    can stop it, or with 1 if the last commit fails.
 
     Ctrl-C always ends the command with exit code 130, so that a script knows that it was interrupted.
 
@@ -151,11 +151,11 @@ def consume(
                         break
             if until_end and group is not None and not consumer.assignment():
                 warn(
-                    "logbroker: this member has no partition of the group, because other members hold them all or may"
-                    " come back to them; the records left there were not read"
+                    "logbroker: this member has no partition of the group, because other members own all partitions, "
+                    "or may come back for them; the remaining records were not read"
                 )
         except Stopped:
-            pass  # A stop is no failure.
+            pass  # A stop is not a failure.
         except KeyboardInterrupt:
             ended, delivery = delivery, None
             if ended is not None:
@@ -170,11 +170,11 @@ def consume(
 
 
 class _MemberDelivery:
-    """Tracks how far a member of a group has written the batch that it has in hand.
+    """Tracks how much of its current batch a member of a group has written.
 
-    It is valid until the next batch is requested; then the consumer itself counts the whole batch as finished. It must
-    not be used later: the partition may have gone to another member and come back, or the topic may have been created
-    again, with other records at the same offsets.
+    The offsets are valid until the next batch is requested; then the consumer itself counts the whole batch as
+    finished. They must not be used later: the partition may have gone to another member and come back, or the topic may
+    have been created again, with other records at the same offsets.
     """
 
     def __init__(self, topic: str, consumer: CommandConsumer, out: TakenOutput) -> None:

@@ -63,7 +63,8 @@ def demo(csv_file: Path | None, as_json: bool) -> None:
     """Send a month of flights through a broker and check what comes back.
 
     The command starts a broker in a temporary directory and sends it 27,004 departures from New York in January 2013,
-    keyed by aircraft, in 8 partitions. After a restart, all records must be there, and those of each aircraft in order.
+    keyed by aircraft, in 8 partitions. After a restart, all records must be there, and the records of each aircraft
+    must be in order.
 
     \b
     Examples:
@@ -107,8 +108,8 @@ def demo(csv_file: Path | None, as_json: bool) -> None:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file, standard output, or a path that takes bytes but is no regular file, such as a pipe. A file that
-    was not written to its end is removed. Raises OSError, or OutputClosedError where the reader of a pipe is gone."""
+    """Open a new file, standard output, or a path that can be written but is not a regular file, such as a pipe. If the
+    block fails, a new file is removed. Raises OSError, or OutputClosedError if the reader of a pipe is gone."""
     if str(path) == "-":
         yield raw_output()
         return
@@ -208,10 +209,10 @@ def check_order(sent: Iterable[InputRecord], received: Iterable[Record]) -> int:
         name = (key or b"").decode()
         if len(found[key]) != len(expected[key]):
             raise LogbrokerError(
-                f"of aircraft {name}, {len(expected[key])} flights went in, {len(found[key])} came out"
+                f"aircraft {name}: {len(expected[key])} flights were sent, {len(found[key])} came back"
             )
         if found[key] != expected[key]:
-            raise LogbrokerError(f"the flights of aircraft {name} came out in another order or altered")
+            raise LogbrokerError(f"the flights of aircraft {name} came back in another order or altered")
         if len(partitions[key]) > 1:
             raise LogbrokerError(f"the flights of aircraft {name} lie in several partitions")
     return len(expected)

@@ -30,7 +30,7 @@ from logbroker.platform_needs import check_broker_platform
 
 _COMMANDS: Final = {
     "serve": "Run a broker.",
-    "config": "Show all settings: their defaults, bounds and effects.",
+    "config": "Show all settings: their defaults, limits and effects.",
     "demo": "Send a month of flights through a broker and check what comes back.",
     "topic": "Create, list, describe, alter and delete topics.",
     "produce": "Send standard input to a topic.",
@@ -100,7 +100,8 @@ def cli() -> None:
 def main(command: click.Command = cli, name: str = "logbroker") -> None:
     """Run the command line, or another one of this project, and exit."""
     take_standard_streams()
-    # gRPC's core would write errors to standard error that it also returns. The command reports these in its own words.
+    # gRPC's core would also write the errors that it returns to standard error. The command reports them in its own
+    # words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     escape_all_errors()
     if not shows_errors():

@@ -78,8 +78,8 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     """Replace the metadata store with the backup FILE. No broker may run.
 
     The current store is kept beside the new one. Partitions are not changed: the next start finds the records appended
-    and the topics created since the backup. The command shows what does not fit before it changes anything. Committed
-    offsets of groups go back to those of the backup.
+    and the topics created since the backup. Before it changes anything, the command shows where the backup and the
+    files of the partitions differ. Committed offsets of groups go back to the state of the backup.
 
     \b
     Examples:
@@ -105,7 +105,7 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
 def _show(plan: RestorePlan) -> None:
     size = terminal.size_text(plan.unscanned_bytes)
     write_line(f"{plan.backup.path}: of {_time_text(plan.backup)}, {sum(plan.values.values()):,} values")
-    write_line(f"{size} of log above its recovery points will be scanned at the next start")
+    write_line(f"{size} of log after its recovery points will be scanned at the next start")
     for note in plan.notes:
         write_line(f"  {note}")
 

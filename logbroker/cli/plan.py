@@ -41,7 +41,7 @@ _MAX_FILE_BYTES: Final = 64 * 1024 * 1024
     type=click.Choice(MODES),
     default=GROUP,
     show_default=True,
-    help="Kind of group: group is a consumer group, queue a queue group.",
+    help='Kind of group: "group" is a consumer group, "queue" is a queue group.',
 )
 @number_option(
     "--target",
@@ -73,7 +73,8 @@ def plan(
     """Estimate how many partitions and consumers a load needs.
 
     The hottest partition decides: its consumer must keep up. Waiting times are a queueing estimate (Allen-Cunneen).
-    With --from, the cost of a record is the one that `logbroker experiment scaling` measured; without, it is assumed.
+    With --from, the cost of a record is as `logbroker experiment scaling` measured it. Without --from, it is an
+    assumption.
 
     \b
     Examples:

@@ -93,8 +93,9 @@ def produce(
     json   Each line is an object as `consume --format json` writes them:
            value, key, value_encoding, key_encoding ("base64"), headers,
            timestamp (ms), partition, priority. Only value is needed. A
-           record with a partition goes to that partition. Without one, its
-           key chooses it; in a topic with bands, its priority counts, too.
+           record with a partition goes to that partition. Otherwise its
+           key chooses the partition, in a topic with bands together with
+           its priority.
     csv    The first row names the columns. Each further row becomes a JSON
            object from column to text, in the order of the columns.
 
@@ -166,7 +167,8 @@ def _standard_input() -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _told_how_far() -> Iterator[list[_Sending]]:
-    """Report at a stop how many records were acknowledged, once the producer is closed and has the last answers."""
+    """If a stop ends the command, report how many records were acknowledged, after the producer is closed and has the
+    last answers."""
     sendings: list[_Sending] = []
     try:
         yield sendings
@@ -238,7 +240,7 @@ class _Sending:
         return "was" if self.acknowledged == 1 else "were"
 
     def _settle_answered(self) -> None:
-        """Count the acknowledged records at the front of the queue. Raises the error of a refused one."""
+        """Count the acknowledged records at the front of the queue. Raises the error of a refused record."""
         unanswered = self._unanswered
         while unanswered and unanswered[0].done():
             try:
@@ -249,7 +251,7 @@ class _Sending:
             self.acknowledged += 1
 
     def _settle_rest(self) -> int:
-        """Count all acknowledged records, even behind refused ones. Return the number of the others."""
+        """Count all acknowledged records, also after refused records. Return how many records were not acknowledged."""
         others = 0
         while self._unanswered:
             try:

@@ -1,4 +1,4 @@
-"""`logbroker serve`: run a broker until it is told to stop."""
+"""`logbroker serve`: run a broker until a signal stops it."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def alter(
 
     Adding partitions begins a new generation of the topic: producers route by the new number of partitions, so a key
     may move to another partition. Groups finish the records of the earlier generation first; `logbroker group describe`
-    shows how far they are.
+    shows the progress of a group.
 
     \b
     Examples:

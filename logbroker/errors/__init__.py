@@ -5,7 +5,7 @@ sends code, reason and message as the status of an item or of a call; the client
 the same error.
 
 The docstring of a class is for users: the first paragraph says what happened, the second one what to do. The page
-docs/ERRORS.md is made from it.
+docs/ERRORS.md is made from these docstrings.
 """
 
 from __future__ import annotations
@@ -334,8 +334,8 @@ class OutOfOrderSequenceError(LogbrokerError):
 
 
 class UnknownProducerIdError(OutOfOrderSequenceError):
-    """The broker has not handed out this producer id, or the partition has no batch of it, and this batch does not
-    begin at sequence 0. The batch was not stored before.
+    """The broker has not handed out this producer id, or this batch begins above sequence 0 although the partition has
+    no batch of this producer id. The batch was not stored before.
 
     Get a producer id or a new epoch from InitProducerId, begin at sequence 0, and send the batch again.
     """
@@ -356,12 +356,11 @@ class ProducerForgottenError(OutOfOrderSequenceError):
     kafka_code = 59
 
 
-# --- bounds and passing troubles -----------------------------------------------------------------------------------
+# --- limits and temporary failures ---------------------------------------------------------------------------------
 
 
 class OverloadedError(LogbrokerError):
-    """A limit of the broker is reached, such as one on bytes, calls, groups or partitions. Nothing of the request took
-    effect.
+    """The broker has reached a limit, for example on bytes, calls, groups or partitions. The request had no effect.
 
     Wait a moment, and send the request again. If the error stays, raise the limit that the message names.
     """
@@ -397,11 +396,11 @@ class TooManyOpenFilesError(LogbrokerError):
 
 
 class RequestTimeoutError(LogbrokerError):
-    """No answer came within the time for the request. A change that it asked for may take effect all the same, now or
-    later.
+    """No answer came within the time for the request. If the request asked for a change, the change may still take
+    effect, now or later.
 
-    Send the request again; a batch of an idempotent producer is never stored twice. Before you repeat another change,
-    look whether it took effect.
+    Send the request again; a batch of an idempotent producer is never stored twice. Before you repeat any other change,
+    check whether it took effect.
     """
 
     code = Code.DEADLINE_EXCEEDED
@@ -439,7 +438,7 @@ class PartitionOfflineError(LogbrokerError):
 
 
 class CorruptLogError(LogbrokerError):
-    """Stored bytes are not what the broker wrote. The message names the file and the byte.
+    """Stored bytes are damaged: they differ from what the broker wrote. The message names the file and the byte.
 
     Proceed as with PARTITION_OFFLINE. For the metadata store, restore a backup with `logbroker meta restore`.
     """
@@ -516,7 +515,8 @@ class ConfigFileError(LogbrokerError):
 class ForkedProcessError(LogbrokerError):
     """The process was forked while its parent used clients. gRPC does not work in such a process.
 
-    Open clients after the fork, close those of the parent before it, or start processes with spawn or forkserver.
+    Open clients after the fork, close the clients of the parent before the fork, or start processes with spawn or
+    forkserver.
     """
 
     code = Code.FAILED_PRECONDITION

@@ -55,9 +55,8 @@ class LogbrokerError(Exception):
         """Remove the traceback, and return the error: for an error that is kept instead of raised.
 
         A traceback refers to all frames that the error went through, and so to their data, such as a whole decoded
-        batch. Call this for each error that is caught into a list, an attribute or an answer: the traceback also refers
-        to the frame that caught the error, and if that frame refers to the error, only the garbage collector frees
-        both.
+        batch. It also refers to the frame that caught the error; if this frame refers to the error, only the garbage
+        collector frees both. So call this method for each error that is kept in a list, an attribute or an answer.
         """
         self.__context__ = self.__cause__ = None
         return self.with_traceback(None)

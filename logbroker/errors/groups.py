@@ -76,7 +76,7 @@ class InstanceIdInUseError(LogbrokerError):
 
 class MemberNotReleasedError(LogbrokerError):
     """A previous client with this member or instance id has lost its connection, and may still deliver records. The
-    broker admits a new one when that is over.
+    broker admits a new client when the previous one can no longer deliver records.
 
     Try again after the time that the message gives.
     """
@@ -146,7 +146,7 @@ class NotOwnerError(LogbrokerError):
 
 
 class OffsetGoesBackError(LogbrokerError):
-    """The offset is below one that the same member has committed since it got the partition.
+    """The member has committed a higher offset since it got the partition.
 
     Commit higher offsets only. To go back, use `logbroker group reset-offsets`.
     """

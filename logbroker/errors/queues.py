@@ -29,7 +29,7 @@ class NotHolderError(LogbrokerError):
 
 
 class AlreadySettledError(LogbrokerError):
-    """The delivery was settled before, or was lost long ago.
+    """The delivery was settled before, or the worker lost it long ago.
 
     Settle each delivery once. After a settlement whose answer was lost, this error means that it took effect.
     """
@@ -77,7 +77,7 @@ class SessionHeldError(LogbrokerError):
 
 
 class NoFreeSessionError(LogbrokerError):
-    """No key has records that no other worker works on, or none had within the time of the request.
+    """No key that has records is free, or none became free within the time of the request.
 
     Try again later, or wait longer.
     """
@@ -113,8 +113,8 @@ class UnknownLaneError(LogbrokerError):
 
 
 class LaneNotHeldError(LogbrokerError):
-    """The lane is not blocked, parked or waiting for a retry, or its first record is on its way to the dead-letter
-    topic.
+    """The lane is neither blocked nor parked nor waiting for a retry, or its first record is on its way to the
+    dead-letter topic.
 
     Look at the lane with `logbroker queue explain`, or with `logbroker queue lanes` if it has no key, and decide again.
     """

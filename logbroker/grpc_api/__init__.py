@@ -1,4 +1,5 @@
-"""The gRPC API: requests in, answers out.
+"""The gRPC API: it reads requests, calls methods of the broker, the groups and the queue groups, and writes the
+answers.
 
-It asks the broker, the groups and the queue groups by their own methods. Begin with `server`.
+Begin with `server`.
 """

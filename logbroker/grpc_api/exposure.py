@@ -1,4 +1,4 @@
-"""Exposure of a listener: to this machine alone, or to others as well."""
+"""Finds out whether a listener is reachable from other machines, and whether an address is free."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ async def reachable_from_outside(host: str) -> bool:
     """Return whether other machines may be able to connect to a listener on `host`, a name or an address without
     brackets.
 
-    A name counts by the addresses that it has now. Raises OSError where it has none.
+    A name is resolved now. Raises OSError if it has no address.
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return not all(is_loopback(str(address[0])) for *_, address in found)
 
 
 async def can_listen(host: str, port: int) -> bool:
-    """Return whether a listener can have a port of `host` at this moment, and none of its addresses has another
-    listener: clients that know the name would reach either. Raises OSError where it has no address."""
+    """Return whether a listener can bind the port on at least one address of `host` now, and no address has another
+    listener: clients that use the name could reach the other one. Raises OSError if `host` has no address."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     errors = [_error_of_bind(family, address) for family, *_, address in found]
     return 0 in errors and errno.EADDRINUSE not in errors
 
 
 def _error_of_bind(family: int, address: Any) -> int:
-    """Return the system's error number, or 0."""
+    """Bind the address for a moment, and return the system's error number, or 0."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -39,8 +39,8 @@ def _error_of_bind(family: int, address: Any) -> int:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether only this machine can send to an address. The unspecified ones (0.0.0.0, ::) stand for all its
-    addresses."""
+    """Return whether only this machine can send to an address. False for the unspecified addresses (0.0.0.0, ::), which
+    stand for all addresses of the machine."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     return (mapped or parsed).is_loopback

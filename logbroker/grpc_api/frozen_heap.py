@@ -1,10 +1,10 @@
-"""Keeps long-lived objects out of the garbage collector's full collections: one visits every object, and blocks the
-event loop for 0.5 us for each (0.1 s beside 10,000 partitions).
+"""Keeps long-lived objects out of full garbage collections. A full collection visits every object, and blocks the event
+loop for 0.5 us per object (0.1 s with 10,000 partitions).
 
-Where many objects survive a full collection, they are frozen (gc.freeze), and no later collection visits them.
-Reference counting still frees them; only frozen objects in a reference cycle would stay. So when there are more than
-twice as many frozen objects as were last found alive, plus a spare number, all are thawed, and the next full collection
-visits everything. This is rare: it happens each time the heap doubles, or its garbage outgrows it.
+If many objects survive a full collection, they are frozen (gc.freeze), and no later collection visits them. Reference
+counting still frees frozen objects, except those in a reference cycle. So if there are more than twice as many frozen
+objects as were last found alive, plus SPARE_OBJECTS, all are thawed, and the next full collection visits everything.
+This is rare: it happens when the heap doubles, or when there is more garbage than living objects.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import gc
 from typing import Any, Final
 
 FREEZE_OBJECTS: Final = 50_000
-"""Fewest survivors of a full collection that are frozen: visiting them takes the collector about 5 ms."""
+"""Minimum number of survivors of a full collection for a freeze: to visit so many takes about 5 ms."""
 SPARE_OBJECTS: Final = 1_000_000
-"""Number of frozen objects allowed beyond twice the living ones."""
+"""Number of frozen objects allowed above twice the number of living objects."""
 
 
 class FrozenHeap:
@@ -51,7 +51,7 @@ class FrozenHeap:
             self._alive = survivors
             self._is_thawed = False
         elif gc.get_freeze_count() + survivors > 2 * self._alive + self._spare_objects:
-            # The next full collection is due soon, as by now few objects count as old.
+            # The next full collection comes soon, because few objects count as old now.
             gc.unfreeze()
             self._is_thawed = True
             self.thaws += 1

@@ -26,14 +26,15 @@ def method_table(
     full_name: str = "",
     only: Collection[str] | None = None,
 ) -> grpc.GenericRpcHandler:
-    """Return a handler that serves every method of the service by the attribute of the same name in snake case.
+    """Return a handler that serves every method of the service by the attribute of `implementation` with the same name
+    in snake case.
 
-    Methods in `raw` get the bytes of their requests. Those in `writing` write their one response to the context
-    themselves, and so learn whether the transport took it; on the wire there is no difference. A missing attribute is
-    an AttributeError here, not an UNIMPLEMENTED at run time. `under_way` counts the calls, except those of the methods
-    in `waiting`, which change nothing and may take as long as their client likes. `full_name` is the name under which
-    the service is served, its own by default. With `only`, all other methods are UNIMPLEMENTED: a service described by
-    another package may have more methods in the installed version.
+    If an attribute is missing, this function raises AttributeError, instead of UNIMPLEMENTED at run time. Methods in
+    `raw` get the bytes of their requests. Methods in `writing` write their one response to the context themselves, and
+    so learn whether the transport took it; on the wire there is no difference. `under_way` counts the calls, except
+    calls of the methods in `waiting`, which change nothing and may take as long as their client likes. `full_name` is
+    the name under which the service is served, by default its own name. With `only`, all other methods are
+    UNIMPLEMENTED: the service may come from another package, and its installed version may have more methods.
     """
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in service.methods:
@@ -43,7 +44,8 @@ def method_table(
         behaviour = getattr(implementation, _snake_case(method.name))
         parse = None if method.name in raw else request_parser(method.input_type)
         if parse is not None:
-            # Errors of the transport's own parsing would be answered with UNKNOWN, and it parses in one go.
+            # Not parsed by the transport: it would answer errors with UNKNOWN, and block the event loop for large
+            # messages.
             behaviour = (_reading if method.client_streaming else _parsing)(behaviour, parse)
         if under_way is not None and method.name not in waiting:
             behaviour = under_way.counted(behaviour)
@@ -62,7 +64,7 @@ def _parsing(
             request = await parse(message)
         except InvalidRequestError as error:
             refusal = error.as_value()
-        del message  # The frame of an aborted call is kept until the garbage is collected.
+        del message  # The frame of an aborted call stays in memory until the garbage collector runs.
         if refusal is not None:
             await abort(context, refusal)
         return await behaviour(request, context)
@@ -97,7 +99,7 @@ class _ReadingContext:
 
 
 def _serialize(message: Any) -> bytes:
-    """Serialize a response; one that a handler framed itself is bytes already."""
+    """Serialize a response. A response that is bytes is already serialized."""
     return message if type(message) is bytes else message.SerializeToString()
 
 

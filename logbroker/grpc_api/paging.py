@@ -1,5 +1,5 @@
-"""Answers with one item for each of many: in pages sorted by id, each beginning after the last id of the previous one;
-or, for named items, as many as fit. Both are made in turns (`pacing`)."""
+"""Builds answers that list many items: in pages sorted by id, each beginning after the last id of the previous page;
+or, for items that the request names, as many as fit. Both are built in turns (`pacing`)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from logbroker.v1.common_pb2 import Status
 from logbroker.v1.groups_pb2 import ListGroupsRequest
 
 FRAME_BYTES: Final = 5
-"""Most bytes of framing for an item of a list in an answer."""
+"""Maximum bytes of framing for an item of a list in an answer."""
 ITEM_STEPS: Final = 5
-"""Steps of a `Pace` that an item takes, beside those of its maker."""
+"""Steps of a `Pace` that an item takes, in addition to the steps of the function that makes it."""
 
 FULL: Final = OverloadedError("the answer is full; ask for the rest in another call")
 
-TWICE: Final = InvalidRequestError("the request lists this twice; it is answered where it stands first")
+TWICE: Final = InvalidRequestError("the request lists this twice; the first place in the list has the answer")
 
 _Item = TypeVar("_Item", bound=Message)
 _Named = TypeVar("_Named")
@@ -37,14 +37,17 @@ async def page_of(
     room_bytes: int,
     steps: Callable[[str], int] = lambda _: 0,
 ) -> tuple[list[_Item], str]:
-    """Return the items of the page asked for, and the token of the next page, "" where there is none.
+    """Return the items of the requested page, and the token of the next page, "" for the last page.
 
-    `ids` are sorted; `item` makes the item of an id (or raises a LogbrokerError where it is gone meanwhile), which
-    takes `steps` more than other items. A page ends once its items fill `room_bytes`. Raises InvalidRequestError.
+    `ids` are sorted. `item` makes the item of an id, or raises a LogbrokerError if it was deleted meanwhile; `steps`
+    returns how many steps of a `Pace` it takes in addition to ITEM_STEPS. A page ends when its items fill `room_bytes`.
+    Raises InvalidRequestError.
     """
     page_size = request.page_size if request.HasField("page_size") else MAX_ITEMS
     if page_size < 1:
-        raise InvalidRequestError(f"page_size must be at least 1, not {page_size}; leave it out for the broker's")
+        raise InvalidRequestError(
+            f"page_size must be at least 1, not {page_size}; leave it out for the broker's default"
+        )
     pace = Pace()
     items: list[_Item] = []
     first = bisect_right(ids, request.page_token)
@@ -72,8 +75,8 @@ async def items_within(
     """Return an item for each of `named`, or its refusal. The first item that does not fit in `room_bytes` is refused,
     and so are all later ones.
 
-    `identity` identifies what is named; a repetition is refused. The first item is sent whole: `item` makes sure that
-    one alone fits. `refusal` repeats no names where its status has no message.
+    If `identity` returns the same value again, the repetition is refused. The first item is always sent whole: `item`
+    makes sure that one item fits. `refusal` must leave out the names if its status has no message.
     """
     pace, statuses = Pace(), Statuses()
     items: list[_Item] = []
@@ -108,7 +111,7 @@ async def outcomes_within(
 ) -> list[_Item]:
     """Apply a change for each of `named`, one after the other, and return the outcomes, or the refusals.
 
-    Once the answer is full, the remaining changes are refused untried, so that no change goes unreported.
+    When the answer is full, the remaining changes are refused and not tried, so that every change is reported.
     """
     pace, statuses = Pace(), Statuses()
     items: list[_Item] = []

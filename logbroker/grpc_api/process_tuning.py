@@ -1,4 +1,4 @@
-"""Settings of the whole process that a broker needs. Only the server sets them; library calls never do."""
+"""Settings of the whole process that a broker needs. Only the server applies them; library calls never do."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 _OTHER_DESCRIPTORS: Final = 64
-"""Descriptors for other uses than connections and segments: event loops, the metadata store, files open for a
-moment."""
+"""Number of descriptors for other uses than connections and segments: event loops, the metadata store, files that are
+open for a moment."""
 _OWN_DESCRIPTORS: Final = 24
-"""Descriptors that an idle broker has open: event loops and their wake-ups, sockets, the lock, the metadata store."""
+"""Number of descriptors that an idle broker has open: event loops and their wake-ups, sockets, the lock, the metadata
+store."""
 _LEAST_CONNECTIONS: Final = 8
 _MACOS_DESCRIPTORS: Final = 10_240
 """OPEN_MAX of macOS."""
@@ -30,8 +31,8 @@ _MANY_CONNECTIONS: Final = 1 << 20
 def tune_process(thread_switch_interval_seconds: float) -> None:
     """Tune threads, memory and files for a server that moves large buffers.
 
-    The threads of the group commit wait one switch interval for the interpreter beside a busy loop; Python's default of
-    5 ms would be most of a synced append.
+    While the event loop is busy, the threads of the group commit wait one switch interval for the interpreter. Python's
+    default of 5 ms would be most of the time of a synced append.
     """
     sys.setswitchinterval(thread_switch_interval_seconds)
     _keep_freed_memory()
@@ -39,10 +40,9 @@ def tune_process(thread_switch_interval_seconds: float) -> None:
 
 
 def check_descriptors() -> None:
-    """Raise TooManyOpenFilesError where the process may open fewer files than a broker needs.
+    """Raise TooManyOpenFilesError if the process may open fewer files than a broker needs.
 
-    Call it before opening anything, the event loop included: gRPC and libuv end the process where they get no
-    descriptor.
+    Call it before opening anything, the event loop included: gRPC and libuv end the process if they get no descriptor.
     """
     _raise_descriptor_limit()
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -50,19 +50,19 @@ def check_descriptors() -> None:
     needed = opened + _OWN_DESCRIPTORS + LEAST_OPEN_SEGMENTS + _LEAST_CONNECTIONS
     if limit != resource.RLIM_INFINITY and limit < needed:
         raise TooManyOpenFilesError(
-            f"the limit on open files is {limit}, and a broker needs at least {needed}: {opened} are open already,"
-            f" {_OWN_DESCRIPTORS} are its own, {LEAST_OPEN_SEGMENTS} for segments and {_LEAST_CONNECTIONS} for"
-            " connections; raise the limit, best to some thousands (ulimit -n, or LimitNOFILE= of systemd)"
+            f"the limit on open files is {limit}, and a broker needs at least {needed}: {opened} are open already, and "
+            f"it needs {_OWN_DESCRIPTORS} for itself, {LEAST_OPEN_SEGMENTS} for segments and {_LEAST_CONNECTIONS} for "
+            f"connections; raise the limit, best to some thousands (ulimit -n, or LimitNOFILE= of systemd)"
         )
 
 
 def _raise_descriptor_limit() -> None:
-    """Raise the soft limit on open files as far as allowed; it is low for the sake of programs that use select()."""
+    """Raise the soft limit on open files as far as allowed. By default it is low, for programs that use select()."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in (hard, _MACOS_DESCRIPTORS):
         if soft in (wanted, resource.RLIM_INFINITY):
             return
-        # macOS reports no bound, and accepts no more than its own.
+        # macOS reports no hard limit, but accepts at most OPEN_MAX.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             return
@@ -71,15 +71,14 @@ def _raise_descriptor_limit() -> None:
 def _open_descriptors() -> int:
     for directory in ("/proc/self/fd", "/dev/fd"):
         with suppress(OSError):
-            return len(os.listdir(directory)) - 1  # without the one of the listing
+            return len(os.listdir(directory)) - 1  # without the descriptor of the listing itself
     return _STANDARD_STREAMS
 
 
 def max_connections() -> int:
-    """Return the most connections that the process may hold: about half of its descriptors; the other half is for
-    files.
+    """Return how many connections the process may have: about half of its descriptors; the other half is for files.
 
-    Connections take descriptors unasked; without a bound, a crowd of them would leave none for segments and syncs.
+    Each connection takes a descriptor. Without a limit, many connections would leave none for segments and syncs.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
@@ -90,8 +89,8 @@ def max_connections() -> int:
 def _keep_freed_memory() -> None:
     """Let malloc keep up to 64 MiB of freed memory in each of two arenas, for the next buffer.
 
-    By default glibc returns large blocks to the kernel and takes them anew each time, and every page of them costs a
-    fault: 0.5 ms for a copy of 1 MiB instead of 0.02 ms (docs/BENCHMARKS.md). See mallopt(3).
+    By default glibc returns large blocks to the kernel and gets new ones each time, and every new page costs a fault:
+    0.5 ms for a copy of 1 MiB instead of 0.02 ms (docs/BENCHMARKS.md). See mallopt(3).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:  # glibc; elsewhere the allocator decides

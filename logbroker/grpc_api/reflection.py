@@ -1,4 +1,4 @@
-"""Server reflection, with which tools such as grpcurl find services and messages without the .proto files.
+"""Server reflection: tools such as grpcurl use it to find services and messages without the .proto files.
 
 Two versions are served: v1 for newer tools, and v1alpha for older ones. Both have the same messages in different
 packages (github.com/grpc/grpc/blob/master/doc/server-reflection.md); grpcio-reflection has only v1alpha.
@@ -25,8 +25,8 @@ _SERVICE: Final = _ALPHA_SERVICE.replace("v1alpha", "v1")
 
 
 def add_reflection(server: grpc.aio.Server, files: Iterable[FileDescriptor]) -> None:
-    """Serve reflection of all services of these files; each file comes after those that it imports."""
-    # A separate pool: a program with generated code of v1 has the same names in the default one.
+    """Serve reflection of all services of these files. A file must come after the files that it imports."""
+    # A separate pool: if the program has generated code of v1, the default pool has the same names.
     pool = DescriptorPool()
     names = [_SERVICE, _ALPHA_SERVICE]
     for file in files:
@@ -42,7 +42,7 @@ def add_reflection(server: grpc.aio.Server, files: Iterable[FileDescriptor]) -> 
 
 
 class ReflectionService:
-    """Passes requests on to grpcio-reflection, checked like those of all other services."""
+    """Passes requests to grpcio-reflection, after the same checks as for all other services."""
 
     def __init__(self, servicer: aio.ReflectionServicer) -> None:
         self._servicer = servicer
@@ -55,13 +55,14 @@ class ReflectionService:
             while (request := await context.read()) is not grpc.aio.EOF:
                 yield request
 
-        responses: Any = self._servicer.ServerReflectionInfo(requests(), context)  # The stubs see a coroutine.
+        # Any, because the type stubs say that it is a coroutine.
+        responses: Any = self._servicer.ServerReflectionInfo(requests(), context)
         async for response in responses:
             await context.write(response)
 
 
 def _v1() -> FileDescriptorProto:
-    """Return the file of v1, a renamed copy of that of v1alpha."""
+    """Return the file descriptor of v1: a renamed copy of the descriptor of v1alpha."""
     file = FileDescriptorProto()
     _ALPHA.CopyToProto(file)
     file.name = "grpc/reflection/v1/reflection.proto"

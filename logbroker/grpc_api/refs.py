@@ -1,4 +1,4 @@
-"""References to topics in requests, and the bounds that all lists share."""
+"""References to topics in requests, and the limit for all lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from logbroker.types import INTERNAL_PREFIX, TopicId
 from logbroker.v1.log_pb2 import Isolation
 
 MAX_ITEMS: Final = 20_000
-"""Most items that one request may list."""
+"""Maximum number of items that one request may list."""
 _TOPIC_ID_BYTES: Final = 16
 
 
@@ -23,12 +23,12 @@ class NamesTopic(Protocol):
 
 
 def echoed_name(name: str) -> str:
-    """Return a name as an answer repeats it, cut to the longest name of a topic."""
+    """Return a name for an answer, cut to the maximum length of a topic name."""
     return name[:MAX_NAME_LENGTH]
 
 
 def echoed_id(topic_id: bytes) -> bytes:
-    """Return an id as an answer repeats it, cut to the length of a topic id."""
+    """Return an id for an answer, cut to the length of a topic id."""
     return topic_id[:_TOPIC_ID_BYTES]
 
 
@@ -43,7 +43,8 @@ def find_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:
 
 
 def find_changeable_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topic:
-    """Do as `find_topic` for a change or write of the topic. Also raises InvalidRequestError for an internal topic."""
+    """Do as `find_topic`, before a change of the topic or a write to it. Also raises InvalidRequestError for an
+    internal topic."""
     topic = find_topic(engine, name, topic_id)
     check_not_internal(topic.name)
     return topic
@@ -53,8 +54,8 @@ def check_not_internal(name: str) -> None:
     """Raise InvalidRequestError for the name of an internal topic, which only the broker makes, changes and writes."""
     if name.startswith(INTERNAL_PREFIX):
         raise InvalidRequestError(
-            f"topics named {INTERNAL_PREFIX}... hold what queue groups keep from retention: they come and go with their"
-            " groups; read them, or choose another name"
+            f"topics named {INTERNAL_PREFIX}... hold records that queue groups keep after retention: the broker "
+            f"creates and deletes them with the groups; only read them, or choose another name"
         )
 
 

@@ -1,10 +1,10 @@
-"""Parsing of requests, which refuses them before they cost far more memory than their bytes.
+"""Parses requests, and refuses those that would take far more memory than their bytes.
 
-Protobuf makes an object of every element of a list before anybody can count them: 16 MiB of empty items would become
-700 MiB, one-byte numbers take eight bytes each, and millions of fields take seconds. So the elements of a large message
-are counted first, in turns (`pacing`). Its texts are measured on the way: any use of a text of 30 MB, even quoting its
-beginning, would block the event loop. Bytes that are no message are refused like any other invalid request, not
-answered with an error of the transport.
+Protobuf makes an object of every element of a list before the elements can be counted: 16 MiB of empty items would
+become 700 MiB, one-byte numbers take eight bytes each, and millions of fields take seconds. So the elements of a large
+message are counted first, in turns (`pacing`). At the same time its texts are measured: any use of a text of 30 MB,
+even a quotation of its beginning, would block the event loop. Malformed bytes are refused like any other invalid
+request; the transport's own parser would answer with an error of the transport.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from logbroker.grpc_api.wire_format import (
 from logbroker.pacing import Pace, Steps, in_turns
 
 UNCOUNTED_BYTES: Final = 64 * 1024
-"""Size below which a message is not counted: it cannot hold enough to matter."""
+"""Elements of smaller messages are not counted: they cannot be many."""
 MAX_TEXT_BYTES: Final = UNCOUNTED_BYTES
-"""Most bytes of one name, id, setting or other text. Most have lower bounds, checked where they are used."""
+"""Maximum bytes of one name, id, setting or other text. Most texts have lower limits, which are checked where the texts
+are used."""
 MAX_LONG_TEXT_BYTES: Final = 1024 * 1024
-"""Most bytes of a text that may be long, and is cut or refused by itself."""
+"""Maximum bytes of a text that may be long. Such a text is cut or refused later."""
 LONG_TEXTS: Final = frozenset(("logbroker.v1.Nack.reason", "logbroker.v1.TopicOffsets.metadata"))
 MAX_DATA_BYTES: Final = MAX_STORED_BATCH_BYTES
-"""Most bytes of a part of a record, such as its key, in a field of its own."""
+"""Maximum bytes of a part of a record, such as its key, in a separate field."""
 DATA: Final = frozenset(
     (
         *(
@@ -55,24 +56,25 @@ DATA: Final = frozenset(
     )
 )
 UNMEASURED: Final = frozenset(("logbroker.v1.Record.value", "logbroker.v1.Header.value"))
-"""Fields without a bound here: they may fill a request, are never searched, and are bounded where they are stored."""
+"""Fields without a limit here: they may fill a request, are never searched, and their size is checked where they are
+stored."""
 MAX_ELEMENTS: Final = 100_000
-"""Most elements of all lists of one request together."""
+"""Maximum number of elements in all lists of one request together."""
 MAX_FIELDS: Final = 500_000
-"""Most fields of one request, unknown ones included."""
+"""Maximum number of fields of one request, unknown fields included."""
 SLICE_FIELDS: Final = 256
-"""Fields that are counted between two steps of a `Pace`."""
+"""Number of fields that are counted between two steps of a `Pace`."""
 FIELD_STEPS: Final = 2
 """Steps of a `Pace` that counting a field takes."""
 MAX_PACKED_BYTES: Final = 4 * 1024 * 1024
-"""Most bytes of all packed lists of numbers of one request together."""
+"""Maximum bytes of all packed lists of numbers in one request together."""
 
 
 _PACKAGE: Final = "logbroker.v1."
 
 
 def too_long(field_name: str, size_bytes: int, max_bytes: int) -> InvalidRequestError:
-    """Return the refusal of a text that is too long, without the text."""
+    """Return the error for a text that is too long. The message does not quote the text."""
     return InvalidRequestError(f"{field_name} has {size_bytes} bytes; at most {max_bytes} are taken")
 
 
@@ -90,7 +92,7 @@ def request_parser(descriptor: Descriptor) -> Callable[[bytes], Awaitable[Messag
             refusal = malformed(descriptor.name)
         except InvalidRequestError as error:
             refusal = InvalidRequestError(error.message)
-        # An aborted call keeps its exceptions, and with them these frames, until the garbage is collected.
+        # An aborted call keeps its exceptions, and so these frames, until the garbage collector runs.
         del message
         raise refusal
 
@@ -100,9 +102,9 @@ def request_parser(descriptor: Descriptor) -> Callable[[bytes], Awaitable[Messag
 def element_counter(descriptor: Any, name: str = "") -> Callable[[bytes, int, int], Steps[int]]:
     """Return a function that counts the elements of all lists in a message of this type, between two positions.
 
-    Its steps return their number, and raise InvalidRequestError where the message holds too much or is invalid. `name`
-    is the name of the whole message in errors; `descriptor` is a Descriptor (the stubs of generated code have two
-    kinds).
+    Its steps return the number of elements, and raise InvalidRequestError if the message is invalid or exceeds a limit.
+    `name` is the name of the whole message in errors; `descriptor` is a Descriptor (the type stubs of generated code
+    have two kinds).
     """
     shape = _shape_of(descriptor)
     return lambda message, start, end: _count_elements(message, start, end, shape, name or descriptor.name)
@@ -115,13 +117,13 @@ class _Shape(msgspec.Struct):
     packed: set[int]
     nested: dict[int, _Shape]
     texts: dict[int, tuple[int, str]]
-    """Most bytes and name of each text field."""
+    """Maximum bytes and name of each text field."""
     holds_lists: bool
-    """Whether the message has lists at any depth; else it is passed over where it is no longer than a text may be."""
+    """Whether the message has lists at any depth. If not, and it is no longer than MAX_TEXT_BYTES, it is skipped."""
 
 
 def max_bytes_of(field: FieldDescriptor) -> int:
-    """Return the most bytes of a text field in a request; 0: not bounded here."""
+    """Return the maximum bytes of a text field in a request; 0: no limit here."""
     if field.full_name in UNMEASURED:
         return 0
     if field.full_name in DATA:
@@ -170,7 +172,7 @@ def _count_elements(message: bytes, position: int, end: int, shape: _Shape, name
             if tag in shape.lists:
                 elements += 1
                 if elements > MAX_ELEMENTS:
-                    raise InvalidRequestError(f"the request lists more than {MAX_ELEMENTS} things; split it")
+                    raise InvalidRequestError(f"the request lists more than {MAX_ELEMENTS} elements; split it")
             if tag in shape.packed:
                 size, position = read_varint32(message, position)
                 packed_bytes += size

@@ -1,4 +1,4 @@
-"""The gRPC server of one broker: its listener, its services, and its stop."""
+"""The gRPC server of one broker: it listens, adds the services, and stops in order."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ from logbroker.v1 import admin_pb2, common_pb2, groups_pb2, log_pb2, queues_pb2
 _log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 30.0
-"""Time limit at the stop of the broker for calls in flight that change something; it is long enough beside a flood on a
-slow disk, as whatever was appended or stored should be answered. Streams end by themselves with UNAVAILABLE."""
+"""When the broker stops: time limit for calls in flight that change something. Whatever was appended or stored should
+be answered, so it is long enough even for many appends on a slow disk. Streams end by themselves with UNAVAILABLE."""
 STOP_GRACE_SECONDS: Final = 2.0
-"""Time limit after that for all other calls, which may wait for records."""
+"""Time limit for all other calls, which may wait for records, after the calls that change something have ended."""
 HANDSHAKE_SECONDS: Final = 10
 READ_AHEAD_BYTES: Final = 256 * 1024
-"""Bytes that are read ahead of one stream, beside the message being read. More would delay the signs of life that a
-producer behind a slow link gets after each part that is read: it takes a silent connection for dead."""
+"""Bytes of one stream that are read ahead, in addition to the message being read. A producer on a slow link gets a sign
+of life after each part that is read. With more, the signs would come later, and the producer would take the silent
+connection for dead."""
 CONNECTION_SHARE: Final = 4
-"""Divisor of the concurrent calls: one connection may have a fourth of them."""
+"""Divisor of the concurrent calls for one connection: it may have a fourth of them."""
 _NAMES: Final = (
     log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,
@@ -53,10 +54,10 @@ _NAMES: Final = (
 
 
 async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: asyncio.Event) -> None:
-    """Serve until `stop` is set; `on_ready` is called with HOST:PORT once calls are answered.
+    """Serve until `stop` is set; `on_ready` is called with HOST:PORT when the server answers calls.
 
-    Raises ListenError, DataDirError or CorruptLogError at start, and StorageFailedError when storage fails later: then
-    nothing more is acknowledged and the process must end.
+    Raises ListenError, DataDirError or CorruptLogError at start. Raises StorageFailedError if storage fails later:
+    nothing more is acknowledged then, and the process must end.
     """
     address = _address(config.listen)
     try:
@@ -65,8 +66,8 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
         raise ListenError(f"cannot listen on {address}: {system_error_text(error)}") from None
     if is_reachable:
         _log.warning(
-            "listening on %s, which other machines may reach: whoever reaches it may read, write and delete"
-            " everything; listen on 127.0.0.1, or let a firewall decide who may connect",
+            "listening on %s, which other machines may reach: whoever reaches it may read, write and delete "
+            "everything; listen on 127.0.0.1, or let a firewall decide who may connect",
             config.listen,
         )
     if not await can_listen(address.host, address.port):
@@ -105,7 +106,8 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
 def _is_fault(record: logging.LogRecord) -> bool:
     """Return False for the traceback that gRPC logs if it cannot send an answer because the caller is gone.
 
-    gRPC itself passes over it where it has noticed the end of the call before, and so logs it now and then only.
+    gRPC itself ignores the error if it has noticed the end of the call before, so the log would have it only now and
+    then.
     """
     error = record.exc_info[1] if record.exc_info else None
     if not isinstance(error, grpc.aio.InternalError):
@@ -115,7 +117,8 @@ def _is_fault(record: logging.LogRecord) -> bool:
 
 
 async def _stop(server: grpc.aio.Server, under_way: UnderWay) -> None:
-    """Stop the server: refuse new calls, answer those that change something, and end those that wait soon after."""
+    """Stop the server: refuse new calls, answer the calls that change something, and end waiting calls soon after
+    that."""
     stopping = asyncio.create_task(server.stop(ANSWER_SECONDS))
     ended = asyncio.create_task(under_way.ended())
     await asyncio.wait([stopping, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -127,10 +130,10 @@ async def _stop(server: grpc.aio.Server, under_way: UnderWay) -> None:
 def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
     return [
         ("grpc.max_receive_message_length", config.max_request_bytes),
-        # One batch larger than the bound of a response is still sent.
+        # One batch larger than the limit of a response is still sent.
         ("grpc.max_send_message_length", -1),
-        # gRPC would answer each small heartbeat with a probe of the connection, a third of the cost of an idle member,
-        # to find out how far to read ahead. So the read-ahead is fixed.
+        # The read-ahead is fixed. Otherwise gRPC would answer each small heartbeat with a probe of the connection to
+        # find out how far to read ahead: a third of the cost of an idle member.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", READ_AHEAD_BYTES),
         # A second broker on the port must fail, not share it.
@@ -138,15 +141,15 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
         # Vanished clients are noticed within a minute.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 20_000),
-        # gRPC 1.85 never starts the timeout above; this one ends a dead connection.
+        # gRPC 1.85 never starts the keepalive timeout; this timeout ends a dead connection.
         ("grpc.http2.ping_timeout_ms", 20_000),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_permit_without_calls", 1),
         # A silent new connection is closed; gRPC's default would wait two minutes.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
-        # Connections beyond this are closed at once: files must still find a descriptor.
+        # Further connections are closed at once: descriptors must remain for files.
         ("grpc.max_allowed_incoming_connections", max_connections()),
-        # No connection may take all calls; further calls wait at the client.
+        # One connection must not take all calls; its further calls wait in the client.
         ("grpc.max_concurrent_streams", max(1, config.max_concurrent_calls // CONNECTION_SHARE)),
     ]
 

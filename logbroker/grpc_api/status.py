@@ -23,12 +23,13 @@ ERROR_DOMAIN = "logbroker"
 """The `domain` of every google.rpc.ErrorInfo of the broker."""
 
 MAX_MESSAGE_LENGTH = 1000
-"""Most characters of a message: a call's status is sent twice in its trailers, of which clients take 8 KiB."""
+"""Maximum number of characters of a message: a call's status is sent twice in its trailers, and clients accept trailers
+of 8 KiB."""
 
 MAX_SENTENCES_BYTES = 1024 * 1024
-"""Most bytes of the statuses with messages in one answer."""
+"""Maximum bytes of the statuses with messages in one answer."""
 MAX_REASONS_BYTES = 512 * 1024
-"""Most bytes of the statuses after those that have a reason but no message."""
+"""Maximum bytes of the further statuses, which have a reason but no message."""
 
 T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -39,8 +40,8 @@ def item_status(error: LogbrokerError) -> Status:
 
 
 class Statuses:
-    """The statuses of the items of one answer: with messages while these fit, then with code and reason, and at last
-    with the code alone. So an answer stays within its bound however many of its items fail."""
+    """The statuses of the items of one answer: first with messages, then with code and reason, at last with the code
+    alone, as long as each kind fits. So an answer does not become too large, however many of its items fail."""
 
     __slots__ = ("_used_bytes",)
 
@@ -60,7 +61,7 @@ class Statuses:
         return status
 
     def beside(self, size_bytes: int) -> None:
-        """Charge bytes that an answer has only beside whole statuses, such as a name."""
+        """Count other bytes that an answer has only with whole statuses, such as a name."""
         self._used_bytes += size_bytes
 
 

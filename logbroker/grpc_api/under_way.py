@@ -1,4 +1,4 @@
-"""Calls in flight that change something: the broker's stop waits for them."""
+"""Counts calls in flight that change something: a stopping broker waits for them."""
 
 from __future__ import annotations
 

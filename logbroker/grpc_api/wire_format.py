@@ -1,4 +1,4 @@
-"""The parts of protobuf's wire format that this package reads and writes by hand. Source: protobuf.dev, "Encoding".
+"""The parts of protobuf's wire format that this package reads and writes itself. Source: protobuf.dev, "Encoding".
 
 A message is its fields one after the other; a field is a tag (its number << 3 | its wire type) and its value.
 """
@@ -21,7 +21,7 @@ FIXED32: Final = 5
 
 
 def read_varint32(message: bytes, position: int) -> tuple[int, int]:
-    """Do as `read_varint` for a tag or a length: protobuf takes no more than 5 bytes and 32 bits."""
+    """Do as `read_varint` for a tag or a length, which protobuf limits to 5 bytes and 32 bits."""
     value, end = read_varint(message, position)
     if end - position > 5 or value >> 32:
         raise DecodeError("a tag or length of more than 5 bytes, or 32 bits")
@@ -29,8 +29,8 @@ def read_varint32(message: bytes, position: int) -> tuple[int, int]:
 
 
 def skip_value(message: bytes, position: int, tag: int, end: int) -> int:
-    """Return the position behind the value of a tag that was read. Raises IndexError or DecodeError (for groups,
-    too)."""
+    """Return the position after a value, given its tag and where it begins. Raises IndexError or DecodeError (for
+    groups, too)."""
     if not tag >> 3:
         raise DecodeError("a field with number 0")
     wire_type = tag & 7
@@ -47,7 +47,7 @@ def skip_value(message: bytes, position: int, tag: int, end: int) -> int:
 
 
 def end_of(position: int, size: int, end: int) -> int:
-    """Return the end of `size` bytes from a position on. Raises IndexError where it lies behind `end`."""
+    """Return the end of `size` bytes from a position on. Raises IndexError if it is above `end`."""
     if position + size > end:
         raise IndexError
     return position + size

@@ -1,7 +1,7 @@
 """Bands: ranges of priorities. A topic may have some, each with partitions of its own.
 
-As text: `hot=7-9:1,warm=4-6:2,cold=0-3:8`, name = priorities : partitions. The partitions are numbered through from the
-most urgent band on, so that hot has partition 0, warm 1 and 2, cold 3 to 10.
+In `hot=7-9:1,warm=4-6:2,cold=0-3:8`, each band is written as name=priorities:number of partitions. Partition numbers
+begin at the most urgent band: hot has partition 0, warm has 1 and 2, cold has 3 to 10.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ DEFAULT_BANDS: Final = (Band("hot", 7, 9), Band("warm", 4, 6), Band("cold", 0, 3
 
 
 def parse_bands(text: str) -> tuple[Band, ...]:
-    """Return bands from their text, the most urgent first; "" is none. Raises ValueError with what is allowed."""
+    """Return bands from their text, the most urgent first; for "" an empty tuple. Raises ValueError, which says what is
+    allowed."""
     if not text:
         return ()
     bands: list[Band] = []
-    # One more than there can be, so that a long list is not gone through.
+    # At most one item more than there can be bands, so that a long list is not read to its end.
     for item in text.split(",", MAX_PRIORITY - MIN_PRIORITY + 1):
         match = _ITEM.fullmatch(item.strip())
         if match is None:

@@ -1,8 +1,8 @@
 """Encoding of records into batches, and decoding.
 
-The work per record is done by the compiled codec of aiokafka; what is ours is the names, the header, the bounds on
-what a batch may expand to, and that damaged bytes raise CorruptBatchError and nothing else. Format: Kafka's
-documentation, "Record Batch"; docs/FORMAT.md shows it.
+The compiled codec of aiokafka does the work per record. This module adds names, the header, limits on the expanded size
+of a batch, and one error for damaged bytes, CorruptBatchError. Format: Kafka's documentation, "Record Batch";
+docs/FORMAT.md shows it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 """A record's headers in their order; a name may come twice."""
 
 MAX_LENGTH_BYTES: Final = 0x7FFF_FFFF
-"""The largest length that a batch can state, for callers without a bound of their own."""
+"""The largest length that a batch can state, for callers without a limit of their own."""
 
 _ATTRIBUTES: Final = struct.Struct(">h")
 _CRC: Final = struct.Struct(">I")
@@ -80,7 +80,7 @@ class LogRecord(msgspec.Struct, gc=False):
 @functools.cache
 def compiled_codec() -> tuple[type[DefaultRecordBatchBuilder], type[DefaultRecordBatch]]:
     """The builder and the reader of batches."""
-    # Late, because it loads all of aiokafka (0.1 s, 18 MB), and a broker that never decodes needs none of it.
+    # Imported late: the import loads all of aiokafka (0.1 s, 18 MB), which a broker that never decodes does not need.
     from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
     return DefaultRecordBatchBuilder, DefaultRecordBatch
@@ -90,9 +90,9 @@ class BatchBuilder:
     """One batch, encoded record by record.
 
     `append(index, timestamp_ms, key, value, headers)` is the compiled codec's own method, since it is called for every
-    record. `index` counts up from 0. It returns an object with `.size` (bytes) and `.timestamp`, or None where the
-    record would reach `batch_bytes`; a first record is always taken. `timestamp_ms` None means now; `headers` must be
-    a list. Raises TypeError, and then has added nothing.
+    record. `index` counts up from 0. It returns an object with `.size` (bytes) and `.timestamp`, or None if the batch
+    would reach `batch_bytes` with this record; the first record is always added. `timestamp_ms` None means now;
+    `headers` must be a list. If it raises TypeError, it has added nothing.
     """
 
     __slots__ = ("_builder", "_codec", "append", "size_bytes")
@@ -130,8 +130,8 @@ def encode_batch(
 ) -> bytes:
     """Return one batch of these records with offsets from 0.
 
-    Raises ValueError where there are none, InvalidTimestampError for a negative time, BatchExpandsTooFarError
-    for more headers than are read, TypeError for a wrong type.
+    Raises ValueError if there are no records, InvalidTimestampError for a negative time, BatchExpandsTooFarError for
+    more headers than readers accept, TypeError for a wrong type.
     """
     builder = BatchBuilder(MAX_LENGTH_BYTES, codec)
     index = 0
@@ -153,15 +153,15 @@ def encode_to_fit(records: Sequence[NewRecord], max_bytes: int) -> bytes:
     """Return one batch of these records, as `encode_batch` does. If it is larger than `max_bytes`, compress it; it may
     still be larger.
 
-    Raises BatchExpandsTooFarError where nobody could read what was compressed.
+    Raises BatchExpandsTooFarError if the compressed batch would be too large, when expanded, for any reader.
     """
     batch = encode_batch(records)
     if len(batch) <= max_bytes:
         return batch
     if len(batch) - HEADER_BYTES > MAX_EXPANDED_BYTES:
         raise BatchExpandsTooFarError(
-            f"the records take {len(batch) - HEADER_BYTES:,} bytes, and of a compressed batch no more than"
-            f" {MAX_EXPANDED_BYTES:,} are read"
+            f"the records take {len(batch) - HEADER_BYTES:,} bytes; readers expand a compressed batch to no more than"
+            f" {MAX_EXPANDED_BYTES:,}"
         )
     for codec in _FITTING:
         batch = min(batch, encode_batch(records, codec=codec), key=len)
@@ -177,7 +177,7 @@ def check_timestamp(timestamp_ms: int | None) -> None:
 
 
 def with_producer(batch: bytes, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-    """Return the batch under another producer id, epoch and sequence, with its CRC set anew."""
+    """Return the batch with another producer id, epoch and sequence, and a new CRC."""
     stamped = bytearray(batch)
     _PRODUCER.pack_into(stamped, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     return _with_crc(stamped)
@@ -191,7 +191,7 @@ def _with_crc(batch: bytearray) -> bytes:
 def split_batches(buffer: bytes) -> Iterator[tuple[BatchHeader, bytes]]:
     """Yield every batch of a buffer of whole batches with its header, control batches included.
 
-    Raises CorruptBatchError where the bytes are not whole batches, UnsupportedFormatError for another magic than 2.
+    Raises CorruptBatchError if the bytes are not whole batches, UnsupportedFormatError for another magic than 2.
     """
     position, end = 0, len(buffer)
     while position < end:
@@ -220,10 +220,10 @@ def check_crc(header: BatchHeader, batch: bytes) -> None:
 def decode_batch(batch: bytes, *, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> Iterator[LogRecord]:
     """Yield the records of exactly one batch, one by one.
 
-    Does not check the CRC (`check_crc` does) and does not tell control batches apart (`BatchHeader.is_control` does).
-    Raises CorruptBatchError for bytes that are no batch, UnsupportedFormatError for another magic than 2,
-    UnsupportedCompressionError for an unknown codec and BatchExpandsTooFarError where the records of a compressed
-    batch take more than `max_expanded_bytes`; the records before the damage may have been yielded by then.
+    Does not check the CRC (`check_crc` does) and yields the records of a control batch, too (`BatchHeader.is_control`
+    tells). Raises CorruptBatchError for bytes that are no batch, UnsupportedFormatError for another magic than 2,
+    UnsupportedCompressionError for an unknown codec and BatchExpandsTooFarError if the records of a compressed batch
+    take more than `max_expanded_bytes`; records before the damage may have been yielded by then.
     """
     return decode_records(batch, LogRecord, max_expanded_bytes=max_expanded_bytes)
 
@@ -241,11 +241,11 @@ def decode_records(
 ) -> Generator[T, None, None]:
     """Decode as `decode_batch` does, yielding `make(offset, timestamp_ms, key, value, headers)` for each record.
 
-    `on_expanded` is told, before the first record, how many bytes the batch has without compression."""
+    Before the first record, `on_expanded` is called with the size of the batch without compression, in bytes."""
     header, plain = expanded_batch(batch, max_expanded_bytes)
     on_expanded(len(plain))
     _, batch_class = compiled_codec()
-    # Not in the clause below: an iterator that is open at the end of the program ends where nothing can be imported.
+    # Called here, not in the `except` clause: an iterator that is still open when the program ends can import nothing.
     errors = decoding_errors()
     # Offsets must rise within the batch: a reader's position depends on it, and the broker does not look inside.
     previous, last = header.base_offset - 1, header.base_offset + header.last_offset_delta
@@ -278,7 +278,7 @@ def decoding_errors() -> tuple[type[Exception], ...]:
 def expanded_batch(batch: bytes, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -> tuple[BatchHeader, bytes | bytearray]:
     """Return the header and the uncompressed batch. Raises as `decode_batch` does.
 
-    Always a buffer of its own: the NUL that CPython keeps behind it ends a number that runs over the edge.
+    The result is always a separate buffer: CPython keeps a NUL after it, which ends a varint that runs past the end.
     """
     if len(batch) < HEADER_BYTES:
         raise CorruptBatchError(f"the batch ends after {len(batch)} bytes, inside its {HEADER_BYTES}-byte header")
@@ -292,7 +292,7 @@ def expanded_batch(batch: bytes, max_expanded_bytes: int = MAX_EXPANDED_BYTES) -
     if header.codec == Codec.NONE:
         return header, bytes(batch)
     if header.codec > MAX_CODEC:
-        raise UnsupportedCompressionError(f"codec {header.codec} is unknown; it is none of Kafka's")
+        raise UnsupportedCompressionError(f"codec {header.codec} is unknown; Kafka has no such codec")
     fields = list(msgspec.structs.astuple(header))
     fields[5] = header.attributes & ~CODEC_MASK
     head = HEADER.pack(*fields)

@@ -1,7 +1,7 @@
-"""The codecs of a batch's records: compress, and decompress without ever expanding past a bound.
+"""Compresses and decompresses the records of a batch, with a limit on the expanded size.
 
-What a codec number means and how each one frames its bytes is Kafka's choice: gzip (one member), snappy (raw, or in the
-blocks of the xerial Java library), lz4 (the frame format with independent blocks) and zstd.
+Codec numbers and the framing of the bytes are as in Kafka: gzip (one member), snappy (raw, or in the blocks of the
+xerial Java library), lz4 (the frame format with independent blocks) and zstd.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import cramjam
 from logbroker.errors import BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompressionError
 
 _GZIP_WINDOW: Final = 31
-"""zlib's number for: a gzip header, the largest window."""
+"""zlib's `wbits` for a gzip header and the largest window."""
 _GZIP_LEVEL: Final = 6
 _ZSTD_LEVEL: Final = 3
 _LZ4_LEVEL: Final = 0
-"""The gzip level, a fast one. Kafka's own default, 9, takes five times as long and saves a tenth."""
+"""All levels are fast ones. Kafka's default for gzip, 9, takes five times as long and saves a tenth."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -29,7 +29,7 @@ _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _FIRST_GUESS_BYTES: Final = 64 * 1024
 _STEP_BYTES: Final = 256 * 1024
 _NO_ROOM: Final = "failed to write whole buffer"
-"""cramjam's message where the output does not fit, and only then (pinned by a test)."""
+"""cramjam's message if the output does not fit, and only then (a test checks this)."""
 
 
 class Codec(enum.IntEnum):
@@ -73,9 +73,9 @@ def compress(codec: Codec, data: bytes) -> bytes:
 def decompress(codec: Codec, data: bytes, max_bytes: int, *, head: bytes = b"") -> bytes | bytearray:
     """Return `head` followed by the expanded bytes in one buffer, so that they exist only once.
 
-    No more than `max_bytes` is allocated whatever the data claims, but for an eighth by gzip, and what the codec needs
-    for itself. Raises BatchExpandsTooFarError where it would expand further and CorruptBatchError where it is not what
-    the codec writes.
+    Allocates no more than `max_bytes` (gzip: an eighth more), whatever the data claims, and what the codec itself
+    needs. Raises BatchExpandsTooFarError if the data would expand further, and CorruptBatchError if it is not valid for
+    the codec.
     """
     match codec:
         case Codec.GZIP:
@@ -92,7 +92,7 @@ def decompress(codec: Codec, data: bytes, max_bytes: int, *, head: bytes = b"") 
 
 def _too_far(max_bytes: int) -> BatchExpandsTooFarError:
     return BatchExpandsTooFarError(
-        f"the batch expands to more than {max_bytes} bytes; raise the reader's bound if the batch can be trusted"
+        f"the batch expands to more than {max_bytes} bytes; raise the limit of the reader if you trust the batch"
     )
 
 
@@ -105,7 +105,7 @@ def _expand_gzip(data: bytes, max_bytes: int, head: bytes) -> bytearray:
     expanded = bytearray(head)
     end_bytes = len(head) + max_bytes
     try:
-        # In steps, since zlib holds a long result twice.
+        # In steps, because zlib needs twice the memory of each result.
         while not stream.eof:
             step = stream.decompress(data, min(_STEP_BYTES, end_bytes + 1 - len(expanded)))
             expanded += step
@@ -124,7 +124,7 @@ def _expand_gzip(data: bytes, max_bytes: int, head: bytes) -> bytearray:
 def _expand_by_guesses(
     decompress_into: Callable[[bytes, memoryview], int], codec: Codec, data: bytes, max_bytes: int, head: bytes
 ) -> bytearray:
-    # The expanded size stands nowhere that can be trusted, so guess, and guess higher while there is no room.
+    # No stated size can be trusted, so guess the expanded size, and guess higher while the result does not fit.
     size = min(max_bytes, max(_FIRST_GUESS_BYTES, 8 * len(data)))
     while True:
         expanded = bytearray(len(head) + size)
@@ -136,7 +136,7 @@ def _expand_by_guesses(
             expanded[: len(head)] = head
             del expanded[len(head) + count :]
             return expanded
-        del expanded  # Before the next guess takes as much, and more.
+        del expanded  # Free the memory before the next, larger guess.
         if why != _NO_ROOM:
             raise _corrupt(codec, why)
         if size == max_bytes:

@@ -6,22 +6,22 @@ logbroker-origin-partition  ASCII decimal, as all numbers here
 logbroker-origin-offset
 logbroker-origin-timestamp  milliseconds since 1970, as all times here; -1: it had none
 logbroker-group             id of the queue group
-logbroker-attempts          how many failed
+logbroker-attempts          number of failed attempts
 logbroker-first-failure     time
 logbroker-last-failure      time
-logbroker-reason            of a failed attempt; one header each for the last eight, the last one last
-logbroker-undecodable       only where the value is a whole record batch that the group could not decode
+logbroker-reason            reason of a failed attempt; one header for each of the last eight attempts, in order
+logbroker-undecodable       only if the value is a whole record batch that the group could not decode
 
-A record that became a dead letter more than once, as it failed in a dead-letter topic, too, or was redriven and failed
-again, has these as well; they tell of the first time:
+A record may become a dead letter more than once: it failed in a dead-letter topic, too, or was redriven and failed
+again. Then it also has these headers, about the first time:
 
 logbroker-first-origin-topic, -partition, -offset, -timestamp
 logbroker-first-origin-group
 logbroker-first-origin-attempts
 logbroker-first-origin-failure    time of the first failure
-logbroker-first-origin-reason     the last one; none where none was given
-logbroker-dead-lettered           how many times it became a dead letter by now
-logbroker-letter                  where the record was a dead letter itself: all of these headers that it had, as a
+logbroker-first-origin-reason     the last reason; absent if none was given
+logbroker-dead-lettered           how many times it has become a dead letter
+logbroker-letter                  if the record was a dead letter already: all of these headers that it had, as a
                                   msgpack array of names and values. A redrive puts them back
 """
 
@@ -99,11 +99,11 @@ class FirstOrigin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     failure_ms: int
     reason: str
     times: int
-    """The number of times that the record became a dead letter since."""
+    """How many times the record has become a dead letter so far."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The origin of a dead letter, and why it is one."""
+    """The origin of a dead letter, and the reasons why it failed."""
 
     topic: str
     partition: int
@@ -121,9 +121,9 @@ def dead_letter(
 ) -> NewRecord:
     """Return the dead letter of a record, stamped with the time of its append, from which it is retained.
 
-    `first`: what is known of an earlier time, if the record was dead-lettered before. `was_letter`: the record is a
-    dead letter by itself, whose own headers are believed, and kept for a redrive. Of any other record headers of these
-    names are somebody's own, and are not kept.
+    `first`: the first origin, if the record was a dead letter before. `was_letter`: the record comes from a dead-letter
+    topic; its headers of these names are trusted, and kept for a redrive. In any other record, a producer wrote such
+    headers, and they are dropped.
     """
     told: list[tuple[str, bytes | None]] = [
         (ORIGIN_TOPIC, origin.topic.encode()),
@@ -135,7 +135,7 @@ def dead_letter(
         (FIRST_FAILURE, b"%d" % origin.first_failure_ms),
         (LAST_FAILURE, b"%d" % origin.last_failure_ms),
     ]
-    # A reason is a worker's text: it may hold what UTF-8 cannot.
+    # A worker wrote the reason: the text may contain characters that UTF-8 cannot encode.
     told += [(REASON, reason.encode(errors="replace")) for reason in origin.reasons]
     if origin.undecodable:
         told.append((UNDECODABLE, b"1"))
@@ -160,8 +160,7 @@ def dead_letter(
 
 
 def first_origin(headers: Headers) -> FirstOrigin | None:
-    """Return the first origin of a dead letter, by its headers. Return None if they do not state it, or are not a
-    letter's."""
+    """Return the first origin of a dead letter from its headers, or None if the headers do not state it."""
     if header_value(headers, FIRST_TOPIC) is None:
         names = ORIGIN_TOPIC, ORIGIN_PARTITION, ORIGIN_OFFSET, ORIGIN_TIMESTAMP, GROUP, ATTEMPTS, FIRST_FAILURE, REASON
         times: int | None = 1
@@ -200,17 +199,18 @@ def _text(headers: Headers, name: str) -> str:
 
 
 def without_origin(headers: Headers) -> Headers:
-    """Return the headers that a dead letter had before, except those of a letter that it was by itself."""
+    """Return the headers without those of a dead letter."""
     return [header for header in headers if header[0] not in HEADERS]
 
 
 def as_it_was(headers: Headers) -> Headers:
-    """Return the headers that a dead letter had before."""
+    """Return the headers that the record had before it became a dead letter, including those of an earlier dead
+    letter."""
     packed = header_value(headers, LETTER)
     try:
         own = [] if packed is None else _decode_letter(packed)
     except msgspec.MsgspecError:
-        own = []  # Somebody wrote it who is not the broker.
+        own = []  # The broker did not write it.
     return [*without_origin(headers), *own]
 
 

@@ -1,7 +1,7 @@
 """The 61-byte header of a RecordBatch (Kafka's magic 2): read, check, patch.
 
-The broker looks at no more of a batch than this; what follows the header travels and is stored as opaque bytes. Format:
-Kafka's documentation, "Record Batch"; the table is in docs/FORMAT.md. All integers are big-endian.
+The broker reads only the header of a batch. What follows the header is sent and stored as opaque bytes. Format: Kafka's
+documentation, "Record Batch"; the table is in docs/FORMAT.md. All integers are big-endian.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ LOG_APPEND_TIME_FLAG: Final = 0x08
 TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
 DEFINED_ATTRIBUTES: Final = CODEC_MASK | LOG_APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
-"""Kafka defines one more, bit 6, by which its compaction notes when tombstones may go. No producer sets it."""
+"""Kafka defines one more attribute, bit 6, which its compaction uses for the removal of tombstones. No producer sets
+it."""
 MAX_CODEC: Final = 4
 """none 0, gzip 1, snappy 2, lz4 3, zstd 4."""
 
 MIN_RECORD_BYTES: Final = 7
 """An encoded record without key, value and headers."""
 MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
-"""The most bytes that a compressed batch may expand to: four times the largest batch of any topic."""
+"""Maximum expanded size of a compressed batch: four times the largest batch of any topic."""
 
 NO_PRODUCER_ID: Final = -1
 MAX_SEQUENCE: Final = 0x7FFF_FFFF
 
 _PREFIX = struct.Struct(">qii")
 PREFIX_BYTES: Final = _PREFIX.size
-"""16: base offset, length and leader epoch, the part that the broker replaces; the CRC does not cover it."""
+"""16: base offset, length and leader epoch. The broker replaces these fields; the CRC does not cover them."""
 _MAX_TIMESTAMP_AT: Final = 35
 _ATTRIBUTES_AT: Final = 21
 _CRC_AT: Final = 17
@@ -126,13 +127,15 @@ def check_new_batch(batch: bytes | memoryview) -> BatchHeader:
         )
     expanded_bytes = MAX_EXPANDED_BYTES if codec else size_bytes - HEADER_BYTES
     if header.record_count > expanded_bytes // MIN_RECORD_BYTES:
-        raise CorruptBatchError(f"the batch counts {header.record_count} records, more than can be in its bytes")
+        raise CorruptBatchError(f"the batch counts {header.record_count} records, more than fit into its bytes")
     if google_crc32c.value(bytes(batch[CRC_START:])) != header.crc:
         raise CorruptBatchError("the CRC-32C of the batch does not match its bytes; it was damaged on the way")
     if header.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG | LOG_APPEND_TIME_FLAG):
-        raise InvalidRecordError("the batch is transactional, a control batch or stamped by a broker; send plain ones")
+        raise InvalidRecordError(
+            "the batch is transactional, a control batch or stamped by a broker; send ordinary batches"
+        )
     if unknown := header.attributes & ~DEFINED_ATTRIBUTES & 0xFFFF:
-        # Some later format may give them a meaning that this broker would not keep.
+        # A later format may give these bits a meaning, which this broker would ignore.
         raise InvalidRecordError(f"the batch has the attribute bits 0x{unknown:04x} set, which have no meaning here")
     if codec > MAX_CODEC:
         raise UnsupportedCompressionError(f"codec {codec} is unknown; use none, gzip, snappy, lz4 or zstd")

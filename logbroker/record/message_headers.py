@@ -1,4 +1,4 @@
-"""The record headers that mean something to logbroker; all of them begin with `logbroker-`."""
+"""The record headers that logbroker reads; their names begin with `logbroker-`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COPY_OF: Final = "logbroker-copy-of"
 retention removed."""
 
 COPY_TOPIC: Final = "logbroker-copy-topic"
-"""The id of that topic, as text, in the same copies."""
+"""The id of the original topic, as text. Set in the same copies."""
 
 _PRIORITIES: Final[dict[bytes | None, int]] = {
     b"%d" % priority: priority for priority in range(MIN_PRIORITY, MAX_PRIORITY + 1)
@@ -34,7 +34,7 @@ _STATED: Final[tuple[tuple[tuple[str, bytes | None], ...], ...]] = tuple(((PRIOR
 """The headers that state a priority and nothing else, by priority."""
 
 _MAX_DIGITS: Final = 15
-"""The most digits of a time, which last until the year 33658."""
+"""Maximum number of digits of a time, enough until the year 33658."""
 
 
 def not_before_ms(headers: Headers) -> int | None:
@@ -46,7 +46,8 @@ def not_before_ms(headers: Headers) -> int | None:
 
 
 def stated_priority(headers: Headers) -> int | None:
-    """Return the priority that the last such header of a record states, or None if there is none or it is invalid."""
+    """Return the priority in the last priority header of a record, or None if there is no such header or it is
+    invalid."""
     for name, value in reversed(headers):
         if name == PRIORITY:
             return _PRIORITIES.get(value)
@@ -54,7 +55,7 @@ def stated_priority(headers: Headers) -> int | None:
 
 
 def priority_of(headers: Headers) -> int:
-    """Return the priority that a record counts with."""
+    """Return the priority of a record, which is the default one if its headers state none."""
     priority = stated_priority(headers)
     return DEFAULT_PRIORITY if priority is None else priority
 

@@ -25,7 +25,7 @@ def murmur2(key: bytes) -> int:
     words: Iterable[int]
     if size <= _SHORT_BYTES:
         words = struct.unpack_from(f"<{size >> 2}I", key)
-    else:  # All at once would hold the interpreter, and take ten times the key.
+    else:  # Unpacking a long key at once would block other threads, and take ten times its memory.
         words = (word for (word,) in struct.iter_unpack("<I", memoryview(key)[: size & ~3]))
     for word in words:
         word = word * _MULTIPLIER & _MASK
@@ -44,9 +44,9 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 class PartitionCache(dict[bytes, int]):
-    """A cache of partitions: `cache[key]` is the key's partition, from `first` on, computed once.
+    """A cache of partitions: `cache[key]` computes the key's partition once. Partition numbers begin at `first`.
 
-    Bounded: it forgets everything when it holds `max_keys`, and never keeps a key of more than `max_key_bytes`.
+    It forgets everything when it holds `max_keys`, and never keeps a key of more than `max_key_bytes`.
     """
 
     def __init__(self, partitions: int, *, first: int = 0, max_keys: int = 65_536, max_key_bytes: int = 256) -> None:
@@ -60,6 +60,6 @@ class PartitionCache(dict[bytes, int]):
         if len(key) <= self._max_key_bytes:
             if len(self) >= self._max_keys:
                 self.clear()
-            # A memoryview would keep all that it shows a part of.
+            # A memoryview would keep its whole buffer in memory.
             self[bytes(key)] = partition
         return partition

@@ -16,7 +16,7 @@ from logbroker.texts import words_of
 T = TypeVar("T")
 
 Serializer = Literal["str", "json", "msgpack"] | Callable[[Any], bytes]
-"""A serializer's name, or a function of the program. None, Kafka's null, stays None."""
+"""A serializer's name, or a function of the program. None (Kafka's null) is not serialized and stays None."""
 
 
 def _encode_text(text: str) -> bytes:
@@ -33,7 +33,8 @@ _NAMED: Final[dict[str, Callable[[Any], bytes]]] = {
 
 
 def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | None] | None:
-    """Return the function that makes bytes, or None for plain bytes. Raises InvalidRequestError."""
+    """Return the function that makes bytes, or None if `given` is None: values are bytes already. Raises
+    InvalidRequestError."""
     if given is None:
         return None
     found = _NAMED.get(given) if isinstance(given, str) else given
@@ -41,7 +42,9 @@ def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | N
         raise InvalidRequestError(f"{name} takes {', '.join(_NAMED)} or a function, not {quoted(given)}")
     encode: Callable[[Any], Any] = found
     if any(map(inspect.iscoroutinefunction, (found, inspect.getattr_static(type(found), "__call__", None)))):
-        raise InvalidRequestError(f"{name} is a coroutine function, and nothing awaits it: give one that is not async")
+        raise InvalidRequestError(
+            f"{name} is a coroutine function, which is not awaited: give a function that is not async"
+        )
 
     def serialize(value: Any) -> bytes | None:
         if value is None:
@@ -60,8 +63,8 @@ def serializer(given: Serializer | None, name: str) -> Callable[[Any], bytes | N
 
 
 class Decoding:
-    """Access to a record beside its bytes: its size, headers by name, and objects made of the value. The error for a
-    value that does not decode names the place of the record."""
+    """Base of records: the size, headers by name, and the value decoded to objects. If the value cannot be decoded, the
+    error names topic, partition and offset of the record."""
 
     __slots__ = ()
 
@@ -104,14 +107,15 @@ class Decoding:
         return size
 
     def header(self, name: str, default: bytes | None = None) -> bytes | None:
-        """Return the value of the last header of this name, as Kafka's `lastHeader`; `default` where there is none."""
+        """Return the value of the last header of this name, as Kafka's `lastHeader`; `default` if there is no such
+        header."""
         for each, value in reversed(self.headers):
             if each == name:
                 return value
         return default
 
     def text(self) -> str:
-        """Return the value, which is UTF-8. Raises DeserializationError, also for None."""
+        """Return the value decoded as UTF-8. Raises DeserializationError, also for None."""
         return self.decode(lambda value: str(value, "utf-8"))
 
     @overload
@@ -121,7 +125,7 @@ class Decoding:
     def json(self, kind: type[T]) -> T: ...
 
     def json(self, kind: Any = Any) -> Any:
-        """Return the value, which is JSON: as dicts and lists, or as a type that is checked (a dataclass, a
+        """Return the value decoded as JSON: as dicts and lists, or as a type, which is checked (a dataclass, a
         msgspec.Struct, `dict[str, int]`, ...). Raises DeserializationError, also for None."""
         return self.decode(lambda value: msgspec.json.decode(value, type=kind))
 
@@ -132,12 +136,12 @@ class Decoding:
     def msgpack(self, kind: type[T]) -> T: ...
 
     def msgpack(self, kind: Any = Any) -> Any:
-        """Return the value, which is MessagePack, decoded as in `json`."""
+        """Return the value decoded as MessagePack; the rest is as in `json`."""
         return self.decode(lambda value: msgspec.msgpack.decode(value, type=kind))
 
     def decode(self, function: Callable[[bytes], T]) -> T:
-        """Return the result of a function of the value. Its errors are raised as DeserializationError, with the
-        record's topic, partition and offset; the record stays as it is, and reading goes on behind it."""
+        """Return `function(value)`. Errors of the function are raised as DeserializationError, with the record's topic,
+        partition and offset. The record does not change, and reading can go on after it."""
         if self.value is None:
             raise DeserializationError(f"{self._place()} has no value (None)").of(
                 self.topic, self.partition, self.offset

@@ -1,9 +1,9 @@
-"""A batch of the log that is looked at in parts: a column of all its records, or some records of it.
+"""A batch of the log that is decoded in parts: one field of all its records, or some of its records.
 
-A reader of scattered records would spend most of its time on decoding the other records of their batches. So a batch is
-kept as bytes, with the position at which each record begins. To decode some records, of one batch or of many, their
-bytes are put behind a small header of their own, whose offset and time are 0. The decoded offsets and times are then
-relative, and the base offset and base time of each record's batch are added to them.
+If a reader needs few records of each batch, it would spend most of its time on decoding the other records. So a batch
+is kept as bytes, with the position at which each record begins. To decode some records, of one batch or of many, their
+bytes are put behind a new header with offset and time 0. The decoded offsets and times are then relative, and the base
+offset and base time of each record's batch are added.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ from logbroker.record.header import (
 from logbroker.record.windows import MAX_HEADERS, WINDOW_BYTES, windows
 
 MAX_RECORDS: Final = 1_000_000
-"""The most records that are read of one batch: a bomb of empty records would take hundreds of MB as objects."""
+"""Maximum number of records that are read from one batch: more empty records, compressed, would be hundreds of MB of
+objects."""
 
 KEPT_EXPANDED_BYTES: Final = 8 * 1024 * 1024
-"""The most expanded bytes that an idle compressed batch keeps beside its own bytes."""
+"""Maximum expanded bytes that an idle compressed batch keeps in addition to its compressed bytes."""
 
 _COUNT: Final = struct.Struct(">i")
 _JOINED: Final = HEADER.pack(0, 0, 0, MAGIC, 0, 0, 0, 0, 0, NO_PRODUCER_ID, -1, -1, 0)[: -_COUNT.size]
@@ -53,8 +54,8 @@ _LATEST_MS: Final = (1 << 63) - 1
 class StoredBatch:
     """One batch as it lies in the log.
 
-    Reading it raises CorruptBatchError, UnsupportedFormatError, UnsupportedCompressionError or BatchExpandsTooFarError,
-    and is work for a thread where the batch is large or compressed. Safe on several threads.
+    Reading raises CorruptBatchError, UnsupportedFormatError, UnsupportedCompressionError or BatchExpandsTooFarError. If
+    the batch is large or compressed, read it in a thread. Thread-safe.
     """
 
     __slots__ = ("_index", "_plain", "header", "raw")
@@ -64,7 +65,8 @@ class StoredBatch:
         self.raw = raw
         self._plain: bytes | bytearray | None = None
         self._index: tuple[Sequence[int], array[int]] | None = None
-        """The offsets of the records, and where each begins in the plain bytes, with the end as the last."""
+        """The offsets of the records, and the position of each record in the plain bytes; the last position is the
+        end."""
 
     @property
     def size_bytes(self) -> int:
@@ -78,7 +80,7 @@ class StoredBatch:
 
     @property
     def is_open(self) -> bool:
-        """Whether single records of the batch can be read at once, wherever they lie."""
+        """Whether single records can be read without expanding or indexing the batch first."""
         return self._index is not None and self._plain is not None
 
     def plain(self) -> bytes | bytearray:
@@ -103,8 +105,8 @@ class StoredBatch:
     # --- a column of all records -------------------------------------------------------------------------------------
 
     def column(self, field: str, *more: str) -> tuple[Sequence[int], list[Any]]:
-        """Decode all records, and return their offsets (as a range where they follow each other) and one of their
-        fields: "key", "headers", "timestamp" or "offset". Of several fields, tuples."""
+        """Decode all records, and return their offsets (a range if they have no gaps) and one of their fields: "key",
+        "headers", "timestamp" or "offset". With several fields, the values are tuples."""
         fields = (field, *more)
         offsets: list[int] = []
         values: list[Any] = []
@@ -142,7 +144,7 @@ class StoredBatch:
     # --- some records ------------------------------------------------------------------------------------------------
 
     def records(self, offsets: Sequence[int]) -> list[LogRecord]:
-        """Decode the records of these offsets. Raises OffsetOutOfRangeError too, where there is no such record."""
+        """Decode the records at these offsets. Also raises OffsetOutOfRangeError if there is no such record."""
         pieces = Pieces()
         pieces.add(self, offsets)
         try:
@@ -151,7 +153,7 @@ class StoredBatch:
             raise self._corrupt(error.message) from None
 
     def index(self) -> tuple[Sequence[int], array[int]]:
-        """Return the position at which each record begins, found once."""
+        """Return the offsets and the positions of all records, as in `_index`. They are computed once."""
         if self._index is None:
             header = self.header
             if header.record_count == header.last_offset_delta + 1:
@@ -177,7 +179,7 @@ class StoredBatch:
             if length >= 0x80:
                 length &= 0x7F
                 for shift in (7, 14, 21, 28):
-                    # One byte too far at most: CPython keeps a NUL there only for C.
+                    # At the end, take 0 for the missing byte: Python code cannot read the NUL that CPython keeps there.
                     byte = plain[position] if position < end else 0
                     position += 1
                     length |= (byte & 0x7F) << shift
@@ -187,7 +189,7 @@ class StoredBatch:
                 raise self._corrupt(f"a record at byte {positions[-1]} has a negative length")
             position += length >> 1
         if position != end or len(positions) != count:
-            raise self._corrupt(f"its header counts {count} records, its bytes hold others")
+            raise self._corrupt(f"its bytes do not hold exactly the {count} records that its header counts")
         add(end)
         return positions
 
@@ -204,19 +206,19 @@ class Pieces:
         self._headers: list[BatchHeader] = []
 
     def add(self, batch: StoredBatch, offsets: Sequence[int]) -> int:
-        """Add the records of these offsets; return how many bytes they take.
+        """Add the records at these offsets; return how many bytes they take.
 
-        Raises as reading the batch does, and OffsetOutOfRangeError where there is no such record.
+        Raises the errors of reading the batch, and OffsetOutOfRangeError if there is no such record.
         """
         plain, (known, positions) = batch.plain(), batch.index()
         begun = len(self._bytes)
-        # Slices of much would hold it twice.
+        # Slices of a large batch are taken from a view, because copies would double its memory.
         whole: bytes | bytearray | memoryview = plain if len(plain) <= KEPT_EXPANDED_BYTES else memoryview(plain)
         for offset in offsets:
             at = offset - known.start if isinstance(known, range) else bisect_left(known, offset)
             if not 0 <= at < len(known) or known[at] != offset:
                 del self._bytes[begun:]
-                raise OffsetOutOfRangeError(f"there is no record at offset {offset}, between others of its batch")
+                raise OffsetOutOfRangeError(f"the batch has no record at offset {offset}")
             self._bytes.append(whole[positions[at] : positions[at + 1]])
         self._offsets += offsets
         self._headers += repeat(batch.header, len(offsets))
@@ -237,13 +239,13 @@ class Pieces:
                 if header.attributes & LOG_APPEND_TIME_FLAG:
                     stamp = header.max_timestamp_ms
                 else:
-                    # The codec calls a time of -1 none.
+                    # The codec returns None for a timestamp of -1.
                     stamp = header.first_timestamp_ms + (-1 if stamp is None else stamp)
                     if not _EARLIEST_MS <= stamp <= _LATEST_MS:
                         raise CorruptBatchError(f"its record of offset {offset} has a time that no record can have")
                 headers_left -= len(headers)
                 if headers_left < 0:
-                    raise _too_many_headers("what is decoded at once")
+                    raise _too_many_headers("the set of records that are decoded together")
                 found.append(LogRecord(offset, stamp, record.key, record.value, tuple(headers) if headers else ()))
         except decoding_errors() as error:
             raise CorruptBatchError(str(error)) from None

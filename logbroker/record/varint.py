@@ -1,4 +1,4 @@
-"""Varints, which hold 7 bits in each byte, the lowest bits first, as in record batches and Protobuf messages.
+"""Reads varints: 7 bits in each byte, the lowest bits first, as in record batches and Protobuf messages.
 
 Source: protobuf.dev, "Encoding". A signed number of a record is zigzag-encoded first: 0, -1, 1, -2, ...
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def read_varint(buffer: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Return the unsigned 64-bit number at a position, and the position behind it.
+    """Return the unsigned 64-bit number at a position, and the position after the number.
 
     Raises IndexError if the bytes end within the number, or if it is longer than 64 bits can be.
     """

@@ -1,8 +1,8 @@
-"""Decoding of large batches in windows: no bytes of a client may become any number of objects at once.
+"""Splits large batches into windows, so that a client's bytes cannot become an unlimited number of objects at once.
 
-A header of a record takes two bytes of a batch and a hundred in memory, and the compiled codec makes all headers of a
-record before it looks whether they lie within it: 300 bytes, compressed, would be 250 MB. In a window they cannot be
-more than half its bytes; of a record that is larger than a window they are counted before.
+A record header takes two bytes of a batch and about a hundred in memory. The compiled codec makes all headers of a
+record before it checks whether they lie within the record: 300 compressed bytes would become 250 MB. A window cannot
+have more headers than half its bytes. If a record is larger than a window, its headers are counted first.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from logbroker.record.header import HEADER_BYTES, BatchHeader
 from logbroker.record.varint import read_varint
 
 WINDOW_BYTES: Final = 1024 * 1024
-"""The most bytes behind its header for a batch to be decoded as a whole. Most batches never expand to more."""
+"""Maximum size of a window, without the batch header. Most batches never expand to more, and are decoded as a whole."""
 MAX_HEADERS: Final = WINDOW_BYTES // 2
-"""The most headers of one record, and of all records of a batch that are read together."""
+"""Maximum number of headers of one record, and of all records of a batch that are read together."""
 
 _COUNT_AT: Final = HEADER_BYTES - 4
 

@@ -1,13 +1,13 @@
 """The file `issued-numbers`: the ends of numbers that were given out and must never repeat.
 
-It lies beside the metadata store, not in it, so that restoring an older store does not reset it.
+It lies beside the metadata store, not in it, so that it is not reset when an older store is restored.
 
     version: 0
     receipts: 7291338260480
     producer-ids: 2001
     crc-32c: 37a4577a
 
-All numbers below those in the file may have been given out. The checksum is of the lines before its own.
+All numbers below these ends may have been given out. The checksum covers the lines before it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def encode_issued(issued: IssuedNumbers) -> bytes:
 
 
 def decode_issued(content: bytes) -> IssuedNumbers | None:
-    """Return the numbers in a file; None: it is damaged."""
+    """Return the numbers in a file, or None if it is damaged."""
     fields = dict(line.partition(": ")[::2] for line in content.decode("ascii", "replace").splitlines())
     try:
         issued = IssuedNumbers(int(fields["receipts"]), int(fields["producer-ids"]))
@@ -53,19 +53,20 @@ def decode_issued(content: bytes) -> IssuedNumbers | None:
 
 
 def read_issued(directory: str, files: Files) -> IssuedNumbers | None:
-    """Return the numbers in the file of a data directory; None: there is none, or it is damaged. Raises OSError."""
+    """Return the numbers in the file of a data directory, or None if there is no file or it is damaged. Raises
+    OSError."""
     path = f"{directory}/{ISSUED_NAME}"
     try:
         issued = decode_issued(read_file(files, path))
     except FileNotFoundError:
         if what := what_is_at(path):
-            # The link's target may be on a disk that is not mounted, and the numbers are there.
+            # The target of the link may be on a disk that is not mounted: the numbers may exist there.
             raise OSError(errno.ENXIO, what, path) from None
         return None
     except CorruptLogError:
         issued = None
     if issued is None:
-        _log.error("%s is damaged; what is given out continues above the metadata store and the clock", path)
+        _log.error("%s is damaged; new numbers begin above those in the metadata store and above the clock", path)
     return issued
 
 

@@ -1,8 +1,8 @@
-"""The metadata store: everything durable other than records, in one LMDB environment with a few named tables.
+"""The metadata store: everything durable except records, in one LMDB environment with a few named tables.
 
-LMDB has no checksums, so each value is followed by the CRC-32C of its key and itself, and the pages are checked before
-they are mapped (`store_pages`). One thread writes; writes submitted during its sync form its next transaction. LMDB's
-errors do not leave this module: its own errors say what is wrong with the file, and what to do.
+LMDB has no checksums, so each value is followed by the CRC-32C of key and value, and the pages are checked before they
+are mapped (`store_pages`). One thread writes; writes that are submitted during its sync form the next transaction.
+LMDB's errors do not leave this module: callers get errors that say what is wrong with the file, and what to do.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _READ_TRIES: Final = 20
 _READERS_SECONDS: Final = 10.0
 """Minimum time between two looks for readers that were killed. LMDB keeps the pages of their snapshots until then."""
 _FULL_SECONDS: Final = 1.0
-"""Time for which a refusal counts as present: callers try again far more often, so a map that is still full is
-noticed."""
+"""Time for which the store counts as full after a refusal. Callers try again far more often, so if the map is still
+full, it is noticed."""
 
 _DAMAGED: Final = (
     lmdb.BadDbiError,
@@ -63,7 +63,7 @@ _DAMAGED: Final = (
     lmdb.PanicError,
     lmdb.VersionMismatchError,
 )
-"""Errors of LMDB for pages with impossible contents."""
+"""LMDB errors that mean damaged pages."""
 
 Write = tuple[str, bytes, bytes | None]
 """A write: table, key, and the value, or None to delete the key."""
@@ -82,7 +82,7 @@ class MetadataStore:
         self._on_failure = on_failure
         self._failure: StorageFailedError | None = None
         self._full: tuple[OverloadedError, float] | None = None
-        """Error and time (monotonic, s) of the last commit if it was refused because the map is full and cannot grow;
+        """Error and time (monotonic, s) of the last commit, if it was refused because the map is full and cannot grow;
         else None."""
         self._readers_checked_at = 0.0
         """Time (monotonic, s) of the last look for killed readers."""
@@ -97,9 +97,9 @@ class MetadataStore:
     ) -> MetadataStore:
         """Open or create the store; the caller keeps other writers out.
 
-        Raises CorruptLogError where its pages are damaged, and DataDirError where it cannot be opened or has an unknown
+        Raises CorruptLogError if its pages are damaged, and DataDirError if it cannot be opened or has an unknown
         format version. `on_failure` is called once, on the writer's thread, when a commit has failed; nothing is stored
-        after that. `map_bytes` is the initial size of the map; it doubles whenever it is full.
+        after that. `map_bytes` is the initial size of the map; the map doubles whenever it is full.
         """
         is_new = is_missing(path)
         try:
@@ -169,8 +169,8 @@ class MetadataStore:
     def submit(self, writes: Sequence[Write]) -> Future[None]:
         """Store these writes, all or none. The future completes when they are synced, or fails with StorageFailedError.
 
-        It fails with OverloadedError, and nothing is stored, where the map is full and no address space is left for a
-        larger one. Submissions are applied in order. Raises OverloadedError when too many wait.
+        If the map is full and no address space is left for a larger map, the future fails with OverloadedError, and
+        nothing is stored. Submissions are applied in order. Raises OverloadedError if too many wait.
         """
         for _table, key, _value in writes:
             if not 0 < len(key) <= MAX_KEY_BYTES:
@@ -182,7 +182,7 @@ class MetadataStore:
         return future
 
     def check_full(self) -> None:
-        """Raise OverloadedError where a commit was refused a moment ago and none was stored since: the next ones would
+        """Raise OverloadedError if a commit was refused a moment ago and none was stored since: the next commits would
         be refused too, unless they delete."""
         full = self._full
         if full is not None and time.monotonic() - full[1] < _FULL_SECONDS:
@@ -214,7 +214,7 @@ class MetadataStore:
                 return
 
     def _commit(self, group: list[_Submission]) -> None:
-        # A submission whose future was cancelled by then is not stored.
+        # Submissions are not stored if their futures were cancelled meanwhile.
         group = [submission for submission in group if submission[1].set_running_or_notify_cancel()]
         writes = [write for submission in group for write in submission[0]]
         refusal: LogbrokerError | None = self._failure
@@ -225,7 +225,7 @@ class MetadataStore:
             except OverloadedError as error:
                 refusal = error.as_value()
                 self._full = refusal, time.monotonic()
-            except Exception as error:  # any error: without this, all later submissions would wait for ever
+            except Exception as error:  # any error: otherwise all later submissions would wait for ever
                 refusal = self._failure = StorageFailedError(
                     f"cannot commit to {self._path / DATA_NAME}: {_reason(error)}; {_advice(error)}, then start the"
                     " broker again"
@@ -251,7 +251,7 @@ class MetadataStore:
                 if self._environment.reader_check():
                     continue  # A reader that was just killed may have held enough pages.
                 larger_bytes = 2 * self._environment.info()["map_size"]
-                # LMDB unmaps the old map before it maps the new one, so there must be room for that.
+                # LMDB unmaps the old map before it maps the new one, so there must be room for the new map.
                 if not _has_room_for(larger_bytes):
                     raise OverloadedError(
                         f"the metadata store {self._path / DATA_NAME} is full at {larger_bytes // 2} bytes, and this"
@@ -270,13 +270,13 @@ class MetadataStore:
 
 
 class MetadataReader:
-    """Reader of the committed rows, even of a running broker; `close` it.
+    """Reads committed rows, even while a broker runs; `close` it.
 
-    It registers with LMDB, so that a broker leaves the pages of its snapshots alone: overwriting pages that are being
-    read would end this process. That needs the lock file, which a stopped store may lack, and which only the broker's
-    user may be able to write. Without it the store is read without a lock and without a trace. LMDB does not know of
-    such a reader, so the broker reuses pages that the reader's snapshot still holds: those freed by the commit after
-    the snapshot, while the third commit is under way. Reads are short, and repeated when that may have happened.
+    It registers with LMDB, so that a broker does not overwrite the pages of its snapshots: to read overwritten pages
+    would end this process. Registration needs the lock file. A stopped store may lack it, and perhaps only the broker's
+    user can write it. Without the lock file, the store is read without a lock. LMDB does not know of such a reader, so
+    the broker may reuse pages of the reader's snapshot: the third commit after the snapshot reuses pages that the first
+    one freed. So reads are short, and repeated if this may have happened.
     """
 
     def __init__(self, path: Path, environment: lmdb.Environment, *, is_registered: bool) -> None:
@@ -289,8 +289,8 @@ class MetadataReader:
     def open(cls, path: Path) -> MetadataReader:
         """Open the store in a directory, or a copy of one in a file.
 
-        Raises CorruptLogError where its pages are damaged, and DataDirError where there is no store, it cannot be read,
-        or its format version is unknown.
+        Raises CorruptLogError if its pages are damaged, and DataDirError if there is no store, it cannot be read, or
+        its format version is unknown.
         """
         try:
             check_pages(path / DATA_NAME if path.is_dir() else path, TABLES, live=True)
@@ -326,7 +326,7 @@ class MetadataReader:
         return [(key, _checked(self._path, table, key, stored)) for key, stored in rows or ()]
 
     def _read(self, table: str, read: Callable[[lmdb.Transaction], Any]) -> Any:
-        """Read from one snapshot; None where the table does not exist."""
+        """Read from one snapshot; return None if the table does not exist."""
         try:
             for _ in range(_READ_TRIES):
                 snapshot = 0
@@ -367,8 +367,8 @@ def _begin_read(environment: lmdb.Environment, table: Any) -> lmdb.Transaction:
 
 
 def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
-    """Open a store, or the copy of one; also return whether LMDB knows of its readers."""
-    # A map of size 0 takes the size that the file names.
+    """Open a store, or a copy of a store. Also return whether LMDB knows of its readers."""
+    # 0: LMDB takes the map size from the file.
     options: dict[str, Any] = {
         "map_size": 0,
         "max_dbs": len(TABLES),
@@ -384,7 +384,7 @@ def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
 
 
 def _failed(action: str, path: Path, error: Exception) -> LogbrokerError:
-    """Return our error for one of LMDB or the system: which file, why, and what to do."""
+    """Return our error for an error of LMDB or the system. It says which file, why, and what to do."""
     file = path if path.is_file() else path / DATA_NAME
     kind = CorruptLogError if isinstance(error, _DAMAGED) else DataDirError
     return kind(f"cannot {action} the metadata store {file}: {_reason(error)}; {_advice(error)}")
@@ -404,7 +404,7 @@ def _advice(error: Exception) -> str:
         return "too many programs read it; try again"
     if isinstance(error, OSError):
         number = error.errno or 0
-    else:  # LMDB keeps the text of a system error, and drops its number
+    else:  # LMDB keeps the text of a system error, but not its number
         number = next((each for each in errno.errorcode if str(error).endswith(os.strerror(each))), 0)
     advice = advice_for(number)
     if advice and number not in (errno.EIO, errno.ENOENT):
@@ -432,8 +432,8 @@ def is_missing(path: Path) -> bool:
 
 
 def _check_kind(path: Path, kind: int, name: str, advice: str) -> int:
-    """Return the size of the file or directory at a path, 0 where there is none. Raises DataDirError where it is of
-    another kind: LMDB would wait at a FIFO, or begin another store at the target of a dangling link."""
+    """Return the size of the file or directory at a path, or 0 if there is none. Raises DataDirError if it has another
+    kind: LMDB would wait for a FIFO, or make a new store at the target of a dangling link."""
     try:
         found = os.stat(path)
     except OSError as error:
@@ -453,13 +453,13 @@ def _check_kind(path: Path, kind: int, name: str, advice: str) -> int:
 def copy_store(path: Path, target_fd: int) -> None:
     """Copy a snapshot of the store in a directory to an empty file, compacted; a broker may run meanwhile.
 
-    Raises CorruptLogError where its pages are damaged, and DataDirError.
+    Raises CorruptLogError if its pages are damaged, and DataDirError.
     """
     if is_missing(path):
         raise DataDirError(f"there is no metadata store in {path}; name the data directory of a broker")
     try:
         check_pages(path / DATA_NAME, TABLES, live=True)
-        # A registered reader of LMDB: the broker leaves the pages of the snapshot alone meanwhile.
+        # This is a registered reader of LMDB: the broker does not reuse the pages of the snapshot meanwhile.
         environment = lmdb.open(
             os.fsencode(path), map_size=0, max_dbs=len(TABLES), readonly=True, create=False, mode=FILE_MODE
         )

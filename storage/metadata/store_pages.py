@@ -1,9 +1,9 @@
 """The pages of LMDB's file, checked before LMDB maps them.
 
-LMDB trusts its pages: a file that was cut ends the process by SIGBUS, a zeroed page by an assertion, and a flipped
-pointer may do either, or make a search loop for ever. So the whole tree is walked first, by plain reads: both meta
-pages, each branch, leaf and overflow page that the newest snapshot reaches, the order of the keys, and the list of
-free pages, none of which may be in use. The values are not checked: each has a CRC of its own.
+LMDB trusts its pages: if the file was cut, the process ends by SIGBUS; a zeroed page ends it by an assertion; a flipped
+pointer may do either, or make a search loop for ever. So the whole tree is checked first, with plain reads: both meta
+pages, each branch, leaf and overflow page that the newest snapshot reaches, the order of the keys, and the list of free
+pages, which must not be in use. The values are not checked: each has its own CRC.
 
 The layout is that of LMDB 0.9 (data version 1), in the machine's byte order, with 64-bit page numbers:
 
@@ -45,7 +45,7 @@ _META_FLAG: Final = 8
 _IN_OVERFLOW_PAGES: Final = 1
 _IS_TREE: Final = 2
 _INTEGER_KEYS: Final = 8
-"""Flag of the tree of free pages; no other tree has one."""
+"""Flag of the tree of free pages; no other tree has a flag."""
 _NO_PAGE: Final = (1 << 64) - 1
 _MIN_PAGE_BYTES: Final = 512
 _MAX_PAGE_BYTES: Final = 1 << 15
@@ -56,10 +56,11 @@ _IN_USE: Final = 1
 _FREE: Final = 2
 
 HARMLESS_COMMITS: Final = 1
-"""Commits after a snapshot that leave its pages alone; the next one does so, too, while it is under way."""
+"""Number of commits after a snapshot that do not overwrite its pages. The next commit does not overwrite them either
+until it ends."""
 _LIVE_TRIES: Final = 5
 _META_READS: Final = 100
-"""Most reads of a meta page until two are equal: commits are not that fast for that long."""
+"""Maximum number of reads of a meta page until two are equal: commits are not so fast for so long."""
 
 
 class _Tree(NamedTuple):
@@ -86,11 +87,11 @@ class _DamageError(Exception):
 
 
 def check_pages(path: Path, tables: Collection[str], *, live: bool = False) -> None:
-    """Check LMDB's file at `path`; an empty or missing one is valid. Reads the pages in use, without the values.
-    `tables` are the names that the tables in it may have.
+    """Check LMDB's file at `path`; an empty file is valid. Reads the pages in use, without the values. `tables` are the
+    names that the tables in it may have.
 
-    `live`: a broker may write to it meanwhile. Apparent damage is then checked again where pages of the snapshot may
-    have been overwritten; a store that changes faster than it can be read passes.
+    `live`: a broker may write to it meanwhile. If pages of the snapshot may have been overwritten, apparent damage is
+    checked again. A store that changes faster than it can be read is accepted.
 
     Raises CorruptLogError with the page, and OSError.
     """
@@ -124,7 +125,7 @@ def _newest_meta(fd: int) -> _Meta:
     first = _read_meta(fd, 0, 0)
     second = _read_meta(fd, 1, first.page_bytes)
     for _ in range(_META_READS):
-        # Commits between the two reads may make them differ by more than they ever do on disk.
+        # If commits come between the two reads, the pages may differ by more than they ever do on disk.
         before, first = first, _read_meta(fd, 0, 0)
         if first == before:
             break
@@ -174,16 +175,16 @@ class _Walk:
         self._last_page = 0
         self._file_bytes = 0
         self._seen = bytearray()
-        """Use of each page met so far (in use or free), by page number; 0: not met."""
+        """Use of each page found so far (in use or free), by page number; 0: not found yet."""
         self._free_behind: set[int] = set()
-        """Free pages behind the end of the file, which were never written."""
+        """Free pages beyond the end of the file: they were never written."""
 
     def run(self) -> None:
         """Walk the snapshot. Raises _DamageError."""
         if not os.fstat(self._fd).st_size:
             return
         meta = _newest_meta(self._fd)
-        # Read after the meta pages: a commit meanwhile may extend the file, and does so before it writes its meta page.
+        # The size is read after the meta pages: a commit extends the file before it writes its meta page.
         self._file_bytes = os.fstat(self._fd).st_size
         self.transaction, self._page_bytes, self._last_page = meta.transaction, meta.page_bytes, meta.last_page
         pages = -(-self._file_bytes // self._page_bytes)
@@ -286,7 +287,7 @@ class _Walk:
             raise _DamageError(f"the tree of page {tree.root} should have {_counts(tree)}, but has {_counts(found)}")
 
     def _page(self, number: int, kind: int, least_count: int) -> tuple[bytes, tuple[int, ...]]:
-        """Read a branch or leaf; return it, and where its nodes begin."""
+        """Read a branch or leaf page. Return the page, and the positions of its nodes."""
         if not 2 <= number <= self._last_page:
             raise _DamageError(f"a tree leads to page {number}, the last one is {self._last_page}")
         self._meet(number, _IN_USE)
@@ -360,7 +361,7 @@ class _Walk:
         key_size: int,
         entry: Callable[[bytes, int, bytes], None] | None,
     ) -> int:
-        """Check an entry of a leaf, and hand it on. Return the number of its overflow pages."""
+        """Check an entry of a leaf, and pass it to `entry`. Return the number of its overflow pages."""
         overflow_pages = 0
         start = pointer + _NODE_BYTES + key_size
         value = page[start : start + size]
@@ -375,7 +376,7 @@ class _Walk:
         return overflow_pages
 
     def _overflow(self, first: int, size: int) -> tuple[int, int]:
-        """Check the pages of a large value; return the position where it begins, and their number."""
+        """Check the pages of a large value. Return the position of the value, and the number of pages."""
         if not 2 <= first <= self._last_page:
             raise _DamageError(f"a value lies in page {first}, the last one is {self._last_page}")
         position = first * self._page_bytes

@@ -1,4 +1,4 @@
-"""The search for good batches in bytes that were never known to be synced, as a crash leaves them."""
+"""Searches for good batches in bytes that may not have been synced before a crash."""
 
 from __future__ import annotations
 
@@ -16,24 +16,23 @@ _SEARCH_BYTES: Final = 1 << 20
 _SEARCH_FACTOR: Final = 16
 _LEAST_SEARCH_BYTES: Final = 4 * MAX_STORED_BATCH_BYTES
 _HEADER_COST_BYTES: Final = 256
-"""Cost of a look at a header: Python takes at least as long for it as for reading this many bytes."""
+"""Cost of checking one header: for Python it takes at least as long as reading so many bytes."""
 _HEADER_LIKE: Final = re.compile(rb"(?s)(?=.{8}[\x00-\x7f].{3}(?:\x00\x00..|\xff{4})\x02)")
-"""Pattern of a header: a length above 0, a leader epoch below 65536 or none, and magic 2; overlapping matches are all
-found."""
+"""Pattern of a header: a length above 0, a leader epoch below 65536 or none, and magic 2. It also finds overlapping
+matches."""
 
 
 def header_like(content: bytes) -> Iterator[int]:
-    """Find positions where a header may begin, by its bytes that are nearly always the same."""
+    """Find positions where a header may begin: some of its bytes are nearly always the same."""
     return (match.start() for match in _HEADER_LIKE.finditer(content))
 
 
 def good_batch(
     buffer: bytes, position: int, offset: int, *, gaps_allowed: bool, leader_epoch: int | None = None
 ) -> BatchHeader | None:
-    """Return the header of the whole, undamaged batch at `position` that continues the log at `offset`; None: there is
-    none.
+    """Return the header of the whole, undamaged batch at `position` that continues the log at `offset`, or None.
 
-    The CRC covers neither base offset nor leader epoch, so these are compared with the expected ones, where known.
+    The CRC covers neither base offset nor leader epoch, so both are compared with the expected values, if known.
     """
     if len(buffer) - position < HEADER_BYTES:
         return None
@@ -56,15 +55,15 @@ def good_batch(
 class SearchBudget:
     """The bytes that a search for good batches may read: a multiple of the range that it searches.
 
-    Anything that looks like a header may name a batch of 16 MiB, and bytes can be crafted in which very much does:
-    reading each such batch would take time that grows with the square of the size.
+    Anything that looks like a header may claim a batch of 16 MiB, and a client can send bytes with very many of them.
+    To read each such batch would take time that grows with the square of the size.
     """
 
     def __init__(self, size_bytes: int) -> None:
         self._left_bytes = _LEAST_SEARCH_BYTES + _SEARCH_FACTOR * size_bytes
 
     def spend(self, size_bytes: int) -> bool:
-        """Charge a look at a header, and reading this many bytes behind it; return whether that much was left."""
+        """Charge the check of one header and the read of so many bytes. Return whether the budget was large enough."""
         self._left_bytes -= _HEADER_COST_BYTES + size_bytes
         return self._left_bytes >= 0
 
@@ -75,13 +74,13 @@ class FoundBatch(NamedTuple):
     position: int
     """Position of the first good batch; -1: there is none."""
     is_sure: bool = True
-    """Whether the batch was checked; False: it only looks like one, as the budget was used up."""
+    """Whether the batch was checked. False: it only looks like a batch, because the budget is used up."""
 
 
 def find_good_batch(files: Files, fd: int, start: int, end: int, offset: int) -> FoundBatch:
     """Find the first good batch at or above `offset` between two positions of a file.
 
-    Its leader epoch may be any: a torn write does not explain a batch of a lower epoch either. Raises OSError.
+    It may have any leader epoch: a torn write does not explain a batch of a lower epoch either. Raises OSError.
     """
     budget = SearchBudget(end - start)
     while end - start >= HEADER_BYTES:

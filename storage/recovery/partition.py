@@ -1,8 +1,8 @@
-"""Opening of a partition: which of its files can be trusted.
+"""Opens a partition, and decides which of its files can be trusted.
 
-Below the recovery point everything is known to be synced: a segment that is missing there or too short is corruption.
-Where the files end exactly at the recovery point, nothing is read and no segment is opened. Everything above it is left
-to `tail`.
+Everything below the recovery point is known to be synced: a segment there that is missing or too short is corruption.
+If the files end exactly at the recovery point, nothing is read and no segment is opened. `tail` recovers everything
+above the recovery point.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RecoveredPartition:
     log_end_offset: int
     epochs: list[EpochStart]
     producers: ProducerStates
-    """Producers as of the end, including those that were forgotten on the way there."""
+    """Producers at the end of the log. Also knows which producers were forgotten during recovery."""
     gaps_below: int
     """See PartitionCheckpoint."""
     cut_bytes: int = 0
@@ -87,7 +87,7 @@ def recover_partition(
     """
     recovery = _Recovery(directory, topic_id, config, files, handles, checkpoint, stopped_cleanly)
     try:
-        # It may be restarted at any point: its cuts and writes are the same each time.
+        # Recovery may be restarted at any point: its cuts and writes are the same each time.
         return handles.with_room(recovery.run)
     except OSError as error:
         path = error.filename or directory
@@ -98,7 +98,7 @@ def recover_partition(
 
 
 def probably_has_tail(directory: str, files: Files, checkpoint: PartitionCheckpoint | None) -> bool:
-    """Return whether `recover_partition` will probably have much to read and sync there: a hint, by one look at one
+    """Return whether `recover_partition` will probably have much to read and sync. This is a hint, from the size of one
     file."""
     known = checkpoint.segments[-1] if checkpoint is not None and checkpoint.segments else None
     base_offset, size_bytes = (known.base_offset, known.size_bytes) if known is not None else (0, 0)
@@ -125,15 +125,16 @@ class _Recovery:
         self._files = files
         self._handles = handles
         self._imported = checkpoint is None
-        """Whether no run of ours stored a checkpoint: perhaps Kafka wrote the files."""
+        """Whether there is no checkpoint of logbroker: perhaps Kafka wrote the files."""
         self._stopped_cleanly = stopped_cleanly
         self._checkpoint = checkpoint or PartitionCheckpoint(recovery_point=0, log_start_offset=0, segments=[])
 
         self._rules = Continuity()
         self._same_boot = bool(self._checkpoint.boot_id) and self._checkpoint.boot_id == boot_id()
         self._history_known = checkpoint is not None and not checkpoint.history_unknown
-        """Whether the run that stored the checkpoint was the last one: a power cut since may have taken anything
-        unsynced. Otherwise no crash is known of, and the synced part may reach up to the end."""
+        """Whether the run that stored the checkpoint was the last run, so that a power cut since may have taken
+        unsynced bytes. If False, it is not known whether a crash has happened, and everything up to the end may have
+        been synced."""
 
     def run(self) -> RecoveredPartition:
         checkpoint = self._checkpoint
@@ -179,7 +180,7 @@ class _Recovery:
         if segments:
             segments[-1].sealed = False
             found.log_start_offset = max(found.log_start_offset, segments[0].base_offset)
-        # A power cut may silently take records that were only written, though readable.
+        # A power cut may silently take records that were readable, but only written.
         written = self._config.durability is Durability.WRITTEN
         had_run = checkpoint.boot_id or not (self._imported or boot_id())
         lost = written and had_run and not self._same_boot and not self._stopped_cleanly
@@ -204,9 +205,9 @@ class _Recovery:
         return self._files.list_directory(self._directory)
 
     def _check_others(self) -> None:
-        """Raise where something other than a file has the name of a segment: the log would seem to end before it. Also
-        raise for a directory with the name of one of the other files that the partition needs; anything else there is
-        replaced, or reported where the file is missing."""
+        """Raise an error if something other than a file has the name of a segment: the log would seem to end before it.
+        Also raise one for a directory with the name of another file that the partition needs. Anything else with such a
+        name is replaced, or reported where the file is missing."""
         for name in self._files.list_others(self._directory):
             path = f"{self._directory}/{name}"
             is_small = name.removesuffix(".tmp") in (METADATA_NAME, EPOCHS_NAME)
@@ -218,7 +219,7 @@ class _Recovery:
         owner = owner_of(self._directory, self._topic_id)
         content = read_file(self._files, path) if METADATA_NAME in sizes else b""
         if not self._checkpoint.recovery_point and not _can_be_read(path, content):
-            # The file was perhaps never synced, and a power cut took it.
+            # Perhaps the file was never synced, and a power cut took it.
             if content and self._same_boot:
                 decode_metadata(path, content)
             write_file(self._files, path, encode_metadata(owner), sync=True)
@@ -271,7 +272,7 @@ class _Recovery:
                     f"`logbroker segment repair {self._directory}` can do without it"
                 )
             if size_bytes is None:
-                # The file was made, but never written, and its name was not synced.
+                # The file was created but never written, and its name was not synced.
                 on_disk[entry.base_offset] = 0
                 write_file(self._files, path, b"", sync=True)
                 self._files.sync_directory(self._directory)
@@ -283,7 +284,8 @@ class _Recovery:
         return kept
 
     def _new_segments(self, on_disk: dict[int, int], known: list[SegmentCheckpoint]) -> list[int]:
-        """Return the base offsets of the segments above the known ones. Finishes the deletion of those below."""
+        """Return the base offsets of the segments above the known ones. Delete segments below them, which finishes an
+        earlier deletion."""
         if not known:
             return sorted(on_disk)
         for base_offset in on_disk:
@@ -297,13 +299,13 @@ class _Recovery:
         return sorted(base for base in unknown if base > known[-1].base_offset)
 
     def _unsynced_bound_bytes(self) -> int:
-        # A topic that became `written` since the checkpoint syncs only with the next one.
+        # If the topic became `written` after the checkpoint, it syncs only at the next checkpoint.
         return -1 if self._config.durability is Durability.WRITTEN else self._checkpoint.unsynced_bound_bytes
 
     def _sync_names(self) -> None:
-        """Make the names of the files that the tail recovery kept durable."""
+        """Sync the names of the files that the tail recovery kept."""
         if not self._checkpoint.segments:
-            # Perhaps the last run did not get as far as its first sync.
+            # Perhaps the last run ended before its first sync.
             with self._handles.pinned(f"{self._directory}/{METADATA_NAME}") as handle:
                 self._files.fdatasync(handle.fd)
             self._handles.forget(handle.path)
@@ -322,7 +324,7 @@ class _Recovery:
         return segment
 
     def _raise_epoch(self, found: RecoveredPartition) -> None:
-        """Begin a new leader epoch, so that a client that read records which are gone notices."""
+        """Begin a new leader epoch, so that clients notice if they have read records that are lost."""
         highest = max((entry.epoch for entry in found.epochs), default=0)
         below = [entry for entry in found.epochs if entry.start_offset < found.log_end_offset]
         found.epochs = [*below, EpochStart(highest + 1, found.log_end_offset)]

@@ -1,9 +1,9 @@
-"""Recovery of the tail above the recovery point: every batch is checked, and the log ends at the first bad one.
+"""Recovery of the tail above the recovery point: every batch is checked, and the log ends before the first bad one.
 
-After a killed process (the machine did not restart) only the last write can be torn, so a good batch behind a bad one
-means damage of another kind: the partition is not opened, and nothing is touched. The same holds where the history of
-crashes is unknown. After a power cut anything unsynced may be missing. Bytes that are cut off go to a side file. The
-kept ones are written again and synced, since nobody knows whether the pages that a read returned ever reached the disk.
+If the process was killed and the machine did not restart, only the last write can be torn. A good batch after a bad one
+then means other damage: the partition is not opened, and no file is changed. The same holds if the history of crashes
+is unknown. After a power cut, any unsynced bytes may be missing. Bytes that are cut off go to a side file. Bytes that
+are kept are written again and synced: the pages that a read returns may never have reached the disk.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class TailRecovery:
         self._file_bytes = file_bytes
         pending = list(new_segments)
         while pending and not file_bytes[pending[-1].base_offset]:
-            # A segment is created when its first batch is staged, before the batches in front of it are written.
+            # An empty segment: segments are created when their first batch is staged, before earlier batches are
+            # written.
             self._remove(pending.pop())
         if self.segments:
             last = self.segments[-1]
@@ -100,7 +101,7 @@ class TailRecovery:
             self._set_aside(segment)
 
     def _goes_on(self, segment: Segment) -> bool:
-        """Return whether a segment may follow: our logs leave no gap, an imported one may."""
+        """Return whether a segment may follow. Only imported logs may have gaps."""
         if segment.base_offset == self.end_offset:
             return True
         if self._imported and (segment.base_offset > self.end_offset or not self.segments):
@@ -127,7 +128,7 @@ class TailRecovery:
         self.end_offset = segment.base_offset
 
     def _extend(self, segment: Segment, file_bytes: int, later: Sequence[Segment]) -> None:
-        """Add the good batches behind `segment.size_bytes` to the log, and cut off the rest."""
+        """Add the good batches after `segment.size_bytes` to the log, and cut off the rest."""
         with self._handles.pinned(segment.log_path) as handle:
             while segment.size_bytes < file_bytes:
                 start = segment.size_bytes
@@ -143,7 +144,7 @@ class TailRecovery:
                 self._cut(segment, handle)
 
     def _read_window(self, handle: Handle, start: int, file_bytes: int) -> bytes:
-        """Return bytes from `start` on, with at least the whole first batch where its header is credible."""
+        """Return bytes from `start` on. If the header of the first batch is credible, the whole batch is included."""
         window = self._files.pread(handle.fd, min(_WINDOW_BYTES, file_bytes - start), start)
         if len(window) >= HEADER_BYTES:
             size_bytes = parse_header(window).size_bytes
@@ -178,11 +179,11 @@ class TailRecovery:
             position += header.size_bytes
 
     def _epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of a batch of ours; 0 before the first stored one."""
+        """Return the leader epoch that a batch of logbroker has at an offset; 0 before the first stored epoch."""
         return next((entry.epoch for entry in reversed(self.epochs) if entry.start_offset <= offset), 0)
 
     def _check_cause(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
-        """Raise CorruptLogError where no crash explains the bad batch behind the segment's good ones."""
+        """Raise CorruptLogError if no crash explains the bad batch after the segment's good batches."""
         start = segment.size_bytes
         if self._stopped_cleanly:
             raise CorruptLogError(
@@ -194,8 +195,8 @@ class TailRecovery:
             self._check_torn(segment, handle, file_bytes, later)
 
     def _check_bound(self, path: str, start: int, segments: Sequence[Segment]) -> None:
-        """Raise CorruptLogError where more would be lost than can have been unsynced, from byte `start` of the first of
-        `segments` on."""
+        """Raise CorruptLogError if more bytes would be lost, from byte `start` of the first of `segments` on, than can
+        have been unsynced."""
         lost_bytes = sum(self._file_bytes[segment.base_offset] for segment in segments) - start
         if 0 <= self._unsynced_bound_bytes < lost_bytes:
             raise CorruptLogError(
@@ -210,7 +211,7 @@ class TailRecovery:
         if found.position >= 0 and found.is_sure:
             what = f"a good one follows at byte {found.position}"
         elif found.position >= 0:
-            what = f"more follows that looks like batches than can be looked at, up to byte {found.position}"
+            what = f"too many bytes that look like batches follow to check them all, up to byte {found.position}"
         elif later:
             what = f"{later[0].log_path} follows"
         else:
@@ -221,7 +222,7 @@ class TailRecovery:
         )
 
     def _cut(self, segment: Segment, handle: Handle) -> None:
-        """Cut a segment's file where its good batches end; the rest is kept in a side file."""
+        """Cut a segment's file after its good batches, and keep the rest in a side file."""
         self.cut = True
         end = position = segment.size_bytes
         side_path = self._side_path(segment, handle)
@@ -234,36 +235,36 @@ class TailRecovery:
         self._handles.forget(side_path)
         self.cut_bytes += position - end
         _log.warning(
-            "%s: cut at byte %d, where offset %d belongs: the batch there is damaged, or not whole. What was cut off,"
-            " %d bytes, is kept in %s",
+            "%s: cut at byte %d, where offset %d belongs: the batch there is damaged, or not whole. The %d bytes that "
+            "were cut off are kept in %s",
             segment.log_path,
             end,
             self.end_offset,
             position - end,
             side_path,
         )
-        # The side file's name must be durable before the only other copy goes.
+        # The side file's name must be durable before the only other copy is cut off.
         self._files.sync_directory(segment.log_path.rpartition("/")[0])
         self._files.truncate(handle.fd, end)
         self._files.fdatasync(handle.fd)
 
     def _side_path(self, segment: Segment, handle: Handle) -> str:
-        """Return the path of a side file for the bytes that are cut off; one of an earlier cut at this place is not
-        overwritten."""
+        """Return the path of a side file for the bytes that are cut off. A side file of an earlier cut at this position
+        is not overwritten."""
         path = f"{segment.log_path}.cut-{segment.size_bytes}"
         free = self._free_path(path)
         return path if free != path and self._is_begun(path, handle, segment.size_bytes) else free
 
     def _free_path(self, path: str) -> str:
-        """Return `path`, or one like it that is not in use."""
+        """Return `path` or, if it is in use, `path` with a number that is free."""
         directory, _, name = path.rpartition("/")
         taken = {*self._files.list_directory(directory), *self._files.list_others(directory)}
         names = chain([name], (f"{name}-{number}" for number in count(2)))
         return f"{directory}/{next(candidate for candidate in names if candidate not in taken)}"
 
     def _is_begun(self, side_path: str, handle: Handle, end: int) -> bool:
-        """Return whether a side file holds the first part of the bytes that are cut off here, as an interrupted
-        recovery leaves it."""
+        """Return whether a side file holds the first part of the bytes that are cut off here: an interrupted recovery
+        leaves such a file."""
         position = 0
         with self._handles.pinned(side_path) as side:
             while part := self._files.pread(side.fd, _WINDOW_BYTES, position):
@@ -274,11 +275,11 @@ class TailRecovery:
         return not part
 
     def _set_aside(self, segment: Segment) -> None:
-        """Rename a segment that lies behind the end, out of the log."""
+        """Rename a segment after the end of the log, so that it is no longer part of the log."""
         self._handles.forget(segment.log_path)
         side_path = self._free_path(f"{segment.log_path}.cut-0")
         _log.warning(
-            "%s: lies behind the end of the log, which is offset %d; kept in %s",
+            "%s: is after the end of the log, which is offset %d; kept in %s",
             segment.log_path,
             self.end_offset,
             side_path,
@@ -300,10 +301,10 @@ class TailRecovery:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                if error.errno not in NOT_OURS:  # else the index does without a file
+                if error.errno not in NOT_OURS:  # else the index is kept in memory
                     raise
 
 
 def _cut_at(path: str) -> str:
-    """Return advice for going on without what follows the damage in a file."""
-    return f"run `logbroker segment repair {path}` to lose what follows"
+    """Return the advice to cut a file at its damage."""
+    return f"run `logbroker segment repair {path}` to drop everything after the damage"

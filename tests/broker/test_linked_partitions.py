@@ -76,7 +76,7 @@ async def test_a_deletion_takes_the_link_alone_and_says_so(
     assert [name for name in os.listdir(tmp_path / "data") if name.startswith("bad-") or "delete" in name] == []
     [line] = [record.getMessage() for record in caplog.records if "symbolic link" in record.getMessage()][-1:]
     assert str(elsewhere) in line
-    assert "remove it yourself" in line
+    assert "remove them yourself" in line
     async with open_at() as opened:
         with pytest.raises(UnknownTopicError):
             opened.engine.topic("bad")

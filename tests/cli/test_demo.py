@@ -184,14 +184,17 @@ def test_the_order_between_aircraft_is_free() -> None:
 @pytest.mark.parametrize(
     ("received", "complaint"),
     [
-        ([stored(b"A", b"1"), stored(b"B", b"2")], "of aircraft A, 2 flights went in, 1 came out"),
-        ([stored(b"A", b"3"), stored(b"A", b"1"), stored(b"B", b"2")], "aircraft A came out in another order"),
+        ([stored(b"A", b"1"), stored(b"B", b"2")], "aircraft A: 2 flights were sent, 1 came back"),
+        ([stored(b"A", b"3"), stored(b"A", b"1"), stored(b"B", b"2")], "aircraft A came back in another order"),
         (
             [stored(b"A", b"1"), stored(b"A", b"x"), stored(b"B", b"2")],
-            "aircraft A came out in another order or altered",
+            "aircraft A came back in another order or altered",
         ),
         ([stored(b"A", b"1"), stored(b"A", b"3", 1), stored(b"B", b"2")], "aircraft A lie in several partitions"),
-        ([stored(b"C", b"9"), stored(b"A", b"1"), stored(b"A", b"3"), stored(b"B", b"2")], "of aircraft C, 0 flights"),
+        (
+            [stored(b"C", b"9"), stored(b"A", b"1"), stored(b"A", b"3"), stored(b"B", b"2")],
+            "aircraft C: 0 flights were sent, 1 came back",
+        ),
     ],
 )
 def test_what_is_missing_altered_or_misplaced_is_found(received: list[Record], complaint: str) -> None:

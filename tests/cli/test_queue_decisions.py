@@ -48,7 +48,7 @@ def test_explain_tells_a_retry_from_a_time_that_is_still_ahead(queue: Queue, top
                 break
             delivery.ack()
     later, failed = queue("explain", name, "later"), queue("explain", name, "failed")
-    assert "is not to be delivered before a time" in later
+    assert "has a time before which it is not delivered" in later
     assert "  due           in " in later
     assert "failed and waits for its next attempt" in failed
     assert "  next retry    in " in failed
@@ -155,7 +155,7 @@ def test_a_dead_letter_that_is_too_large_is_told_of_and_holds_nothing_else(queue
         admin.alter_topic(topic, set_configs=limit)
         assert "1 cannot be sent back" not in queue("redrive", name, "--dry-run")
         error = queue("redrive", name, exit_code=1)
-        assert "2 cannot be sent back, or are held behind one of the same key: " in error
+        assert "2 dead letters stay, because they, or an earlier one of the same key, cannot be sent back: " in error
         assert "raise its max.message.bytes to" in error
         assert queue("redrive", name, "--json", exit_code=1) == error
         admin.alter_topic(topic, unset_configs=list(limit))

@@ -191,7 +191,7 @@ def test_what_no_environment_holds_fails_with_that_reason(address: str) -> None:
     assert (done.acked, done.nacked) == (3, 2)
     for key, name, size in ((b"many", "HEADER_H", "60,000"), (b"x" * 500_000, "KEY", "")):
         (reason,) = explain(address, group, key).reasons
-        assert "does not take the record's key and headers as an environment" in reason
+        assert "key and headers are too large for the environment of a command" in reason
         assert f"of which 'LOGBROKER_{name}" in reason
         assert f"has {size}" in reason
 

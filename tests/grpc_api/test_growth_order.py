@@ -179,7 +179,7 @@ def test_nothing_of_a_request_overtakes_what_was_refused_as_stale(api: Api, topi
     by_hand = pb.ProduceItem(topic=topic, partition=0, batch=batch_of(b"0"))
     results = api.log.Produce(pb.ProduceRequest(items=[refused, *behind, by_hand])).results
     assert [result.status.reason for result in results] == ["STALE_GENERATION"] * 4 + [""]
-    assert "before these" in results[1].status.message
+    assert "earlier records of the same stream" in results[1].status.message
     assert [placement.offset for placement in results[2].placements] == [-1] * 12
 
 

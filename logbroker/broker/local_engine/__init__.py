@@ -1,5 +1,5 @@
 """The log engine of one process on one machine: the only user of `logbroker.storage`.
 
-The event loop decides (offsets, order, what is readable), threads do the file work of what was decided, and a failure
-of that work is fatal. See docs/ARCHITECTURE.md, "Threads".
+The event loop decides on offsets, order and what is readable. Threads then do the file work; if file work fails, the
+broker stops. See docs/ARCHITECTURE.md, "Threads".
 """

@@ -54,7 +54,9 @@ def decode_topic(topic_id: TopicId, value: bytes, defaults: TopicConfig) -> tupl
         overrides = stored_texts(row.overrides)
         config = topic_config(overrides, defaults)
         if len(topic_id) != TOPIC_ID_BYTES or row.partitions < 1 or not row.generations:
-            raise InvalidRequestError("no topic has such an id, so many partitions, or no generation")
+            raise InvalidRequestError(
+                "the length of its id or its number of partitions is not possible, or it has no generation"
+            )
     except (msgspec.MsgspecError, InvalidRequestError) as error:
         raise unreadable_row(TOPICS, topic_id, error) from None
     topic = Topic(
@@ -84,7 +86,8 @@ class Catalog:
         """Topics sorted by name; None: to be sorted at the next use."""
         self.partition_count = 0
         self.listeners: list[Callable[[Topic], None]] = []
-        """Functions that are called after each change with the topic as it is, or was before its deletion."""
+        """Functions that are called after each change, with the changed topic; after a deletion, with the topic as it
+        was."""
 
     def all(self) -> Sequence[Topic]:
         """Return all topics, sorted by name."""
@@ -93,7 +96,7 @@ class Catalog:
         return self._sorted
 
     def put(self, topic: Topic) -> None:
-        """Add a topic, or replace its facts."""
+        """Add a topic, or replace it if it is there."""
         self._take_out(topic.id)
         self._by_id[topic.id] = self._by_name[topic.name] = topic
         self.partition_count += topic.partitions

@@ -1,10 +1,11 @@
-"""The low-water mark of the disk: writes that take room are refused while that is still harmless.
+"""The low-water mark of the disk: writes are refused before the disk is so full that a write could fail.
 
 free space                      refused
 above min_free_disk_bytes       nothing
-below it                        what takes room: appends, topics, partitions, groups, producers
-below half of it                also what works off what is there: commits of offsets, settlements, sessions
-at any time                     never what makes room, or follows from what was decided before
+below it                        writes that take room: appends, topics, partitions, groups, producers
+below half of it                also writes that process existing records: commits of offsets, settlements, sessions
+
+Writes that make room, or that follow from earlier decisions, are never refused.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ _log = logging.getLogger(__name__)
 
 _MEASURE_AGAIN_SECONDS: Final = 0.5
 _RESERVE: Final = {DiskUse.TAKES_ROOM: 1.0, DiskUse.USES_RESERVE: 0.5}
-"""Part of the bytes to keep free that each use of the disk must leave."""
+"""Share of `min_free_disk_bytes` that each use of the disk must leave free."""
 
 
 class DiskSpace:
-    """The bytes that may still be written before the mark is reached: measured now and then, counted down in between.
+    """Free bytes of the disk: measured now and then, and counted down in between.
 
-    A write that finds the disk full is fatal, since nobody knows what it left. So the mark must leave room for
-    everything written beside the records: indexes, metadata, accepted appends, and other programs.
+    A write that finds the disk full is fatal, because it may have left a part of its bytes. So the mark must leave room
+    for everything that is written besides the records: indexes, metadata, accepted appends, and other programs.
     """
 
     def __init__(self, path: Path, min_free_bytes: int) -> None:
@@ -38,7 +39,7 @@ class DiskSpace:
         self._free_bytes = 0
         self._measured_at = 0.0
         self._is_short = False
-        """Whether something was refused, which the log reports."""
+        """Whether writes were refused, and a log message said so."""
         self.measure()
 
     def measure(self) -> None:
@@ -55,8 +56,8 @@ class DiskSpace:
         self._free_bytes -= size_bytes
 
     def check(self, size_bytes: int = 0, use: DiskUse = DiskUse.TAKES_ROOM) -> None:
-        """Raise DiskFullError if this many more bytes would leave less than the use must leave. Rarely makes a system
-        call."""
+        """Raise DiskFullError if this many more bytes would leave less free space than this use of the disk must leave.
+        Rarely makes a system call."""
         kept_bytes = self._min_free_bytes if use is DiskUse.TAKES_ROOM else self._kept_by(use)
         if self._free_bytes - kept_bytes > size_bytes:
             return
@@ -71,10 +72,10 @@ class DiskSpace:
     def _refusal(self, kept_bytes: int) -> DiskFullError:
         error = DiskFullError(
             f"the disk of {self._path} has {max(0, self._free_bytes)} bytes left, and {kept_bytes} are kept free for"
-            f" what makes room (min_free_disk_bytes is {self._min_free_bytes}); delete topics or groups, lower"
+            f" writes that make room (min_free_disk_bytes is {self._min_free_bytes}); delete topics or groups, lower"
             " retention.bytes or retention.ms of topics, or free some space on the disk, then try again"
         )
         if not self._is_short:
             self._is_short = True
-            _log.warning("what takes room is refused: %s", error.message)
+            _log.warning("writes that take room are refused: %s", error.message)
         return error

@@ -50,7 +50,7 @@ from logbroker.types import INTERNAL_PREFIX, Durability, TimestampType, TopicId
 class LocalEngine:
     """The `logbroker.engine.LogEngine` of this process. Everything runs on one event loop, except the file work.
 
-    Made by `logbroker.broker.local_engine.lifetime.open_engine`, which owns what is passed in.
+    Made by `logbroker.broker.local_engine.lifetime.open_engine`, which also closes the parts that it passes in.
     """
 
     def __init__(
@@ -191,13 +191,13 @@ class LocalEngine:
         self._upkeep.appended(touched, accepted_bytes, batches)
         late = [partition for partition in touched if not partition.commit(durability)]
         if late:
-            # The bytes are counted until they are written, even if the caller is cancelled.
+            # The bytes count as in flight until they are written, even if the caller is cancelled.
             self._bytes_in_flight += accepted_bytes
             pending = Pending(lambda: self._release(accepted_bytes))
             for partition in late:
                 partition.expect(durability, pending)
             await pending.wait()
-        # Even if this call's own partitions succeeded: after a failure nothing is acknowledged.
+        # After a failure nothing is acknowledged, even if this call's own partitions succeeded.
         failed = self._failure.error
         return results if failed is None else [failed if isinstance(each, Appended) else each for each in results]
 
@@ -206,7 +206,7 @@ class LocalEngine:
         self._upkeep.disk.check(waiting_bytes + size_bytes, use)
         if waiting_bytes and waiting_bytes + size_bytes > self._max_bytes_in_flight:
             raise OverloadedError(
-                f"{waiting_bytes} bytes wait to be written, the bound is {self._max_bytes_in_flight}"
+                f"{waiting_bytes} bytes wait to be written; the limit is {self._max_bytes_in_flight}"
                 " (max_produce_bytes_in_flight); try again shortly"
             )
 
@@ -217,7 +217,7 @@ class LocalEngine:
         batch, config = item.batch, log.config
         header = check_new_batch(batch)
         if header.producer_id >= self._producer_ids.next:
-            # The future owner of the id would have its first batches taken for repeats of these.
+            # Otherwise the first batches of the id's future owner would be taken for repeats of this one.
             raise UnknownProducerIdError(
                 f"producer id {header.producer_id} was not handed out here; ask InitProducerId for one, and begin at "
                 "sequence 0"
@@ -238,8 +238,9 @@ class LocalEngine:
             ).with_bound(latest_ms)
         else:
             return log.stage(batch, header, now_ms)
-        # A batch that was appended is still a repeat after the topic or the clock has changed. Where that is not known,
-        # the sender is told so, and not that it may send the records another way.
+        # A batch that was appended is still a repeat after the topic or the clock has changed. If the log does not know
+        # whether it was, `is_retry` raises ProducerForgottenError instead of the refusal, which would invite the sender
+        # to send it again.
         if log.is_retry(header):
             return log.stage(batch, header, now_ms)
         if item.fence is not None and isinstance(refusal, StaleGenerationError):
@@ -256,8 +257,8 @@ class LocalEngine:
             )
         if item.fence is not None and not item.fence.lets_through(item.topic_id, item.known_generation):
             return StaleGenerationError(
-                "records before these, in the same stream or request, were routed by an old generation of the topic and"
-                " refused; describe the topic, route and send those again, and these behind them"
+                "earlier records of the same stream or request were refused, because they were routed by an old "
+                "generation of the topic; describe the topic, send the earlier records again, then these"
             )
         return None
 
@@ -312,7 +313,8 @@ class LocalEngine:
         self._upkeep.release(topic_id, holder)
 
     def start_retention(self) -> None:
-        """Apply retention from now on. After a start, call it once all holders hold what they need."""
+        """Apply retention from now on. After a start of the broker, call it only when every `Holder` is registered
+        (`hold`)."""
         self._upkeep.start_retention()
 
     def watch(self, wake: Callable[[], None]) -> Watch:

@@ -1,9 +1,10 @@
-"""Threads for blocking work other than writes, with a pool for each kind: slow or frequent work delays no other kind.
+"""Threads for blocking work other than writes. Each kind of work has its own pool, so that it does not delay other
+kinds.
 
 lookups   offsets by time: they read and decode, and any number of callers may ask for them
 reads     records that are not in the page cache
 changes   directories and files of new and opened topics, segments that retention removes, checkpoints,
-          rows of groups: a few at a time, and somebody waits
+          rows of groups: a few at a time, and callers wait for them
 removals  files of deleted topics: may take long, and only the deleting caller waits
 """
 

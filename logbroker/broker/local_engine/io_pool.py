@@ -14,9 +14,10 @@ Job = Callable[[], None]
 class IoPool:
     """Runs jobs on a few threads, and their completions on the event loop.
 
-    A thread hop is most of the cost of a small synced append beside the sync. So the thread that went idle last takes
-    the next job, since its stack is still in the cache, and completions that pile up while the loop is busy share one
-    wake-up. An executor would wake the thread that slept longest, and pay for a future and a wake-up for each job.
+    Apart from the sync, a thread hop is most of the cost of a small synced append. So the thread that became idle last
+    takes the next job, because its stack is still in the cache, and completions that pile up while the loop is busy
+    share one wake-up. An executor would wake the thread that slept longest, and pay for a future and a wake-up for each
+    job.
     """
 
     def __init__(self, threads: int) -> None:
@@ -44,7 +45,7 @@ class IoPool:
             self._loop.call_soon_threadsafe(self._run_completions)
 
     def close(self) -> None:
-        """Let the threads finish the submitted jobs and end; then run the completions of these."""
+        """Let the threads finish the submitted jobs and end; then run the completions of these jobs."""
         for _ in self._threads:
             self._give(None)
         for thread in self._threads:

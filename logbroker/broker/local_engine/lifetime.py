@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 _MANY_SEGMENTS: Final = 4096
 _MAX_NAMES: Final = 5
 _OWN_DIRECTORIES: Final = {META_NAME, "lost+found"}
-"""Directories of a data directory beside partitions; the last one is the file system's."""
+"""Directories in the data directory that are not partitions. The file system makes lost+found."""
 
 
 @asynccontextmanager
@@ -67,10 +67,10 @@ async def open_engine(
         data_dir = DataDir.open(Path(config.data_dir))
         stack.callback(data_dir.close)
         if mode := data_dir.mode_open_to_others():
-            # The broker does not close it: its owner may share it on purpose.
+            # The broker does not change the mode: the owner may share the directory on purpose.
             _log.warning(
-                "the data directory %s is open to other users of this machine (mode %04o), who may read or change what"
-                " is in it; close it: chmod -R go-rwx %s",
+                "the data directory %s is open to other users of this machine (mode %04o), who may read or change its"
+                " files; close it: chmod -R go-rwx %s",
                 data_dir.path,
                 mode,
                 data_dir.path,
@@ -86,7 +86,7 @@ async def open_engine(
         files.check_place = data_dir.check_in_place
         handles = HandleCache(files, config.max_open_segments or _default_open_segments())
         catalog = Catalog()
-        # Most bytes of one group that a thread writes and then syncs.
+        # Maximum bytes of one group that a thread writes and then syncs.
         unsynced_bound_bytes = config.max_produce_bytes_in_flight + MAX_STORED_BATCH_BYTES
         partitions = PartitionTable(
             data_dir, store, files, handles, pool, failure, unsynced_bound_bytes, config.sync_threads
@@ -146,7 +146,7 @@ async def _supervised(upkeep: Upkeep, failure: StorageFailure) -> None:
 
 
 def _check_metadata_is_there(data_dir: DataDir) -> None:
-    """Raise DataDirError where partitions exist without a metadata store: an empty one would know none of them."""
+    """Raise DataDirError if partitions exist without a metadata store: a new, empty store would know none of them."""
     if is_missing(data_dir.meta_path) and (found := partition_directories(data_dir.path)):
         raise DataDirError(
             f"the metadata store {data_dir.meta_path} is missing, but there are partitions ({_some(found)}); restore a "
@@ -155,7 +155,7 @@ def _check_metadata_is_there(data_dir: DataDir) -> None:
 
 
 def _warn_of_strays(data_dir: DataDir, catalog: Catalog, others: Collection[str]) -> None:
-    """Log the directories that are not served, once."""
+    """Log the directories that the broker does not use: one warning of each kind."""
     known = {f"{topic.name}-{number}" for topic in catalog.all() for number in range(topic.partitions)}
     if found := partition_directories(data_dir.path, known):
         _log.warning("%d directories in %s belong to no topic: %s", len(found), data_dir.path, _some(found))
@@ -176,7 +176,7 @@ def _some(names: list[str]) -> str:
 def _load_topics(
     store: MetadataStore, config: BrokerConfig, catalog: Catalog, partitions: PartitionTable
 ) -> tuple[list[Topic], list[Write]]:
-    """Open all topics; return those whose deletion is unfinished, and the recovery points to store."""
+    """Open all topics. Return the topics with an unfinished deletion, and the recovery points to store."""
     stopped_cleanly = store.get(BROKER, CLEAN_STOP) is not None
     deleted: list[Topic] = []
     live: list[Topic] = []

@@ -1,10 +1,11 @@
 """Numbers that are never given out twice: receipts and fencing tokens of queue groups, and producer ids.
 
 The end of the numbers given out is kept in two places, and the higher end counts: in the metadata store, and in a file
-beside it (`storage.issued_numbers`), which restoring a backup does not reset. Both are synced before a number below a
-new end is given out. At each start, all numbers also begin above the wall clock: so numbers do not repeat even if the
-file is lost, or the whole data directory is restored from a copy, provided that the clock is right. Producer ids also
-begin above those that any partition remembers: another broker, whose log was taken over, may have given them out.
+beside it (`storage.issued_numbers`), which is not reset when a backup is restored. Both are synced before a number
+below a new end is given out. At each start, all numbers also begin above a number made from the wall clock. So if the
+clock is right, numbers do not repeat even if the file is lost, or the whole data directory is restored from a copy.
+Producer ids also begin above all ids that any partition remembers: another broker may have given them out, if its log
+was taken over.
 """
 
 from __future__ import annotations
@@ -24,21 +25,22 @@ from logbroker.storage.partition_checkpoint import BROKER, PRODUCERS
 NEXT_ID_KEY: Final = b"next-id"
 NEXT_RECEIPT_KEY: Final = b"next-receipt"
 RECEIPTS_PER_MS_BITS: Final = 12
-"""Bits for the numbers of one millisecond, which never exceed them; present numbers fit into the 53 bits that a double
-holds exactly."""
+"""Bits for the numbers of one millisecond, always enough. Today's numbers fit into the 53 bits that a double holds
+exactly."""
 PRODUCER_IDS_PER_MS_BITS: Final = 20
 _NUMBER_BYTES: Final = 8
 MAX_FROM_CLOCK: Final = 1 << 62
-"""Highest start from the clock, so that one that was far ahead once does not use up all numbers."""
+"""Highest start from the clock, so that a clock that was once far ahead does not use up all numbers."""
 
 
 def number_of_time(wall_ms: int, per_ms_bits: int) -> int:
-    """Return a number above all that are given out before a time."""
+    """Return a number above all numbers that are given out before a time."""
     return min(max(wall_ms, 0) << per_ms_bits, MAX_FROM_CLOCK)
 
 
 class Issued:
-    """The ends of the numbers that may be given out; both places are updated before any number is given out."""
+    """The ends of the numbers that may be given out, stored in both places before any number below them is given
+    out."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class Issued:
         failure: StorageFailure,
         remembered_producer_ids: int,
     ) -> None:
-        """`found` is the content of the file, None where there is none; `write` replaces it, and blocks.
+        """`found` is the content of the file, None if there is no file; `write` replaces the file, and blocks.
 
         `remembered_producer_ids` is above all producer ids that partitions know.
         """
@@ -77,12 +79,12 @@ class Issued:
         )
 
     async def raise_to(self, *, receipts: int = 0, producer_ids: int = 0) -> None:
-        """Raise the ends; return when all numbers below may be given out, whatever happens then.
+        """Raise the ends, and return when they are durable. All numbers below them may then be given out.
 
         Raises StorageFailedError, OverloadedError, DiskFullError or TooManyOpenFilesError.
         """
-        # Finished even if the caller is cancelled: a thread that still writes must not replace a higher end by a lower
-        # one.
+        # The task ends even if the caller is cancelled: a thread that still writes must not replace a higher end by a
+        # lower one.
         task = asyncio.create_task(self._raise_to(receipts, producer_ids))
         self._running.add(task)
         task.add_done_callback(self._ended)

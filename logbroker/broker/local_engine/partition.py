@@ -39,7 +39,7 @@ class Pending:
         self._open += 1
 
     def settle_one(self) -> None:
-        """Settle one append: it is durable, or never will be because storage failed."""
+        """Settle one append: it is durable, or storage failed and it never will be."""
         self._open -= 1
         if self._open:
             return
@@ -76,7 +76,8 @@ class Partition:
         self.listeners: set[Listener] = set()
         self.closed = False
         self.removing = asyncio.Lock()
-        """Held while files are removed: afterwards a path may belong to a new topic of the same name."""
+        """Lock that is held while files are removed. After the removal, a path may belong to a new topic of the same
+        name."""
         self._pool = pool
         self._failure = failure
         self._writing = False
@@ -93,7 +94,7 @@ class Partition:
     def commit(self, durability: Durability | None) -> bool:
         """Begin to make the staged appends as durable as requested (None: as the topic says).
 
-        Return whether nobody has to wait: they are durable, or never will be because storage failed.
+        Return whether the caller need not wait: the appends are durable, or storage failed.
         """
         log = self.log
         topic_durability = log.config.durability
@@ -109,7 +110,7 @@ class Partition:
     def expect(self, durability: Durability | None, pending: Pending) -> None:
         """Let a call wait until all appends staged so far are as durable as it requests.
 
-        That covers its batch, and the original of a duplicate that is still in flight.
+        These include its own batch; if its batch is a duplicate, the original may be among them.
         """
         pending.expect_one()
         waiter = _Waiter(self.log.log_end_offset, pending)
@@ -117,7 +118,7 @@ class Partition:
         (self._await_synced if synced else self._await_written).append(waiter)
 
     def flush(self) -> None:
-        """Begin to write the staged appends, unless a thread is writing; later ones follow by themselves."""
+        """Begin to write the staged appends. If a thread is writing, do nothing: they are written when it is done."""
         if self._failure.error is not None:
             self._give_up(self._failure.error, [])
             return
@@ -139,7 +140,7 @@ class Partition:
                     self._settle_waiters(self._await_written, group.end_offset)
 
     async def settle(self) -> PartitionCheckpoint:
-        """Write and sync everything staged, and save the indexes; return the recovery point of that moment."""
+        """Write and sync everything staged, save the indexes, and return the recovery point after that."""
         self._check_alive()
         future: asyncio.Future[PartitionCheckpoint] = asyncio.get_running_loop().create_future()
         self._settlers.append(future)
@@ -148,11 +149,11 @@ class Partition:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is staged or a thread works here; if not, all waiting calls are answered."""
+        """Whether anything is staged, or a thread writes or syncs. If False, all waiting calls are answered."""
         return self._writing or self._syncing or self.log.has_staged
 
     async def checkpoint(self) -> PartitionCheckpoint:
-        """Return a recovery point of now, without delaying appends that need no sync."""
+        """Return a present recovery point, without delaying appends that need no sync."""
         if self.log.config.durability is Durability.SYNCED or self._writing or self._syncing:
             return await self.settle()
         self._check_alive()
@@ -175,7 +176,7 @@ class Partition:
         return await future
 
     def close(self, *, to_be_removed: bool = False) -> None:
-        """Close the log, which is settled and gets no more appends. Notifies its listeners."""
+        """Close the log, and notify the listeners. The log must be settled, and get no more appends."""
         self.closed = True
         self.notify_listeners()
         self.log.close(to_be_removed=to_be_removed)
@@ -212,7 +213,7 @@ class Partition:
     def _synced(
         self, group: WriteGroup | None, before: LogEnd, settlers: list[asyncio.Future[PartitionCheckpoint]]
     ) -> None:
-        """Handle a finished sync, which covered the group, if there was one, and everything up to `before`."""
+        """Handle a finished sync, which covered everything up to `before` and the group, if there is one."""
         self._writing = self._syncing = False
         log = self.log
         readable_offset = log.high_watermark
@@ -220,7 +221,7 @@ class Partition:
             log.wrote(group, synced=True)
         else:
             log.mark_synced(before)
-        # Readers first: handing records on takes them longer than the answer takes the producer.
+        # Notify readers first: passing on records takes longer than answering the producer.
         if log.high_watermark != readable_offset:
             self.notify_listeners()
         self._settle_waiters(self._await_written, log.synced_offset)
@@ -243,7 +244,7 @@ class Partition:
         self._give_up(self._failure.report(error), settlers)
 
     def _give_up(self, refusal: LogbrokerError, settlers: list[asyncio.Future[PartitionCheckpoint]]) -> None:
-        """End all waits: after a failure, here or elsewhere, no thread will work for them."""
+        """End all waits: after a failure of storage, no thread writes or syncs any more."""
         for waiter in (*self._await_written, *self._await_synced):
             waiter.pending.settle_one()
         for future in (*settlers, *self._settlers):

@@ -36,7 +36,8 @@ _log = logging.getLogger(__name__)
 
 
 class PartitionTable:
-    """Partitions by topic id and number. A damaged one keeps its place and raises PartitionOfflineError."""
+    """Partitions by topic id and number. A damaged partition keeps its number; `get` raises PartitionOfflineError for
+    it."""
 
     def __init__(
         self,
@@ -59,9 +60,10 @@ class PartitionTable:
         self._sync_threads = sync_threads
         self._by_topic: dict[TopicId, list[Partition | PartitionOfflineError]] = {}
         self._aside: deque[list[str]] = deque()
-        """Paths that were set aside and are to be removed, by topic. Filled and emptied by threads."""
+        """Lists of paths to remove, one for each deleted topic. Threads add and remove lists."""
         self._must_look = True
-        """Whether other paths may be left, for instance by an earlier run: then the data directory is searched."""
+        """Whether there may be other paths to remove, for instance from an earlier run. If so, the data directory is
+        searched."""
         self.producer_count = ProducerCount()
         """Count of producers of all open partitions."""
 
@@ -106,7 +108,7 @@ class PartitionTable:
             paths = []
             while self._aside:
                 paths += self._aside.popleft()
-        # Directories set aside from here on belong to the next call; a search may find them, too.
+        # Directories that are set aside from here on are for the next call; a search may find them, too.
         self._must_look = False
         if not remove_set_aside(self._data_dir.path, self._files, self._handles, paths):
             self._must_look = True
@@ -114,7 +116,7 @@ class PartitionTable:
     def open_all(self, topics: Sequence[Topic], *, stopped_cleanly: bool) -> list[Write]:
         """Open and add all partitions of these topics, with recovery; for the start. Blocks.
 
-        Return their recovery points where these differ from the stored ones: to be committed before the first append.
+        Return the recovery points that differ from the stored ones. They must be committed before the first append.
         """
         wanted = [(topic, number) for topic in topics for number in range(topic.partitions)]
         opened, rows = self._open(wanted, stopped_cleanly=stopped_cleanly)
@@ -125,18 +127,19 @@ class PartitionTable:
     def open(self, topic: Topic, first: int = 0) -> tuple[list[Partition | PartitionOfflineError], list[Write]]:
         """Open a topic's partitions from number `first` on. Blocks; any thread.
 
-        Return them, for `put`, and recovery points as `open_all` does.
+        Return the partitions, for `put`, and recovery points as `open_all` does.
         """
         wanted = [(topic, number) for number in range(first, topic.partitions)]
         return self._open(wanted, stopped_cleanly=False)
 
     def put(self, topic_id: TopicId, opened: list[Partition | PartitionOfflineError]) -> None:
-        """Add the partitions that `open` returned after the topic's others: appends and reads find them from now on."""
+        """Add the partitions that `open` returned to the topic's partitions: appends and reads find them from now
+        on."""
         self._by_topic.setdefault(topic_id, []).extend(opened)
 
     def limit_producers(self, max_producers: int) -> None:
-        """Let the partitions that remember most idempotent producers forget some, where all together remember more than
-        `max_producers`; a thirty-second less is left, so that this does not happen at each append."""
+        """If all partitions together remember more than `max_producers` idempotent producers, let the partitions that
+        remember the most forget some. They keep 31/32 of the limit, so that this does not happen at each append."""
         if self.producer_count.value > max_producers:
             partitions = list(self)
             level = common_level([partition.log.producer_count for partition in partitions], max_producers * 31 // 32)
@@ -148,7 +151,8 @@ class PartitionTable:
         return max((partition.log.producer_ids_end for partition in self), default=0)
 
     def take(self, topic_id: TopicId) -> list[Partition]:
-        """Remove a topic's partitions from the table, for the caller to settle and close: they get no more appends."""
+        """Remove a topic's partitions from the table, and return them. They get no more appends; the caller settles and
+        closes them."""
         partitions = self.of_topic(topic_id)
         self._by_topic.pop(topic_id, None)
         return partitions
@@ -196,7 +200,7 @@ class PartitionTable:
                 if writes != [(PARTITIONS, key, stored.get(key))]:
                     rows += writes
             elif (row := stored.get(key)) is not None:
-                # The machine may restart before it is repaired: the present damage must not be taken for that of a
+                # The machine may restart before the partition is repaired. The damage must not look like that of a
                 # power cut then.
                 refused = with_unknown_history(row)
                 if refused != row:

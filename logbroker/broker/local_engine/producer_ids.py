@@ -8,7 +8,7 @@ from logbroker.broker.local_engine.numbers import Issued
 from logbroker.errors import InvalidRequestError
 
 BLOCK = 1000
-"""Ids reserved at once; those left over at a stop are skipped."""
+"""Number of ids that are reserved at once. Unused ids are skipped when the broker stops."""
 MAX_EPOCH = 32_767
 
 
@@ -19,7 +19,7 @@ class ProducerIds:
         self._issued = issued
         self._lock = asyncio.Lock()
         self.next = self._reserved = issued.ends.producer_ids
-        """Lowest id that is not handed out yet. Ids below it are never handed out again, whoever has them."""
+        """Lowest id that is not handed out yet. Ids below it are never handed out again."""
 
     async def new(self) -> tuple[int, int]:
         """Return an id that was never returned before, with epoch 0."""
@@ -32,9 +32,10 @@ class ProducerIds:
             return self.next - 1, 0
 
     async def raised(self, producer_id: int, producer_epoch: int) -> tuple[int, int]:
-        """Return the id with the next epoch, or a new id where epochs have run out.
+        """Return the id with the next epoch, or a new id if its epochs have run out.
 
-        An id belongs to the one client that got it, so the client's word for its epoch is enough (as in KIP-360).
+        An id belongs to the one client that got it, so the broker trusts the epoch that the client states (as in
+        KIP-360).
         """
         if not 0 < producer_id < self.next or not 0 <= producer_epoch <= MAX_EPOCH:
             raise InvalidRequestError(

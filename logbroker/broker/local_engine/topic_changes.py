@@ -39,7 +39,7 @@ from logbroker.storage.partition_checkpoint import PRODUCERS
 from logbroker.types import TopicId, new_topic_id
 
 SETTLED_AT_ONCE: Final = 128
-"""Partitions of a grown or deleted topic that are settled at a time."""
+"""Number of partitions of a grown or deleted topic that are settled at a time."""
 CLOSE_STEPS: Final = 10
 """Steps of a `Pace` that closing a partition takes."""
 
@@ -52,8 +52,7 @@ def _to_the_end(
 ) -> Callable[Concatenate[TopicChanges, P], Coroutine[Any, Any, Topic]]:
     """Decorate a change: it waits for the previous one and, once begun, finishes even if its caller is cancelled.
 
-    Half a change is dangerous: a row that says "deleted" for a topic that still takes appends loses them at the next
-    start.
+    Half a change is dangerous: if a row says "deleted" while the topic still takes appends, the next start loses them.
     """
 
     @functools.wraps(change)
@@ -77,8 +76,8 @@ async def _settle(partitions: Sequence[Partition]) -> None:
 
 
 class TopicChanges:
-    """Carries out changes of topics. The commit of the topic's row is the moment of a change: before it nothing is
-    visible, after it nothing is lost."""
+    """Carries out changes of topics. A change takes effect when the topic's row is committed: before the commit nothing
+    is visible, after it nothing is lost."""
 
     def __init__(
         self,
@@ -108,13 +107,14 @@ class TopicChanges:
         self._half_deleted: list[Topic] = []
 
     def generation(self, topic_id: TopicId) -> int:
-        """Return the generation that keyed appends must carry now: the next one from the moment growth begins."""
+        """Return the generation that keyed appends must carry now. While the topic grows, this is already the next
+        generation."""
         generation = self._catalog.by_id(topic_id).generation
         return generation + 1 if topic_id in self._growing else generation
 
     async def pin(self, topic_id: TopicId) -> Topic:
-        """Pin a topic, which cannot be altered until `unpin`, and return it. Waits for an alteration under way."""
-        # No deadlock: one topic is altered at a time, and its alteration waits for none that waits here.
+        """Pin a topic, so that it cannot be altered until `unpin`, and return it. Waits for an alteration under way."""
+        # No deadlock: one topic is altered at a time, and its alteration does not wait for callers that wait here.
         while altering := self._altering.get(topic_id):
             await altering.wait()
         topic = self._catalog.by_id(topic_id)
@@ -216,15 +216,15 @@ class TopicChanges:
             async with partition.removing:
                 while partition.is_busy:  # A recovery point was requested meanwhile.
                     await partition.settle()
-                partition.close(to_be_removed=True)  # It writes nothing, as the disk may be full.
+                partition.close(to_be_removed=True)  # This writes nothing, because the disk may be full.
             await pace.step(CLOSE_STEPS)
         self._half_deleted.append(topic)
         await self._finish_deletions()
         return topic
 
     async def _finish_deletions(self) -> None:
-        """Finish deletions. A new topic needs this first: the row of a deletion says to remove all files of that name,
-        so it would remove the files of a new topic of the same name."""
+        """Finish deletions. This must come before a new topic is made: the row of a deleted topic says to remove all
+        files of its name, and would also remove the files of a new topic of that name."""
         while self._half_deleted:
             try:
                 await self.finish_deletion(self._half_deleted[-1])
@@ -233,8 +233,8 @@ class TopicChanges:
             self._half_deleted.pop()
 
     async def _outcome(self, change: Awaitable[Topic]) -> Topic | LogbrokerError:
-        """Return the outcome of a change, its refusal as a value: a task that ends with an error, and the frame that
-        waits for it, would refer to each other until the garbage is collected."""
+        """Return the outcome of a change; return an error instead of raising it. If the task raised, the task and the
+        frame that waits for it would refer to each other until the garbage collector runs."""
         try:
             return await self._fatal_where_storage_fails(change)
         except LogbrokerError as error:
@@ -259,21 +259,22 @@ class TopicChanges:
         old = [self._partitions.get(topic.id, number) for number in range(topic.partitions)]
         self._growing.add(topic.id)
         try:
-            # From here on keyed appends of the old generation are refused, so these ends hold for every key.
+            # Keyed appends of the old generation are refused from here on, so no key gets a record after these ends.
             end_offsets = [partition.log.log_end_offset for partition in old]
-            # They must be on disk before a row mentions them.
+            # The records before these ends must be on disk before a row mentions the ends.
             await _settle(old)
             topic = grown(topic, partitions, end_offsets)
             await self._add_partitions(topic, first=len(old))
             for partition in old:
-                # Readers by generation learn that this one has ended, although nothing may follow in its partition.
+                # Wake readers, which read by generation: the old generation has ended, although its partitions may get
+                # no new record.
                 partition.notify_listeners()
         finally:
             self._growing.discard(topic.id)
         return topic
 
     async def _add_partitions(self, topic: Topic, *, first: int) -> None:
-        """Make partitions from number `first` on, then commit and show the topic: steps that may be refused come
+        """Make partitions from number `first` on, then commit the topic and make it visible: steps that may fail come
         first."""
         await self._helpers.change(partial(self._partitions.make_directories, topic, first))
         opened, recovery_points = await self._helpers.change(partial(self._partitions.open, topic, first))

@@ -1,4 +1,4 @@
-"""Upkeep of the engine beside requests: recovery points and retention."""
+"""Upkeep of the engine in the background: recovery points and retention."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ _log = logging.getLogger(__name__)
 
 MAX_LAG_BYTES: Final = 256 * MIB
 MAX_LAG_BATCHES: Final = 200_000
-"""Most batches by which the recovery points of all partitions together may lag behind the logs: a restart has to scan
-them."""
+"""Maximum number of batches after the recovery points, in all partitions together: a restart has to scan them."""
 _ASK_SHARE: Final = 1 / 8
-"""Share of these bounds at which recovery points are requested."""
+"""Share of MAX_LAG_BYTES or MAX_LAG_BATCHES at which recovery points are requested."""
 _ASK_BYTES_OF_PARTITION: Final = 128 * 1024
-"""Fewest bytes appended to each changed partition, on average, at which they are requested that early: each recovery
-point costs a sync."""
+"""Minimum bytes appended to each changed partition, on average, for requests at `_ASK_SHARE`: each recovery point costs
+a sync."""
 _FIRST_APPEND_BYTES: Final = 16 * 1024
-"""Bytes that the files of a partition take beside its records, in whole blocks, at its first change."""
+"""Bytes that the files of a partition take on disk besides its records, counted at its first change."""
 
 
 class Upkeep:
     """Stores recovery points every few seconds, or sooner after many appends, and applies retention.
 
-    Appends wait, in order, while a bound above is reached.
+    While MAX_LAG_BYTES or MAX_LAG_BATCHES is reached, appends wait in order.
     """
 
     def __init__(
@@ -53,7 +52,8 @@ class Upkeep:
         disk: DiskSpace,
         check_in_place: Callable[[], None],
     ) -> None:
-        """`check_in_place` raises StorageFailedError where the data directory's path now leads elsewhere."""
+        """`check_in_place` raises StorageFailedError if the path of the data directory now leads to another
+        directory."""
         self._config = config
         self._clock = clock
         self._store = store
@@ -70,7 +70,7 @@ class Upkeep:
         self._holders: dict[TopicId, list[Holder]] = {}
 
     def start_retention(self) -> None:
-        """Apply retention from now on; all holders must hold what they need."""
+        """Apply retention from now on; all holders must be registered (`hold`)."""
         self._retention_due = asyncio.get_running_loop().time() + self._config.retention_check_seconds
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:
@@ -84,11 +84,12 @@ class Upkeep:
 
     @property
     def must_wait(self) -> bool:
-        """Whether an append must `wait_turn` first: a bound is reached, or others already wait."""
+        """Whether an append must `wait_turn` first: a limit is reached, or other appends already wait."""
         return bool(self._queue) or self._lag_bytes >= MAX_LAG_BYTES or self._lag_batches >= MAX_LAG_BATCHES
 
     async def wait_turn(self) -> None:
-        """Wait until the recovery points have caught up; waiting appends go on in the order in which they came."""
+        """Wait until the lag of the recovery points is below its limits. Waiting appends go on in the order in which
+        they came."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         self._due.set()
@@ -137,7 +138,7 @@ class Upkeep:
         lag_bytes, lag_batches = self._lag_bytes, self._lag_batches
         try:
             await self._store_recovery_points(partitions)
-        except BaseException:  # e.g. cancelled by a stop, whose last checkpoint must miss none
+        except BaseException:  # e.g. cancelled by a stop: its last checkpoint must cover all partitions
             self._changed |= partitions
             raise
         self._lag_bytes -= lag_bytes
@@ -148,7 +149,7 @@ class Upkeep:
         live = [partition for partition in partitions if not partition.closed]
         checkpoints = await asyncio.gather(*(partition.checkpoint() for partition in live))
         keys = [partition_row_key(*partition.key) for partition in live]
-        # Each batch may be of another producer: too many rows to encode on the event loop.
+        # Each batch may be from a different producer: that is too many rows to encode on the event loop.
         encoded = await self._helpers.change(lambda: list(map(encode_checkpoint, keys, checkpoints)))
         writes: list[Write] = []
         for partition, rows in zip(live, encoded, strict=True):
@@ -160,7 +161,7 @@ class Upkeep:
             partition.log.stored(checkpoint)
 
     async def apply_retention(self) -> None:
-        """Remove expired segments; the new log start offset is durable before a file goes."""
+        """Remove expired segments. The new log start offset is durable before a file is removed."""
         now_ms = self._clock.wall_ms()
         for partition in self._partitions:
             start_offset = self._start_wanted(partition, now_ms)
@@ -170,10 +171,11 @@ class Upkeep:
                 if not partition.closed:
                     await self._remove_below(partition, start_offset)
             if self._due.is_set():
-                await self.checkpoint()  # Removing files may take long, and appends wait for it.
+                await self.checkpoint()  # Removing files may take long, and appends wait for the checkpoint.
 
     def _start_wanted(self, partition: Partition, now_ms: int) -> int:
-        """Return the offset at which the log of a partition may begin; ask holders to release expired records."""
+        """Return the offset at which the log of a partition may begin. Ask holders that need expired records to release
+        them."""
         topic_id, number = partition.key
         needs = [(holder.needed_from(number), holder) for holder in self._holders.get(topic_id, ())]
         needed_from = min((offset for offset, _ in needs), default=MAX_INT64)
@@ -191,7 +193,7 @@ class Upkeep:
         if start_offset == log.log_start_offset:
             return
         if start_offset == log.log_end_offset:
-            # All records go, so the log goes on in an empty segment; no append comes between that and the decision.
+            # All records expire, so the log goes on in an empty segment. No append can come between the check and this.
             try:
                 log.begin_segment(self._clock.wall_ms())
                 checkpoint = log.checkpoint()
@@ -204,7 +206,8 @@ class Upkeep:
         await asyncio.wrap_future(self._store.submit(writes))
         log.stored(checkpoint)
         taken = log.advance_log_start(start_offset)
-        # Not queued behind the files of deleted topics: checkpoints wait for this, and appends for checkpoints.
+        # Not in the queue of the files of deleted topics: checkpoints wait for this removal, and appends wait for
+        # checkpoints.
         await self._helpers.change(lambda: log.remove_files(taken))
         _log.info("retention: %s now starts at offset %d", partition.name, start_offset)
 

@@ -60,8 +60,8 @@ def bench(context: click.Context) -> None:
     """Measure the speed of a broker on this machine.
 
     Each command starts a broker of its own, measures it for some rounds and prints the median with the range. With
-    --ceiling, the rounds alternate with those of a bare gRPC server, which appends and reads the same bytes and does
-    nothing else; the ratio says how many times faster that server is.
+    --ceiling, the rounds alternate with rounds of a bare gRPC server, which appends and reads the same bytes and does
+    nothing else; the ratio says how many times faster the bare server is.
 
     \b
     Examples:
@@ -193,7 +193,7 @@ def consume(
 def latency(count: int, durability: str, **shared: Any) -> None:
     """Append one 100-byte record at a time.
 
-    The ceiling of --durability synced is the bare server's time plus one fdatasync.
+    With --ceiling and --durability synced, the broker is compared with the bare server's time plus one fdatasync.
 
     \b
     Examples:
@@ -241,7 +241,7 @@ def seek(gigabytes: float, count: int, **shared: Any) -> None:
 @number_option("--seconds", kind=Real(0.1), default=5.0, metavar="SECONDS", help="Duration of a round.")
 @shared_options
 def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
-    """Measure calls without disk work while batches arrive.
+    """Measure calls that need no disk while batches are appended.
 
     \b
     Examples:
@@ -270,14 +270,15 @@ def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
     default=(0.0, 64.0),
     multiple=True,
     metavar="MIB",
-    help="MiB appended above the recovery points before the kill; the broker keeps it below 256. Repeatable.",
+    help="MiB appended after the recovery points, before the kill. The broker never lets this grow beyond 256. "
+    "Repeatable.",
 )
 @number_option(
     "--batch-bytes",
     kind=Whole(100, MIB),
     default=64 * 1024,
     metavar="BYTES",
-    help="Size of the batches above the recovery points.",
+    help="Size of the batches after the recovery points.",
 )
 @click.option("--cold", is_flag=True, help="Drop the directory from the page cache before each start.")
 @shared_options
@@ -289,7 +290,7 @@ def recovery(
     cold: bool,
     **shared: Any,
 ) -> None:
-    """Measure the start after a kill, beside that of an empty broker.
+    """Measure the start of a killed broker and of an empty one.
 
     \b
     Examples:

@@ -69,9 +69,15 @@ def groups(
 @number_option("--records", kind=Whole(1000), default=500_000, help="Records to drain.")
 @number_option("--workers", kind=Whole(1), default=2, help="Worker processes.")
 @number_option("--keys", kind=Whole(1), default=10_000, help="Number of ordering keys.")
-@number_option("--waiting", kind=Whole(1000), default=5_000_000, help="Most waiting records.")
+@number_option("--waiting", kind=Whole(1000), default=5_000_000, help="Maximum number of waiting records.")
 @number_option("--blocked", kind=Whole(1000), default=2_000_000, help="Records of the blocked key.")
-@number_option("--seconds", kind=Real(1), default=60.0, metavar="SECONDS", help="Duration of all rounds of blocked.")
+@number_option(
+    "--seconds",
+    kind=Real(1),
+    default=60.0,
+    metavar="SECONDS",
+    help="Duration of all rounds of the measurement blocked.",
+)
 @click.option(
     "--only",
     type=click.Choice(["drain", "distinct", "backlog", "blocked", "restart"]),

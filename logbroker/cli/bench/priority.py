@@ -34,7 +34,9 @@ from logbroker.tools.bench.queues import urgent as urgency
     help="Order that the group keeps.",
 )
 @number_option("--keys", kind=Whole(1), default=10_000, help="Number of ordering keys, with --ordering key.")
-@number_option("--waiting", kind=Whole(1000), default=1_000_000, help="Waiting records of rebuild and urgent.")
+@number_option(
+    "--waiting", kind=Whole(1000), default=1_000_000, help="Waiting records in the measurements rebuild and urgent."
+)
 @number_option("--urgent", kind=Whole(100), default=1000, help="Urgent records in a round.")
 @number_option(
     "--work-ms",
@@ -69,7 +71,7 @@ def priority(
     merge: records per second from a growing number of partitions, delivered by urgency and then by age. rebuild: the
     time to index the waiting records after a restart, with and without the files that the group keeps beside the log.
     urgent: how soon a record that is more urgent than all waiting ones is delivered, with and without a free worker.
-    With --work-ms 0, the other workers keep all cores busy.
+    With --work-ms 0, the workers that are not free keep all cores busy.
 
     \b
     Examples:

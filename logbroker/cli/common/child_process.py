@@ -1,12 +1,12 @@
 """Runs shell commands for `logbroker queue work --exec`, so that no command can hold up the worker.
 
-- A command has ended when its process has ended. Processes that it left in the background go on, and may still hold its
-  standard error; their output is passed on, too.
+- A command has ended when its process has ended. Processes that it left in the background go on, and may still write to
+  its standard error; their output is passed on, too.
 - Standard error is passed on as it arrives, in whole lines, also to a slow reader. Its last few KiB are kept for the
   reason of a failure.
-- If the reader of standard error stops reading, the command blocks, as if it wrote there itself. Its timeout still
-  applies. Once the command has ended, or a stop waits for it, output that the reader has no room for is dropped, and a
-  line says how much was dropped.
+- If the reader of our standard error stops reading, the command blocks, as if it wrote to that reader itself. Its
+  timeout still applies. Once the command has ended, or a stop waits for it, output that the reader has no room for is
+  dropped, and a line says how much was dropped.
 - A command may leave its value unread, or read only a part of it.
 - Each command runs in a session of its own. At a timeout, at a stop, or when the lease of its record is lost, all
   processes of that session are killed, also those in process groups that the command made (`timeout`, `set -m`).
@@ -40,11 +40,11 @@ _TAIL_BYTES: Final = 4096
 _LINE_BYTES: Final = 8192
 """A longer line is passed on in pieces."""
 _PIECE_BYTES: Final = 4096
-"""The most bytes of one write. A pipe takes this many at once as soon as its reader has taken as many."""
+"""Maximum bytes of one write. A full pipe has room for them as soon as its reader has read as many."""
 _BEHIND_BYTES: Final = 1024 * 1024
-"""The most bytes of standard error that wait for our reader. If more wait, commands have to wait, too."""
+"""Maximum bytes of standard error that wait for our reader. If more wait, commands have to wait, too."""
 _LAST_READ_BYTES: Final = 1024 * 1024
-"""The most bytes that are read from the pipe when the process ends. The pipe holds no more."""
+"""Maximum bytes that are read from the pipe when the process ends. The pipe holds no more."""
 _LOOK_SECONDS: Final = 0.25
 """The time between two checks whether the result of a command is still wanted."""
 _POLL_SECONDS: Final = 0.02
@@ -53,8 +53,8 @@ does."""
 _DEATH_SECONDS: Final = 5.0
 """A process that has not ended this long after it was killed hangs in the system. It is not waited for."""
 _MAX_BACKGROUND: Final = 64
-"""The most commands whose background processes are still read. Background processes of further commands get an error
-when they write to standard error."""
+"""Maximum number of ended commands from whose background processes standard error is still read. Background processes
+of further commands get an error when they write there."""
 _PATIENCE_SECONDS: Final = 2.0
 """The time after which a reader of standard error that accepts nothing stands still."""
 _KILL_ROUNDS: Final = 5
@@ -69,12 +69,12 @@ while read -r sign pid; do
 done
 for pid in $running; do kill -s KILL -- "-$pid" 2>/dev/null; done
 """
-"""Reads which commands begin and which have ended. At the end of its input, it kills the process groups of those that
-still run."""
+"""Reads which commands begin and which have ended. At the end of its input, it kills the process groups of the commands
+that still run."""
 
 _BEGINNING: Final = f'read -r LOGBROKER_GO || exit 1; exec {_SHELL} -c -- "$0"'
-"""The command waits until the guard knows of it: it reads a line, which a shell reads byte by byte. If this process is
-killed before, no command runs."""
+"""The command waits for a line, which is sent after the guard was told of the command. A shell reads a line byte by
+byte, so this takes nothing of the value. If this process is killed before, no command runs."""
 
 Killer = Literal["timeout", "stop", "loss"]
 

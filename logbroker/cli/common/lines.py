@@ -40,7 +40,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def tell(text: str) -> None:
-    """Write one line about what was done to standard output. Do nothing if the process has no standard output."""
+    """Write one line to standard output that says what was done. Do nothing if the process has no standard output."""
     if has_standard_output():
         write_line(text)
 
@@ -49,9 +49,9 @@ def warn(text: str) -> None:
     """Write one line to standard error."""
     with suppress(
         OSError, ValueError, OutputError
-    ):  # Standard output comes first, as it was written first. Its errors are reported later.
+    ):  # Flush standard output first, because it was written first. Its errors are reported later.
         sys.stdout.flush()
-    with suppress(OSError):  # Standard error may be closed, as after the end of a terminal.
+    with suppress(OSError):  # Standard error may be closed, for example after the end of a terminal.
         sys.stderr.write(f"{shown(text)}\n")
         sys.stderr.flush()
 
@@ -129,7 +129,7 @@ def escape_all_errors() -> None:
     threading.excepthook = _show_crash_of_thread
     warnings.showwarning = _show_warning
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="backslashreplace")  # For terminals with few characters.
+        sys.stdout.reconfigure(errors="backslashreplace")  # For terminals whose encoding lacks characters.
 
 
 def _encoded(document: object, indent: int) -> bytes:

@@ -90,7 +90,7 @@ class PlaceType(click.ParamType[Place]):
             return datetime.datetime.fromisoformat(value).astimezone()
         except (ValueError, OverflowError):
             self.fail(
-                f"{quoted(value)} is none of earliest, latest, an offset, a time such as 2026-01-31T12:00:00Z",
+                f"{quoted(value)} is not earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z",
                 param,
                 ctx,
             )

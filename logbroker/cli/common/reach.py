@@ -1,7 +1,7 @@
-"""The check before a command begins whether a broker answers at an address.
+"""Checks whether a broker answers at an address, before a command begins.
 
-Clients, and so running commands, wait for a broker that is away. But if the address is wrong or no broker runs there,
-the user should learn that at once. `--wait` says that a broker is about to start.
+Clients wait for a broker that is away, and so do commands that are already running. But if the address is wrong or no
+broker runs there, the user should learn it at once. `--wait` says that a broker is about to start.
 """
 
 from __future__ import annotations

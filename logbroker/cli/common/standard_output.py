@@ -1,8 +1,8 @@
 """Standard output of a command, its errors, and the check of how much the reader of a pipe has taken.
 
 If the reader of a pipe goes away (`| head`, or a pager that is left), the command ends without an error. If standard
-output cannot be written for another reason, the command prints one line and exits with 1. Each case has an exception of
-its own, which no other code catches by mistake, and nothing is written after it.
+output cannot be written for another reason, the command prints one line and exits with 1. Each case has its own
+exception class, which no other code catches by mistake. Nothing is written after such an exception.
 """
 
 from __future__ import annotations
@@ -156,9 +156,9 @@ def _taken() -> _Output | None:
 class TakenOutput:
     """Standard output for records that count as delivered only when the reader has taken them.
 
-    A pipe holds more than its reader may ever read: behind `| head -1`, hundreds of records. So each piece is written
-    only after the reader has taken the one before, however long that takes. `on_slow_reader` is called, once, with a
-    line for the user if that takes several seconds.
+    A pipe may hold more than its reader ever reads: with `| head -1`, hundreds of records. So each piece is written
+    only after the reader has taken the previous piece, however long that takes. `on_slow_reader` is called, once, with
+    a line for the user if that takes several seconds.
 
     Raises OutputFailedError before any record is requested if there is no standard output.
     """
@@ -177,7 +177,8 @@ class TakenOutput:
 
     def while_read(self, coming: Iterable[T]) -> Iterator[T]:
         """Yield the items of `coming`. Raises OutputClosedError if the reader of a pipe goes away while no item
-        arrives. No write would notice that, and `| head -1` would run until a second record arrives."""
+        arrives. Without this check, no write would notice it, and a command with `| head -1` would run until a second
+        record arrives."""
         with self._watched():
             waited = iter(coming)
             while True:

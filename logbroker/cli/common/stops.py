@@ -38,7 +38,7 @@ class Interrupter:
     Python handles signals between any two instructions, even in code that cannot raise an exception, such as the
     callback of a weakref or a `__del__`. An exception raised there goes to `sys.unraisablehook` and is lost. The hook
     raises it again a moment later. Only lost exceptions reach the hook, so no stop is raised a second time during its
-    own clean-up. Further stops within `clean_up_seconds` after one was raised are ignored.
+    own clean-up. After a stop was raised, further stops are ignored for `clean_up_seconds`.
     """
 
     def __init__(self, clean_up_seconds: float = 0.0) -> None:
@@ -66,7 +66,7 @@ class Interrupter:
 
     @contextmanager
     def put_off(self) -> Iterator[None]:
-        """Delay the first stop until the end of the block, which must not be left half done, for example between
+        """Delay the first stop until the end of the block. Use it for work that must not be left half done, for example
         writing a record and acking it. The delay is at most one second, because a pipe may be full or a broker away. A
         second stop is not delayed."""
         self._is_put_off = True
@@ -80,7 +80,7 @@ class Interrupter:
 
     @contextmanager
     def raising_again(self) -> Iterator[None]:
-        """Within the block, raise stops again that Python has lost."""
+        """Within the block, raise again any stop that Python has lost."""
         self._next_hook = before = sys.unraisablehook
         sys.unraisablehook = self._hook
         try:

@@ -151,8 +151,8 @@ def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
 
 @contextmanager
 def _writable(*paths: Path) -> Iterator[None]:
-    """Report files that cannot be written before the experiment runs. What is in them stays until they are written; one
-    that was not there is removed if the experiment fails. Raises OSError."""
+    """Check that files can be written, before the experiment runs. Raises OSError. The files keep their content until
+    they are written. If the experiment fails, files that did not exist before are removed."""
     made = [path for path in paths if not path.exists()]
     try:
         for path in paths:

@@ -23,7 +23,8 @@ _PLAIN_SECONDS: Final = 2.0
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _LABEL_WIDTH: Final = 10
 _DOTS: Final = ((0.65, "●", "bold green"), (0.3, "◐", "green"), (0.02, "◔", "green"), (0.0, "○", "dim"))
-"""Symbols for workers. A worker gets the first one whose least busy share it reaches."""
+"""Symbols for workers, each with the minimum share of time that the worker is busy. A worker gets the first symbol that
+fits."""
 _MAX_WIDTH: Final = 160
 
 
@@ -131,7 +132,8 @@ def show_lanes(metrics: Sequence[StripMetrics]) -> None:
         )
     terminal.show(table)
     terminal.say(
-        "disorder: records finished after a later one of their key. wait, end: the time from the sending of all records"
+        "disorder: records that were finished after a later record of the same key. wait, end: the time from the "
+        "sending of all records"
         " until the work on a record began or ended (p50: for half of them, p99: for 99 of 100)."
     )
 

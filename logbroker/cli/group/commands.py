@@ -103,7 +103,7 @@ def describe(name: str, broker: str, as_json: bool) -> None:
 def members(name: str, broker: str, as_json: bool) -> None:
     """Show the members of GROUP and their partitions.
 
-    For each member, the command shows the partitions that it holds and those that are assigned to it.
+    For each member, the command shows the partitions that it holds and the partitions that are assigned to it.
 
     \b
     Examples:

@@ -42,7 +42,7 @@ def plan(
     committed = _committed(admin, group, must_exist=not topics)
     wanted = _partitions(admin, topics, numbers) if topics else sorted(committed)
     if not wanted:
-        raise InvalidRequestError(f"group {group!r} has committed nothing; name a topic with --topic")
+        raise InvalidRequestError(f"group {group!r} has committed no offsets; name a topic with --topic")
     starts, ends = (_listed(admin, wanted, when) for when in ("earliest", "latest"))
     if shift_by is not None:
         new = {partition: _old(committed, partition, group) + shift_by for partition in wanted}
@@ -106,7 +106,5 @@ def _listed(admin: Admin, partitions: Sequence[TopicPartition], when: Place) -> 
 
 def _old(committed: Mapping[TopicPartition, int], partition: TopicPartition, group: str) -> int:
     if partition not in committed:
-        raise InvalidRequestError(
-            f"group {group!r} has committed nothing in {partition} that could be shifted; use --to"
-        )
+        raise InvalidRequestError(f"group {group!r} has no committed offset in {partition} to shift; use --to")
     return committed[partition]

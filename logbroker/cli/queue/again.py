@@ -87,7 +87,9 @@ def redrive(
         rest = "; more are left" if more else ""
         tell(f"{counted(records, 'dead letter')} {told}{rest}")
     if held:
-        raise LogbrokerError(f"{held:,} cannot be sent back, or are held behind one of the same key: {why}")
+        raise LogbrokerError(
+            f"{held:,} dead letters stay, because they, or an earlier one of the same key, cannot be sent back: {why}"
+        )
     if why:
         raise LogbrokerError(f"not all dead letters can be read: {why}")
 
@@ -111,7 +113,7 @@ def redrive(
 )
 @click.option("--include-parked", is_flag=True, help="Resume parked lanes, too.")
 @click.option(
-    "--drop-standing", is_flag=True, help="Mark records of blocked and parked lanes before that place as done, too."
+    "--drop-standing", is_flag=True, help="Mark records of blocked and parked lanes before the new place as done, too."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @yes_option
@@ -130,8 +132,8 @@ def rewind(
 ) -> None:
     """Move GROUP to an earlier or a later place in the log.
 
-    Records from that place on are delivered again, even if they were done, and their attempts begin anew. Workers can
-    no longer settle the deliveries that they hold. Sessions keep their state.
+    Records from the new place on are delivered again, even if they were done, and their attempts begin anew. Workers
+    can no longer settle the deliveries that they hold. Sessions keep their state.
 
     Parked lanes stay parked unless --include-parked is given. If GROUP moves forward, the records of blocked and parked
     lanes before the new place are kept unless --drop-standing is given; --dry-run counts them.

@@ -144,7 +144,7 @@ def describe(group: str, broker: str, as_json: bool) -> None:
     """Show the state, workers, settings and alarms of GROUP.
 
     The state has counts of records and lanes, and how far each partition is done. Stalled lanes are blocked or parked,
-    or wait for a retry, for a time or for the dead-letter topic.
+    or their first record waits for its next attempt, its not-before time or the dead-letter topic.
 
     \b
     Examples:
@@ -232,7 +232,7 @@ def _show(queue: QueueDescription) -> None:
     elif queue.state == "paused":
         unscanned = counted(counts.unscanned, "record")
         write_line(
-            f"paused: too many lanes are stalled, or records delayed, to scan {unscanned} more;"
+            f"paused: too many lanes are stalled, or too many records are delayed, to scan {unscanned} more;"
             " priority order covers scanned records only"
         )
         write_line()

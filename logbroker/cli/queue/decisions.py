@@ -23,7 +23,7 @@ from logbroker.texts import whole_number
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_SHOWN: Final = 20
-"""The most lanes that are named one by one; further lanes are only counted."""
+"""Maximum number of lanes that are named one by one; further lanes are only counted."""
 
 all_option: Final = click.option(
     "--all",
@@ -67,7 +67,7 @@ def _lane_options(function: F) -> F:
             type=_RecordIdType(),
             multiple=True,
             metavar="PARTITION:OFFSET",
-            help="Apply to the lane of this record, which has no ordering key. Repeatable.",
+            help="Apply to the lane of this record, if the record has no ordering key. Repeatable.",
         ),
         click.argument("keys", metavar="[KEY]...", nargs=-1, type=BytesType()),
         click.argument("group", metavar="GROUP"),
@@ -247,7 +247,7 @@ def _check_named(lanes: Sequence[Lane], of_all: bool) -> None:
 
 
 def _decide_all(admin: CommandQueueAdmin, group: str, decision: Decision, *, as_json: bool) -> None:
-    """Decide about all stalled lanes in one request, and report their number."""
+    """Decide about all held lanes in one request, and report their number."""
     decided = admin.decide_all(group, decision)
     if as_json:
         document = {"lanes": decided.lanes, "records_done": decided.records_done, "refused": decided.refused}
@@ -265,7 +265,7 @@ def _decide_all(admin: CommandQueueAdmin, group: str, decision: Decision, *, as_
 
 
 def _decide(lanes: Sequence[Lane], decide: Callable[[Lane], int | None], done: str, *, as_json: bool) -> None:
-    """Decide about lanes one by one. If some cannot be moved, the command fails after the others are done."""
+    """Decide about lanes one by one. If some lanes cannot be moved, the command fails after it has moved the others."""
     failures: list[LogbrokerError] = []
     outcomes: list[dict[str, Any]] = []
     for lane in lanes:

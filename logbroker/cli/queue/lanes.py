@@ -1,4 +1,4 @@
-"""`logbroker queue lanes|explain|parked`: lists lanes, and explains why one is stalled."""
+"""`logbroker queue lanes|explain|parked`: lists lanes, and explains why a lane is stalled."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ _REASONS: Final = 5
     "--order",
     type=click.Choice(["hottest", "oldest", "held", "waiting"]),
     help="Lanes to show. hottest: lanes with the most records. oldest: lanes whose first record is the oldest. held:"
-    " lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. waiting: lanes that"
-    " wait for a retry, for a time or for the dead-letter topic, the next due first.  [default: hottest and oldest, one"
+    " lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. waiting: lanes with "
+    "a first record that waits for its next attempt, its not-before time or the dead-letter topic, the next due first. "
+    " [default: hottest and oldest, one"
     " after the other]",
 )
 @broker_option
@@ -38,11 +39,11 @@ _REASONS: Final = 5
 def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -> None:
     """Show lanes of GROUP: the hottest, the oldest, or the stalled ones.
 
-    A stalled lane is held or waiting: a held one needs an operator, a waiting one goes on by itself. `logbroker queue
+    A stalled lane is held or waiting: a held lane needs an operator, a waiting lane goes on by itself. `logbroker queue
     describe` counts both kinds as stalled.
 
-    A record without an ordering key is a lane by itself. It is shown if it waits for a retry or is blocked or parked;
-    records without a key that are ready or in flight are only counted.
+    A record without an ordering key is a lane by itself. It is shown if it waits for its next attempt or is blocked or
+    parked. Records without a key that are ready or in flight are only counted.
 
     \b
     Examples:
@@ -61,7 +62,7 @@ def lanes(group: str, top: int, order: str | None, broker: str, as_json: bool) -
         _show(chosen, answer)
     if queue.settings.ordering == "none":
         ready, in_flight = queue.counts.ready, queue.counts.in_flight
-        write_line(f"without an ordering key: {ready:,} ready, {in_flight:,} in flight, which do not count as lanes")
+        write_line(f"without an ordering key: {ready:,} ready, {in_flight:,} in flight; they do not count as lanes")
     _tell_unscanned(queue, any(answer.incomplete for answer in found.values()))
 
 
@@ -180,11 +181,11 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
     if lane.state == "blocked":
         return "its first record used up its attempts: resume it, skip, drop or replace that record"
     if lane.state == "parked":
-        return "it was set aside, with all that arrives: resume it, skip or replace its first record, or drop it"
+        return "it was set aside, with all records that arrive: resume it, skip or replace its first record, or drop it"
     if lane.state == "waiting" and lane.attempt > 1:
         return "its first record failed and waits for its next attempt; later records of the key wait behind it"
     if lane.state == "waiting":
-        return "its first record is not to be delivered before a time; later records of the key wait behind it"
+        return "its first record has a time before which it is not delivered; later records of the key wait behind it"
     if lane.state == "dead-lettering" and lane.refusal:
         return lane.refusal
     if lane.state == "dead-lettering":

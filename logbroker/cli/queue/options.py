@@ -23,7 +23,7 @@ _DESCRIBED: Final = {each.name: each for each in QUEUE_SETTINGS}
 
 
 class _Option(NamedTuple):
-    """The option of one setting. Its help and default are those of the setting."""
+    """The option of one setting. Help and default come from the setting."""
 
     flag: str
     name: str
@@ -77,7 +77,7 @@ _OPTIONS: Final = (
 
 
 def _default_text(described: DescribedSetting) -> str:
-    """Return the default in the form that the option takes, or in words."""
+    """Return the default as the option accepts it, or in words."""
     return f"{described.value:.12g}" if described.is_number else described.default_text()
 
 

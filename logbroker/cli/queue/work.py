@@ -38,12 +38,12 @@ _WAITING: Final = "logbroker: waiting for the commands that run; Ctrl-C again ki
 _STOPS: Final = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP")
-    if hasattr(signal, name)  # Windows has two.
+    if hasattr(signal, name)  # Windows has only two of them.
 )
 MAX_TIMEOUT_SECONDS: Final = 7 * MAX_SECONDS
 _ANSWER_SECONDS: Final = 4.0
 """How long a stopping worker waits for the broker's answers to its last settlements, so that it can report refusals.
-The end of the worker waits for them as well, but counts refusals as failures."""
+Closing the worker waits for the answers as well, but counts refusals as failures."""
 _SILENT_SECONDS: Final = 1.0
 """The time for which a stopping worker waits silently. Then it tells the user."""
 _GOODBYE_SECONDS: Final = 3
@@ -67,7 +67,8 @@ _TOO_LONG: Final = os.strerror(errno.E2BIG)
     "--print",
     "printed",
     is_flag=True,
-    help="Write each record as a JSON line. A record is acked when it is written and, in a pipe, taken by the reader.",
+    help="Write each record as a JSON line. A record is acked when it is written; in a pipe, when the reader has taken "
+    "it.",
 )
 @number_option("--concurrency", kind=Whole(1, 1000), help="Number of commands that run at once.  [default: 1]")
 @number_option(
@@ -98,7 +99,8 @@ def work(
     """Process the records of GROUP as they arrive, until Ctrl-C.
 
     Ctrl-C waits for the commands that run; a second Ctrl-C kills them and releases their records. SIGTERM and SIGHUP do
-    the same. The exit code after such a stop is 0, or 1 if the broker does not answer what was settled.
+    the same. After the first signal the exit code is 0, or 1 if the broker does not confirm the last settlements. After
+    a second signal it is 128 plus the number of the signal.
 
     \b
     CMD reads the value of the record from standard input. Its environment:
@@ -117,12 +119,12 @@ def work(
 
     A record is nacked if its key or a header is too large for the environment (about 128 KiB each).
 
-    A record is settled when CMD itself ends, whatever CMD left in the background. After --timeout, or when the record
-    is lost to another worker, CMD is killed with all processes of its session. The standard error of CMD is passed on,
-    and its last line is the reason of a nack. If CMD cannot be found or run (exit code 127 or 126), the record is
-    released, no attempt is counted, and the worker ends with exit code 1.
+    A record is settled when CMD itself ends, even if CMD left processes in the background. After --timeout, or when the
+    record is lost to another worker, CMD is killed with all processes of its session. The standard error of CMD is
+    passed on, and its last line is the reason of a nack. If CMD cannot be found or run (exit code 127 or 126), the
+    record is released, no attempt is counted, and the worker ends with exit code 1.
 
-    With --print, lines are those of `logbroker consume --format json`, with attempt and redelivered.
+    With --print, the lines are as in `logbroker consume --format json`, plus attempt and redelivered.
 
     \b
     Examples:
@@ -160,7 +162,7 @@ def work(
                     refusals.settle(delivery, delivery.ack)
         return
     if not hasattr(os, "killpg"):
-        raise LogbrokerError("--exec needs the processes of a POSIX system: take --print here, or a Worker")
+        raise LogbrokerError("--exec needs a POSIX system: use --print here, or a Worker")
     if (error := syntax_error(command)) is not None:
         # Otherwise it would fail for every record of the group, and use up their attempts.
         raise click.UsageError(f"--exec: the shell cannot read the command: {error}")
@@ -206,8 +208,7 @@ class _Stops:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        """Restore the handlers. A stop before any record was taken, such as while the worker waits for the broker, is
-        no failure."""
+        """Restore the handlers. A single stop is not a failure, even before any record was taken."""
         if self.count > 1 and self._commands is not None:
             # End at once: all messages are written, and the interpreter might wait for threads that never end.
             self._commands.close()
@@ -277,9 +278,9 @@ def _is_worked_off(queue: QueueDescription) -> bool:
 
 
 class _Refusals:
-    """Reports each settlement that the broker refused, because the record was lost to another worker and comes again.
+    """Reports each settlement that the broker refused: the record was lost to another worker and comes again.
 
-    Such a refusal is no failure of this worker, so it does not change the exit code.
+    Such a refusal is not a failure of this worker, so it does not change the exit code.
     """
 
     def __init__(self, errors: ErrorWriter) -> None:
@@ -362,7 +363,8 @@ class _Handler:
                 if not self._left:
                     self._worker.stop()
         if is_over:
-            # If a stop was put off, the broker would hand the record out again at once, again and again.
+            # If a stop was delayed, the broker would deliver the released record to this worker again and again. So
+            # stop it now.
             self._worker.stop()
             self._release(delivery)
             return
@@ -397,9 +399,9 @@ class _Handler:
         elif ended.killed_by == "stop":
             self._release(delivery)
         elif ended.status in (_NOT_EXECUTABLE, _NOT_FOUND) and _TOO_LONG not in reason:
-            # This machine is at fault, not the record: another worker may have the command, or this one may have it
+            # The record is not at fault but this machine: another worker may have the command, or it is installed here
             # soon.
-            self._fail(f"the command cannot be run ({reason}): mend it, and start again")
+            self._fail(f"the command cannot be run ({reason}): correct it, and start again")
             self._release(delivery)
         elif has_lost_reader():
             # Whatever the command writes kills it, so it would fail for every record.
@@ -458,8 +460,8 @@ def record_variables(delivery: WorkerDelivery) -> dict[bytes, bytes]:
 def _environment(variables: Mapping[bytes, bytes], broker: str) -> dict[bytes, bytes]:
     """Return the whole environment of a command.
 
-    It has no variables of another record, even if that record's command started this program. `logbroker` within the
-    command uses the same broker.
+    It has no variables of another record, even if the command of another record started this program. `logbroker`
+    within the command uses the same broker.
     """
     inherited = {name: value for name, value in os.environb.items() if not name.startswith(_PREFIX)}
     return {**inherited, _PREFIX + b"BROKER": broker.encode(), **variables}
@@ -469,6 +471,6 @@ def _too_large(variables: Mapping[bytes, bytes]) -> str:
     largest = max(variables, key=lambda name: len(variables[name]))
     size_bytes = sum(len(name) + len(value) + 2 for name, value in variables.items())
     return (
-        f"the system does not take the record's key and headers as an environment, {size_bytes:,} bytes, of which "
-        f"{quoted(largest.decode())} has {len(variables[largest]):,}: take such records with a Worker, or --print"
+        f"the record's key and headers are too large for the environment of a command: {size_bytes:,} bytes, of which "
+        f"{quoted(largest.decode())} has {len(variables[largest]):,}: use a Worker or --print for such records"
     )

@@ -131,8 +131,8 @@ def verify(paths: tuple[Path, ...], gaps_allowed: bool | None, as_json: bool) ->
     """Check every byte of a log for damage.
 
     The command checks batches, the order of offsets, indexes, partition files and recovery points. If something is
-    wrong, it names the file and the bytes, and exits with 1. A torn tail is what a crash leaves after the recovery
-    point; the broker cuts it off at its next start. Everything else that is wrong is an error.
+    wrong, it names the file and the bytes, and exits with 1. A torn tail is an incomplete end of the log after the
+    recovery point, as a crash leaves it; the broker cuts it off at its next start. Any other damage is an error.
 
     \b
     Examples:
@@ -160,7 +160,7 @@ def verify(paths: tuple[Path, ...], gaps_allowed: bool | None, as_json: bool) ->
 def stats(paths: tuple[Path, ...], top: int, as_json: bool) -> None:
     """Show the most frequent keys, batch sizes and compression.
 
-    The numbers are those of all segments under the PATHs together.
+    The numbers are totals over all segments under the PATHs.
 
     \b
     Examples:
@@ -213,7 +213,7 @@ def find(
 
     The command shows the offset of each record, and the file and position of its batch; with --json, each record is a
     line. TIME is ISO 8601, in local time unless it names a zone, or milliseconds since 1970. Damaged bytes are skipped
-    and reported at the end. The exit code is 1 if no record is found, or if damaged bytes may have held one.
+    and reported at the end. The exit code is 1 if no record is found, or if damaged bytes may have held a record.
 
     \b
     Examples:
@@ -287,7 +287,7 @@ def repair(path: Path, cut: bool, accept_gaps: bool, dry_run: bool, yes: bool) -
     If PATH is a log file, the command cuts it at its first damaged batch.
 
     The bytes that are cut off are kept in side files, FILE.cut-POSITION, which `logbroker segment dump` reads. Clients
-    that have read beyond the new end get an error, and committed offsets beyond it are lowered at the next start.
+    that have read beyond the new end get an error. Committed offsets beyond the new end are lowered at the next start.
 
     \b
     Examples:
@@ -301,7 +301,9 @@ def repair(path: Path, cut: bool, accept_gaps: bool, dry_run: bool, yes: bool) -
     check_not_special(path)
     if not path.is_dir() and (path.suffix == LOG_SUFFIX or os.path.lexists(path)):
         if cut or accept_gaps:
-            raise click.UsageError(f"{path} is a file, which is cut anyway; name its directory")
+            raise click.UsageError(
+                f"{path} is a file, and a file is always cut: leave the option out, or name the directory"
+            )
         _repair_file(path, dry_run=dry_run, yes=yes)
     else:
         _repair_directory(path, accept_gaps if cut or accept_gaps else None, dry_run=dry_run, yes=yes)
@@ -330,7 +332,7 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, ye
                     output.print_line(f"{text}: {output.outcome_line(plan)}")
             raise CorruptLogError(
                 f"{counted(len(found.problems), 'problem')} in {path}; restore a backup, or repair it with --cut"
-                " or --accept-gaps (--dry-run shows what that does)"
+                " or --accept-gaps (--dry-run shows what each of them does)"
             )
         plan = partition_repair.plan_repair(found, accept_gaps=accept_gaps)
         assert plan is not None

@@ -27,7 +27,7 @@ _CONTROL_TYPES: Final = {0: "abort", 1: "commit"}
 _MAX_RANGES: Final = 10
 """Maximum number of offset ranges on one line."""
 _MAX_SHOWN: Final = 200
-"""The most characters of a key or value that are shown to people; JSON has all."""
+"""Maximum number of characters of a key or value that are shown in text. JSON has the whole key or value."""
 
 
 class _JsonHeader(msgspec.Struct, gc=False):
@@ -212,7 +212,7 @@ def show_stats(stats: Stats, top: int) -> None:
         keys.add_row(_shown(key), f"{count:,}", f"{100 * count / stats.keys.records:.2f} %")
     terminal.show(keys)
     if stats.keys.top_error:
-        print_line(f"these counts may be too low by at most {stats.keys.top_error:,}")
+        print_line(f"each count may be too low, by at most {stats.keys.top_error:,}")
     columns = ("count", "mean", "p50", "p90", "p99", "largest")
     spread = terminal.table("", *columns, numbers=columns)
     for name, title in (
@@ -257,7 +257,7 @@ def plan_lines(plan: RepairPlan) -> list[str]:
     if plan.good_batches:
         batches = counted(plan.good_batches, "good batch", "good batches")
         records = counted(plan.good_records, "record")
-        lines.append(f"  these bytes include {batches} ({records}) behind the bad one")
+        lines.append(f"  these bytes include {batches} ({records}) after the bad batch")
     lines += (f"  rename {short(source)} to {os.path.basename(target)}" for source, target in plan.set_aside)
     if plan.epochs:
         lines.append(f"  begin leader epoch {plan.epochs[-1].epoch} at offset {plan.offset}")

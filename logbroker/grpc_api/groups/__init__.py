@@ -1,4 +1,4 @@
 """The service Groups: members, offsets, descriptions.
 
-It asks the consumer groups, and the queue groups for lists. Begin with `service`.
+It calls the consumer groups, and the queue groups for lists of groups. Begin with `service`.
 """

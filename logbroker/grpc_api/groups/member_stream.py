@@ -26,8 +26,8 @@ from logbroker.grpc_api.status import Context
 from logbroker.v1 import groups_pb2 as pb
 
 MAX_ANSWERS_DUE: Final = 64
-"""Most heartbeats and commits of one stream that are not answered yet. Beyond it the broker stops reading: flow control
-then holds a client that reads nothing, and its heartbeats too, until its session times out."""
+"""Maximum number of heartbeats and commits of one stream without an answer. At the limit the broker stops reading. So
+if a client reads no answers, flow control stops its requests, heartbeats included, and its session times out."""
 LAST_ANSWERS_SECONDS: Final = 5.0
 """Time limit for the answers that are due when the client half-closes the stream or the broker stops: a client may not
 read."""
@@ -53,8 +53,8 @@ class MemberStream:
         self._ending = False
 
     def send(self, message: MemberMessage | None) -> None:
-        """Queue a message. The queue is bounded by the answers that are due, and by one Assignment that is not taken;
-        between two of these there is at most one message about generations."""
+        """Queue a message. The queue is bounded: it holds the answers that are due, at most one Assignment that is not
+        taken, and between two such messages at most one about generations."""
         last = self._outbox[-1] if self._outbox else None
         if isinstance(message, GenerationsToRead) and isinstance(last, GenerationsToRead):
             last.topics |= message.topics
@@ -76,7 +76,7 @@ class MemberStream:
             if reading in done:
                 if not (reading.result() or self._stopping.is_set()):
                     await self._write_answers_due()  # The client half-closed the stream, and may wait for answers.
-                else:  # The stream ends once a Leave is stored, or once the stopping broker has answered.
+                else:  # The stream ends when a Leave is stored, or when the stopping broker has written its answers.
                     done, _ = await asyncio.wait([writing, stopping], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -88,10 +88,10 @@ class MemberStream:
                 membership.disconnected()
             self._ending = True
             for task in (reading, stopping, writing):
-                # gRPC's core finishes a write that has begun, and sends no status before.
+                # gRPC's core finishes a write that has begun, and sends the status only after it.
                 if task is not writing or not self._writing:
                     task.cancel()
-            # Gathered, so that further errors beside the first are not reported as lost.
+            # Gathered, so that asyncio does not log the other errors as never retrieved.
             await asyncio.gather(reading, stopping, writing, return_exceptions=True)
 
     async def _join(self) -> MemberLink:
@@ -155,7 +155,7 @@ class MemberStream:
                 try:
                     await self._context.write(response)
                 except grpc.aio.InternalError:
-                    return  # The client is gone; reading, or the end of the call, reports that too.
+                    return  # The client is gone; the reader or the end of the call reports it.
                 finally:
                     self._writing = False
                 if message is None or isinstance(message, CommitDone | SubscriptionDone):
@@ -166,14 +166,14 @@ class MemberStream:
             await self._wake.wait()
 
     async def _follow_stop(self) -> None:
-        """Stop taking requests once the broker stops, and end the stream when the earlier ones are answered, so that
-        members learn which commits were stored."""
+        """When the broker stops, take no more requests, and end the stream when the earlier requests are answered, so
+        that members learn which commits were stored."""
         await self._stopping.wait()
         await self._write_answers_due()
         raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
 
     async def _write_answers_due(self) -> None:
-        """Wait until earlier requests are answered, as far as the client reads the answers."""
+        """Wait until earlier requests are answered, at most LAST_ANSWERS_SECONDS: the client may not read."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_ANSWERS_SECONDS), self._waiting_for_all:
                 for _ in range(MAX_ANSWERS_DUE):

@@ -26,19 +26,19 @@ from logbroker.types import PartitionKey, TopicId
 from logbroker.v1 import groups_pb2 as pb
 
 MAX_OWNED: Final = 100_000
-"""Most partitions that one Join may list."""
+"""Maximum number of partitions that one Join may list."""
 SLICE: Final = 500
-"""Partitions that are read between two steps of a `Pace`."""
+"""Number of partitions that are read between two steps of a `Pace`."""
 HEARTBEATS_PER_SESSION: Final = 4
 MAX_HEARTBEAT_INTERVAL_MS: Final = 3_000
 MIN_HEARTBEAT_INTERVAL_MS: Final = 25
 IDLE_HEARTBEAT_SHARE: Final = 0.7
-"""Share of the session timeout between two heartbeats of a member that delivers nothing. The rest is for noticing that
-one is not answered, and for reconnecting."""
+"""Interval between two heartbeats of a member that delivers nothing, as a share of its session timeout. The rest of the
+timeout is for noticing that a heartbeat is not answered, and for reconnecting."""
 IDLE_MARGIN_MS: Final = 2_000
-"""Shortest such rest: a short session has no time to lose."""
+"""Minimum of that rest, for short sessions."""
 MAX_IDLE_HEARTBEAT_INTERVAL_MS: Final = 10_000
-"""Longest interval of idle heartbeats: a connection that is silent for longer is probed, which costs as much."""
+"""Longest interval of idle heartbeats: gRPC probes a connection that is silent for longer, which costs as much."""
 
 _STATES: Final[Mapping[int, ReadingState]] = {
     pb.READING_STATE_READING: ReadingState.READING,
@@ -71,7 +71,7 @@ def read_subscription(message: pb.Subscription) -> Subscription:
 
 
 async def _read_partitions(engine: LogEngine, topics: Iterable[pb.TopicPartitions]) -> frozenset[PartitionKey]:
-    """Read lists of partitions; those of deleted topics are passed over, as nobody holds them any more."""
+    """Read lists of partitions. Partitions of deleted topics are skipped, because nobody owns them any more."""
     pace = Pace()
     found: set[PartitionKey] = set()
     count = 0
@@ -91,9 +91,9 @@ async def _read_partitions(engine: LogEngine, topics: Iterable[pb.TopicPartition
 
 
 async def read_positions(engine: LogEngine, topics: Iterable[pb.TopicPositions]) -> list[ToldPosition]:
-    """Return the positions that a member reports; those of deleted topics are passed over.
+    """Return the positions that a member reports; positions in deleted topics are skipped.
 
-    Raises InvalidRequestError where the columns do not match, or above the bound of a request.
+    Raises InvalidRequestError if the columns do not match, or if there are more positions than a request may list.
     """
     pace = Pace()
     found: list[ToldPosition] = []
@@ -102,7 +102,7 @@ async def read_positions(engine: LogEngine, topics: Iterable[pb.TopicPositions])
         check_item_count(len(found) + len(item.partitions))
         states = item.states or (pb.READING_STATE_READING,) * len(item.partitions)
         if not len(item.partitions) == len(item.offsets) == len(states):
-            raise InvalidRequestError("give one offset per partition, and one state or none at all")
+            raise InvalidRequestError("give one offset per partition, and one state per partition or no states")
         try:
             topic = topic_of(engine, item)
         except LogbrokerError:
@@ -116,7 +116,7 @@ async def read_positions(engine: LogEngine, topics: Iterable[pb.TopicPositions])
 
 
 async def member_response(engine: LogEngine, message: MemberMessage) -> pb.MemberResponse:
-    """Return a message to a member as its response; an `Ended` must have an error."""
+    """Convert a message for a member into a MemberResponse. An `Ended` must have an error."""
     if isinstance(message, CommitDone):
         return pb.MemberResponse(
             commit=pb.CommitAnswer(correlation_id=message.correlation_id, topics=await commit_results(message.outcomes))
@@ -147,14 +147,14 @@ async def member_response(engine: LogEngine, message: MemberMessage) -> pb.Membe
 
 
 def _heartbeat_interval_ms(joined: Joined) -> int:
-    """Return the interval for a member that delivers records: it needs answered heartbeats to know that it is still a
+    """Return the heartbeat interval for a member that delivers records: answered heartbeats show it that it is still a
     member and that its stream lives."""
     trusted_ms = min(joined.session_timeout_ms, joined.reconnect_grace_ms or joined.session_timeout_ms)
     return max(MIN_HEARTBEAT_INTERVAL_MS, min(trusted_ms // HEARTBEATS_PER_SESSION, MAX_HEARTBEAT_INTERVAL_MS))
 
 
 def _idle_heartbeat_interval_ms(joined: Joined) -> int:
-    """Return the interval for a member that delivers nothing: it only has to keep its session."""
+    """Return the heartbeat interval for a member that delivers nothing: it only has to keep its session."""
     session_ms = joined.session_timeout_ms
     rarest_ms = min(
         round(session_ms * IDLE_HEARTBEAT_SHARE), session_ms - IDLE_MARGIN_MS, MAX_IDLE_HEARTBEAT_INTERVAL_MS
@@ -189,7 +189,7 @@ def _generations(engine: LogEngine, message: GenerationsToRead) -> pb.Generation
 
 
 def topic_name(engine: LogEngine, topic_id: TopicId) -> str:
-    """Return the name of a topic, "" where it was deleted meanwhile."""
+    """Return the name of a topic, or "" if it was deleted meanwhile."""
     try:
         return engine.topic_by_id(topic_id).name
     except LogbrokerError:

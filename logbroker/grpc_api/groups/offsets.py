@@ -15,7 +15,8 @@ from logbroker.v1 import groups_pb2 as pb
 
 
 async def read_commits(engine: LogEngine, topics: Iterable[pb.TopicOffsets]) -> list[TopicCommit | LogbrokerError]:
-    """Return the columns of each topic, or its error. Raises InvalidRequestError above the bound of a request."""
+    """Return the columns of each topic, or its error. Raises InvalidRequestError if there are more items than a request
+    may list."""
     pace = Pace()
     commits: list[TopicCommit | LogbrokerError] = []
     count = 0

@@ -26,7 +26,7 @@ from logbroker.v1 import groups_pb2 as pb
 from logbroker.v1.common_pb2 import Status
 
 COMMITTED_BYTES: Final = 40
-"""Most bytes of one partition in an answer, without its metadata."""
+"""Maximum bytes of one partition in an answer, without its metadata."""
 
 
 class GroupsService:
@@ -59,7 +59,7 @@ class GroupsService:
                 lambda item, pace: self._committed(group, topic_of(self._engine, item).id, item.partitions, pace),
                 _not_committed,
                 self._max_response_bytes,
-                # An item that names partitions is bounded by their number.
+                # An item that names partitions may come twice: `check_item_count` has limited their number.
                 lambda item: object() if item.partitions else topic_of(self._engine, item).id,
             )
         else:
@@ -113,7 +113,7 @@ class GroupsService:
         return pb.ListedGroup(group_id=group_id, type=QUEUE_GROUP_TYPE, state=group.state, members=connected)
 
     def _listing_steps(self, group_id: str) -> int:
-        """Return the steps that finding the state of a group takes."""
+        """Return how many steps of a `Pace` it takes to find the state of a group."""
         if self._queues.has(group_id):
             return len(self._queues.group(group_id).links)
         return len(self._groups.group(group_id).machine) if self._groups.has(group_id) else 0
@@ -121,17 +121,18 @@ class GroupsService:
     async def _committed(
         self, group: Coordinator, topic_id: TopicId, numbers: Sequence[int], pace: Pace
     ) -> pb.CommittedTopic:
-        """Return the committed offsets of some partitions, or of all where none is named. Raises OverloadedError where
-        these exceed an answer."""
+        """Return the committed offsets of some partitions, or of all partitions if none is named. Raises
+        OverloadedError if the offsets do not fit into an answer."""
         result = pb.CommittedTopic(topic=topic_name(self._engine, topic_id), topic_id=topic_id)
-        of_topic = dict(group.offsets.of_topic(topic_id))  # A snapshot, as reporting it takes several turns.
+        # A snapshot, because the report takes several turns of the event loop.
+        of_topic = dict(group.offsets.of_topic(topic_id))
         room_bytes = self._max_response_bytes
         for number in numbers or sorted(of_topic):
             found = of_topic.get(number) or _NONE
             room_bytes -= len(found.metadata) + COMMITTED_BYTES
             if room_bytes < 0:
                 raise OverloadedError(
-                    "the offsets of the topic are more than an answer takes: ask for some of its partitions at a time"
+                    "the offsets of the topic do not fit into one answer: ask for some of its partitions at a time"
                 )
             result.partitions.append(number)
             result.offsets.append(found.offset)
@@ -142,9 +143,9 @@ class GroupsService:
         return result
 
     async def _described(self, group: Coordinator, members_after: str, pace: Pace) -> pb.DescribedGroup:
-        """Describe a group with as many of its members as an answer takes, at least one.
+        """Describe a group with as many of its members as fit into an answer, at least one.
 
-        The assignment is a snapshot: otherwise a partition that moves meanwhile would have two owners.
+        The assignment is a snapshot: otherwise a partition that moves meanwhile could be listed with two owners.
         """
         generations = await in_turns(in_large_steps(_describe_generations(group)), pace)
         machine = group.machine
@@ -185,13 +186,13 @@ class GroupsService:
 
 
 MAX_NAMED_WAITS: Final = 100
-"""Most partitions that are named of those that a generation waits for."""
+"""Maximum number of partitions that are named among those that a generation waits for."""
 _NONE: Final = Committed(-1, -1, "", -1)
 
 
 def _describe_generations(group: Coordinator) -> Steps[list[pb.DescribedGeneration]]:
-    """Describe the generations under way, each with what it waits for now: another may have begun since the group was
-    asked for its topics."""
+    """Describe the generations of grown topics that the group reads now, each with what it waits for. Each topic is
+    looked up again, because its next generation may have begun meanwhile."""
     now = asyncio.get_running_loop().time()
     described: list[pb.DescribedGeneration] = []
     for topic_id in [topic.id for topic, _ in group.generations.grown()]:

@@ -1,4 +1,4 @@
 """The service Log: produce and fetch, unary and streamed.
 
-It asks the engine and the topics. Begin with `service`.
+It calls the engine. Begin with `service`.
 """

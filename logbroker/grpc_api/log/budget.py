@@ -1,8 +1,8 @@
-"""A bound on the bytes in flight to readers.
+"""A limit on the bytes in flight to readers.
 
-Bytes that gRPC has taken cannot be taken back: a client that stops reading holds its response until it goes on or its
-connection ends. So the bound works in advance: no response may take more than a 32nd of the free bytes. Stalled readers
-make all responses smaller but never stop them, and their number does not change the bound.
+Bytes that gRPC has taken cannot be taken back: if a client stops reading, its response stays in memory until the client
+goes on or its connection ends. So the limit works in advance: no response may take more than a 32nd of the free bytes.
+Stalled readers make all responses smaller but never stop them, however many stalled readers there are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from logbroker.errors import OverloadedError
 
 MIN_RESPONSE_BYTES: Final = 16 * 1024
-"""Size that a response may always have, whatever is free."""
+"""Size that a response may always have, even if no bytes are free."""
 FREE_SHARE: Final = 32
 
 
@@ -23,22 +23,24 @@ class ReadBudget:
     def __init__(self, total_bytes: int, wait_seconds: float) -> None:
         self._wait_seconds = wait_seconds
         self._free_bytes = total_bytes
-        """Free bytes; negative by what could not be cut: at most one batch, and the smallest responses."""
+        """Free bytes. May be negative, by one batch, which cannot be cut, and by responses of up to
+        MIN_RESPONSE_BYTES."""
         self._freed = asyncio.Event()
         self.decoder = asyncio.Semaphore(1)
-        """Held while batches are decoded, by one request at a time: they may expand to MAX_EXPANDED_BYTES."""
+        """Held while batches are decoded. One request decodes at a time, because a batch may expand to
+        MAX_EXPANDED_BYTES."""
 
     def allowance(self, wanted_bytes: int) -> int:
-        """Return how many of the wanted bytes may be read now."""
+        """Return how many bytes may be read now, at most `wanted_bytes`."""
         return min(wanted_bytes, max(self._free_bytes // FREE_SHARE, MIN_RESPONSE_BYTES))
 
     def fits(self, size_bytes: int) -> bool:
-        """Return whether bytes that were read may be held: a batch above the allowance needs some free memory."""
+        """Return whether the bytes of a read may be kept: a batch above the allowance needs some free memory."""
         return size_bytes <= MIN_RESPONSE_BYTES or self._free_bytes > 0
 
     async def acquire_decoder(self, held_bytes: int) -> None:
-        """Wait for the decoder and, as the decoded size is not bounded in advance, until some bytes are free apart from
-        those that the caller holds. Raises OverloadedError."""
+        """Wait for the decoder, and until some bytes are free apart from the caller's own `held_bytes`, because the
+        decoded size is not known in advance. Raises OverloadedError."""
         await self.decoder.acquire()
         while self._free_bytes + held_bytes <= 0:
             self.decoder.release()
@@ -56,7 +58,7 @@ class ReadBudget:
             self._freed = asyncio.Event()
 
     async def wait(self, held_bytes: int = 0) -> None:
-        """Wait until some bytes are free apart from those that the caller holds. Raises OverloadedError after
+        """Wait until some bytes are free apart from the caller's own `held_bytes`. Raises OverloadedError after
         `wait_seconds`."""
         try:
             async with asyncio.timeout(self._wait_seconds):

@@ -31,13 +31,13 @@ from logbroker.v1.log_pb2 import FetchItem, FetchRequest, FetchResult
 
 MAX_WAIT_MS: Final = 5 * 60 * 1000
 ENVELOPE_BYTES: Final = 64 * 1024
-"""Bytes of an answer beside its batches; many items take more, and leave less for the batches."""
+"""Bytes of an answer in addition to its batches. Many items take more, and leave less room for the batches."""
 READ_STEPS: Final = 15
 """Steps of a `Pace` that a read from the page cache takes."""
 DECODED_PER_STEP: Final = 4
-"""Bytes of batches that are decoded in one step; large batches are decoded in a thread."""
+"""Bytes of batches that are decoded in one step of a `Pace`; large batches are decoded in a thread."""
 FACTS_BYTES: Final = 64
-"""Most bytes of the numbers of one result."""
+"""Maximum bytes of the numbers in one result."""
 
 
 class Position(msgspec.Struct, gc=False):
@@ -49,15 +49,15 @@ class Position(msgspec.Struct, gc=False):
     max_bytes: int
     last_leader_epoch: int
     generation: int = 0
-    """Last generation of the topic whose records are sent; 0: all are."""
+    """Last topic generation to send; records of later generations are not sent. 0: all generations are sent."""
 
     @property
     def key(self) -> PartitionKey:
         return PartitionKey(self.topic.id, self.partition)
 
     def advance(self, next_offset: int) -> None:
-        """Move behind the records that were read. The last leader epoch described what the client had before; from here
-        on it has read this log, which is cut only before it serves."""
+        """Move to the offset after the records that were read, and forget the client's leader epoch. The client has now
+        read this log, which is cut only at the start of the broker, before anybody can read it."""
         if next_offset != self.offset:
             self.offset = next_offset
             self.last_leader_epoch = -1
@@ -78,10 +78,11 @@ def position_of(engine: LogEngine, item: FetchItem, max_bytes_limit: int) -> Pos
 
 
 def generation_end(engine: LogEngine, position: Position) -> int | None:
-    """Return the end offset of a position's generation; None where the reader goes on. Raises UnknownTopicError.
+    """Return the end offset of a position's generation, or None if the generation has no end yet. Raises
+    UnknownTopicError.
 
-    Call it after a read: the topic may have grown meanwhile, and records routed by a newer generation are readable only
-    once the growth is known.
+    Call it after a read: the topic may have grown meanwhile, and records of a newer generation become readable only
+    when the growth is known.
     """
     if not position.generation:
         return None
@@ -102,10 +103,9 @@ def read_up_to(outcome: ReadResult, end: int) -> ReadResult:
 
 
 def facts_at_end(engine: LogEngine, position: Position) -> tuple[int, PartitionFacts] | None:
-    """Return the end offset of the requested generation, and the facts, where the position has reached that end; else
-    None.
+    """If the position has reached the end of the requested generation, return the end offset and the facts, else None.
 
-    A position that the log may not hold is read all the same: the read reports the error. Raises UnknownTopicError or
+    Also returns None if the log may not have the position: the read then reports the error. Raises UnknownTopicError or
     PartitionOfflineError.
     """
     end = generation_end(engine, position)
@@ -126,21 +126,22 @@ def note_end(result: FetchResult, end: int, facts: PartitionFacts) -> None:
 
 
 def checked_max_bytes(max_bytes: int, limit: int) -> int:
-    """Return the bound, cut to the broker's. Raises InvalidRequestError below 1."""
+    """Return `max_bytes`, at most the limit of the broker. Raises InvalidRequestError below 1."""
     if max_bytes < 1:
-        raise InvalidRequestError(f"max_bytes must be at least 1, not {max_bytes}; leave it out for the broker's bound")
+        raise InvalidRequestError(f"max_bytes must be at least 1, not {max_bytes}; leave it out for the broker's limit")
     return min(max_bytes, limit)
 
 
 def fail_result(result: FetchResult, error: LogbrokerError, status: Status | None = None) -> None:
-    """Set the error of a result. A given `status`, shortened to the room of the answer, replaces the error's own."""
+    """Set the error of a result. If `status` is given, it replaces the status of the error: it may be shorter, to fit
+    into the answer."""
     result.status.CopyFrom(item_status(error) if status is None else status)
     if isinstance(error, LogTruncatedError) and error.cut_offset >= 0:
         result.cut_offset = error.cut_offset
 
 
 async def name_damage(engine: LogEngine, result: FetchResult) -> None:
-    """Report in a result, with file and byte, that a batch cannot be decoded because the stored bytes are damaged."""
+    """If a batch cannot be decoded because the stored bytes are damaged, report the file and the byte in the result."""
     damage = await damage_at(engine, TopicId(result.topic_id), result.partition, result.next_offset)
     if damage is not None:
         fail_result(result, damage)
@@ -160,7 +161,9 @@ class Fetch:
         self.max_bytes = checked_max_bytes(request.max_bytes, limit) if request.HasField("max_bytes") else limit
         self._min_bytes = min(request.min_bytes, self.max_bytes) if request.HasField("min_bytes") else 1
         if self._min_bytes < 0 or not 0 <= request.max_wait_ms <= MAX_WAIT_MS:
-            raise InvalidRequestError(f"min_bytes must not be negative, and max_wait_ms be from 0 to {MAX_WAIT_MS}")
+            raise InvalidRequestError(
+                f"min_bytes must not be negative, and max_wait_ms must be from 0 to {MAX_WAIT_MS}"
+            )
         self._max_wait_seconds = request.max_wait_ms / 1000
         self._items = request.items
         self._positions: list[Position | None] = []
@@ -240,7 +243,7 @@ class Fetch:
                     watch.add(position.key)
                     by_key.setdefault(position.key, []).append(index)
                 await self._pace.step(2)
-            # Records that came between the first read and the watch would wake nobody.
+            # Read again: records that came between the first read and the watch do not wake this call.
             await self._read(range(len(self._positions)))
             async with asyncio.timeout(self._max_wait_seconds):
                 while not self._is_enough:
@@ -250,12 +253,12 @@ class Fetch:
         except TimeoutError:
             pass
         except (UnknownTopicError, UnknownPartitionError, PartitionOfflineError):
-            self._failed = True  # A partition is gone since it was read; the next call reports that.
+            self._failed = True  # The partition was deleted or went offline after the read; the next call reports it.
         finally:
             watch.close()
 
     async def _read(self, indexes: Iterable[int]) -> None:
-        # Asked once: a share for each read would add up to most of what is free.
+        # Computed once: a share for each read would add up to most of the free bytes.
         bound = self._budget.allowance(self.max_bytes)
         for index in indexes:
             # A read ends with its segment, so go on until nothing comes or nothing more fits.
@@ -310,7 +313,7 @@ class Fetch:
         if isinstance(outcome, LogbrokerError):
             self._positions[index] = None
             if self._chunks[index]:
-                self._full = True  # The records before the error are good; the next fetch reports it.
+                self._full = True  # The records before the error are good; the next fetch reports the error.
             else:
                 self._fail(result, outcome)
             return False
@@ -338,6 +341,6 @@ class Fetch:
         if result.status.message:
             self._statuses.beside(len(result.topic) + len(result.topic_id))
         else:
-            # Clients match items by their order: names would make the answer too large.
+            # The names would make the answer too large, and clients match items by their order.
             result.topic, result.topic_id = "", b""
         self._failed = True

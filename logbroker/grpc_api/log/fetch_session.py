@@ -1,16 +1,17 @@
-"""The choice of what a fetch stream sends next: a state machine without I/O.
+"""Decides what a fetch stream sends next: a state machine without I/O.
 
 A partition of the stream is in one of three states, and the calls move it between them:
 
-    unanswered   assigned (again), nothing sent for it yet; is read at once, without need of credit, so that the
-                 client learns the offsets of a partition that has nothing for it
+    unanswered   assigned (again), and nothing is sent for it yet; is read at once and needs no credit, so that the
+                 client learns the offsets of the partition even if there are no records
     ready        may have more to send; is read in turn while there is credit
-    idle         was read up to its high watermark; waits until that moves
+    idle         was read up to its high watermark; waits until the high watermark moves
 
     assign -> unanswered;  sent(more) -> ready;  sent(no more) -> idle;  moved: idle -> ready;  failed, remove -> gone
 
-Credit is the number of bytes that the client has granted and that were not sent. Batches are never cut, so it may
-become negative; the next grants pay the debt. Partitions take turns: one that was read goes to the end.
+Credit is the number of bytes that the client has granted and the broker has not sent yet. Batches are never cut, so
+credit may become negative; later grants make up for it. Partitions take turns: after a read, a partition goes to the
+end of the line.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class FetchAssignment(msgspec.Struct, gc=False, eq=False):
     correlation_id: int
     answered: bool = False
     moved: bool = False
-    """Whether its high watermark has moved since it was picked."""
+    """Whether the high watermark has moved since the partition was picked."""
     told_end: int = -1
-    """End of the generation that the client was told; -1: none was told."""
+    """End of the generation that was sent to the client; -1: none yet."""
 
 
 class FetchSession:
@@ -46,12 +47,13 @@ class FetchSession:
     def __init__(self) -> None:
         self.credit_bytes = 0
         self._partitions: dict[PartitionKey, FetchAssignment] = {}
-        # By partition, so that assigning one repeatedly, or removing it, leaves nothing behind.
+        # By partition, so that a second assignment of a partition, or its removal, leaves no old entry.
         self._unanswered: OrderedDict[PartitionKey, FetchAssignment] = OrderedDict()
         self._ready: OrderedDict[PartitionKey, FetchAssignment] = OrderedDict()
 
     def assign(self, position: Position, correlation_id: int) -> None:
-        """Start a partition, or move it. Raises InvalidRequestError above the bound of a stream."""
+        """Assign a partition, or change its position. Raises InvalidRequestError if the stream has too many
+        partitions."""
         key = position.key
         if key not in self._partitions and len(self._partitions) >= MAX_PARTITIONS:
             raise InvalidRequestError(f"a fetch stream takes {MAX_PARTITIONS} partitions; open another one")
@@ -95,7 +97,7 @@ class FetchSession:
         return self._partitions.get(assigned.position.key) is assigned
 
     def put_back(self, assigned: FetchAssignment) -> None:
-        """Put back an assignment that was picked and not sent: it is the next one again."""
+        """Put back an assignment that was picked but not sent: it is picked next."""
         queue = self._ready if assigned.answered else self._unanswered
         queue[assigned.position.key] = assigned
         queue.move_to_end(assigned.position.key, last=False)
@@ -109,7 +111,7 @@ class FetchSession:
             self._ready[assigned.position.key] = assigned
 
     def failed(self, assigned: FetchAssignment) -> bool:
-        """Remove a failed assignment; return whether it was still there, as it may have been replaced meanwhile."""
+        """Remove a failed assignment, and return whether it was still there: it may have been replaced meanwhile."""
         was_current = self.is_current(assigned)
         if was_current:
             self.remove(assigned.position.key)

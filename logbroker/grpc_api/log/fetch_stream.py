@@ -1,4 +1,4 @@
-"""The fetch stream: carries out what a `FetchSession` decides."""
+"""The fetch stream: a `FetchSession` decides what to send next, and this module reads and sends it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DEFAULT_RESPONSE_BYTES = 1024 * 1024
 class FetchStream:
     """One stream, with two tasks: requests in, responses out; they share only the session.
 
-    At most one response is in memory, and only until gRPC has passed it on; the read budget counts it.
+    At most one response is in memory, until gRPC has passed it on; the read budget counts its bytes.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class FetchStream:
         self._plain = False
         self._session = FetchSession()
         self._wake = asyncio.Event()
-        """Set when the task that writes responses has work, or records came."""
+        """Set when the task that writes responses has work, or when there are new records."""
         self._watch = engine.watch(self._wake.set)
         self._requests_ended = False
         self._writing = False
@@ -72,7 +72,7 @@ class FetchStream:
     async def run(self) -> None:
         """Serve until the client cancels, or has ended its requests and used up its credit.
 
-        Raises any other error that ends the stream, and grpc.aio.InternalError where the connection broke.
+        Raises any other error that ends the stream, and grpc.aio.InternalError if the connection broke.
         """
         sending = asyncio.create_task(self._send())
         followers = [asyncio.create_task(follow()) for follow in (self._follow_requests, self._follow_stop)]
@@ -89,10 +89,10 @@ class FetchStream:
         finally:
             self._ending = True
             for task in running:
-                # gRPC's core finishes a write that has begun, and sends no status before.
+                # gRPC's core finishes a write that has begun, and sends the status only after it.
                 if task is not sending or not self._writing:
                     task.cancel()
-            # Gathered, so that further errors beside the first are not reported as lost.
+            # Gathered, so that asyncio does not log the other errors as never retrieved.
             await asyncio.gather(sending, *followers, return_exceptions=True)
             self._watch.close()
 
@@ -123,7 +123,7 @@ class FetchStream:
                 self._watch.remove(key)
             self._session.add_credit(request.add_credit_bytes)
             self._wake.set()
-            # A client that does not read must not pile up refusals here.
+            # Wait, so that refusals do not pile up here if the client does not read.
             await self._refusals_sent.wait()
         self._requests_ended = True
         self._wake.set()
@@ -185,7 +185,7 @@ class FetchStream:
         """Add results until the response is full or no partition has more."""
         session, pace = self._session, Pace()
         bound = self._budget.allowance(self._response_bytes)
-        # A remainder too small for most batches is not worth a read that would be put back.
+        # If the room left is too small for most batches, do not read: the batches would probably not fit.
         while (room := bound - response.size_bytes) > bound // 4 and (assigned := session.pick()) is not None:
             position = assigned.position
             if position.generation and self._is_at_end(response, assigned):
@@ -213,7 +213,7 @@ class FetchStream:
                 await self._budget.wait()
 
     def _is_at_end(self, response: FramedResponse, assigned: FetchAssignment) -> bool:
-        """Return whether the position has reached the end of the requested generation; tell the client so, once."""
+        """Return whether the position has reached the end of the requested generation. If so, tell the client once."""
         try:
             found = facts_at_end(self._engine, assigned.position)
         except LogbrokerError as error:
@@ -237,7 +237,7 @@ class FetchStream:
         except LogbrokerError as error:
             return error.as_value()
         if end is not None and position.offset >= end:
-            # The client knows this log, and there is nothing to read.
+            # The read has checked the leader epoch. Without the epoch, `_is_at_end` can answer next time.
             position.last_leader_epoch = -1
         return outcome if end is None else read_up_to(outcome, end)
 
@@ -266,7 +266,7 @@ class FetchStream:
     async def _add(
         self, response: FramedResponse, assigned: FetchAssignment, outcome: ReadResult, room: int, pace: Pace
     ) -> None:
-        """Add a read result, unless it tells the client nothing new; of plain records, about as many as fit."""
+        """Add a read result, unless it tells the client nothing new. With plain records, add about as many as fit."""
         session, position = self._session, assigned.position
         result = _blank_result(assigned)
         result.high_watermark = result.last_stable_offset = outcome.high_watermark

@@ -1,8 +1,8 @@
-"""Serialization of fetch responses around their batches or records, which copies these only once.
+"""Serializes fetch responses so that their batches or records are copied only once.
 
 Protobuf copies a large bytes field twice, into the message and into its serialization; at 1 MiB a response, that is
 most of the broker's work (docs/BENCHMARKS.md). On the wire a message is its fields one after the other, so the large
-one can be appended to the serialization of the others.
+field can be appended to the serialization of the other fields.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ assert FetchResponse.RESULTS_FIELD_NUMBER == 1
 
 
 class FramedResponse:
-    """A FetchResponse or FetchStreamResponse under construction; both have the results as their only field."""
+    """A FetchResponse or FetchStreamResponse that is being built; `results` is the only field of both."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -1,7 +1,7 @@
 """Conversion of fetched batches to plain records, for clients without a codec.
 
-Each record is serialized as it is decoded: a message of all of them would hold each a second and a third time. The read
-budget counts the result, as it may be a thousand times as large as the bytes read.
+Each record is serialized as soon as it is decoded: one message with all records would hold each record two more times.
+The read budget counts the result, because it may be a thousand times as large as the bytes read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logbroker.v1.common_pb2 import Header, StoredRecord
 from logbroker.v1.log_pb2 import FetchResult
 
 INLINE_BYTES: Final = 16 * 1024
-"""Most bytes that are decoded on the event loop; more, or compressed batches, go to a thread."""
+"""Maximum bytes that are decoded on the event loop. Larger or compressed batches go to a thread."""
 _LARGE_BYTES: Final = 256 * 1024
 """Size above which a value, key or header is not copied into a message."""
 
@@ -43,23 +43,23 @@ async def plain_records(
 ) -> list[bytes]:
     """Decode `batches` from `offset` on, at most about `max_bytes`, and set `result.next_offset`.
 
-    Return the field `records` of the result in wire format, in parts. `held_bytes` are those of the budget that the
-    caller already holds. A batch that cannot be decoded fails the item where it comes first, and ends it after earlier
-    records. Raises OverloadedError.
+    Return the field `records` of the result in wire format, in parts. `held_bytes` are the bytes of the budget that the
+    caller already holds. If the first batch cannot be decoded, the item fails; if a later batch cannot, the item ends
+    before it. Raises OverloadedError.
     """
     return await decoding(batches, budget, held_bytes, lambda: _decode(result, batches, offset, max_bytes))
 
 
 async def decoding(batches: bytes, budget: ReadBudget, held_bytes: int, decode: Callable[[], T]) -> T:
-    """Decode small uncompressed batches on the event loop, others in a thread, one call after the other. Raises
-    OverloadedError where the readers' memory is not free in time."""
+    """Decode small uncompressed batches on the event loop, and other batches in a thread, one call after the other.
+    Raises OverloadedError if the memory for readers is not free in time."""
     if len(batches) <= INLINE_BYTES and not _is_compressed(batches):
         return decode()
     await budget.acquire_decoder(held_bytes)
     task = asyncio.create_task(_in_decoder(decode))
     # The thread goes on, and holds its memory, even if the caller is cancelled.
     decoded = asyncio.shield(task)
-    # This runs after the shield's callback: the caller counts the result before the next one looks for free memory.
+    # This runs after the shield's callback: the caller counts the result before the next caller looks for free memory.
     task.add_done_callback(lambda _: budget.decoder.release())
     return await decoded
 
@@ -105,7 +105,8 @@ def _parts(record: LogRecord) -> list[bytes]:
 
 
 def _is_compressed(batches: bytes) -> bool:
-    """Return whether any batch may expand, or whether the bytes are not whole batches, which decoding reports."""
+    """Return whether any batch is compressed. True also for bytes that are not whole batches: decoding then reports the
+    error."""
     try:
         return any(header.codec for header, _ in split_batches(batches))
     except LogbrokerError:
@@ -135,6 +136,6 @@ def _decode(result: FetchResult, batches: bytes, offset: int, max_bytes: int) ->
     except LogbrokerError as error:
         if not records:
             status = item_status(error)
-            status.message += f"; fetch batches from offset {result.next_offset} to look at it, or go on behind it"
+            status.message += f"; fetch batches from offset {result.next_offset} to look at it, or go on after it"
             result.status.CopyFrom(status)
     return records

@@ -50,19 +50,19 @@ _DURABILITIES: Final[dict[int, Durability | None]] = {
     DURABILITY_SYNCED: Durability.SYNCED,
 }
 APPENDS_AT_ONCE: Final = 64
-"""Batches of one request that are appended at once: 20 us each, and more where a segment is begun."""
+"""Number of batches of one request that are appended at once: 20 us each, and more if a segment begins."""
 APPEND_STEPS: Final = 15
 """Steps of a `Pace` that an append takes."""
 INLINE_RECORDS: Final = 200
-"""Most plain records that are encoded on the event loop (about 4 us each); more go to a thread."""
+"""Maximum number of plain records that are encoded on the event loop (about 4 us each); more go to a thread."""
 INLINE_BYTES: Final = 256 * 1024
-"""Most bytes of these: hashing a key takes 0.1 us per byte."""
+"""Maximum bytes of records that are encoded on the event loop: hashing a key takes 0.1 us per byte."""
 
 
 class PreparedProduce:
     """A request whose plain records are encoded in batches. Call `prepare`, then `append` once, then `release`.
 
-    Make it when the request comes in: it records which refusals the sender could know of by then.
+    Create it when the request arrives: it notes for which topics the sender has been told of all refusals by then.
     """
 
     def __init__(self, engine: LogEngine, clock: Clock, request: WireRequest, fence: RoutingFence) -> None:
@@ -76,7 +76,7 @@ class PreparedProduce:
         """For each item: the index of its append, its plain records, or its error."""
         self._pinned: dict[TopicId, Topic] = {}
         self._stale: list[TopicId] = []
-        """Topics of the appends that were refused as stale, once for each append."""
+        """Topics of the appends that were refused with StaleGenerationError, one entry for each append."""
         self._pace = Pace()
         self._statuses = Statuses()
 
@@ -100,7 +100,7 @@ class PreparedProduce:
                 self._items.append(error.as_value())
 
     async def append(self) -> ProduceResponse:
-        """Append in the order of the items. Unless it `is_long`, the first step of this coroutine assigns the
+        """Append in the order of the items. Unless the request `is_long`, the first step of this coroutine assigns the
         offsets."""
         durability = _DURABILITIES[self._request.durability]
         if self.is_long:
@@ -112,7 +112,7 @@ class PreparedProduce:
             if isinstance(outcome, StaleGenerationError):
                 self._stale.append(append.topic_id)
         response = ProduceResponse(correlation_id=self._request.correlation_id)
-        # Filled in place, as a list of messages would be copied.
+        # Filled in place, because a list of messages would be copied.
         results = response.results
         for asked, item in zip(self._request.items, self._items, strict=True):
             await self._pace.step(2)
@@ -142,7 +142,8 @@ class PreparedProduce:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is appended in several steps: later requests must wait for its end, so as not to overtake it."""
+        """Whether the request is appended in several steps. Later requests must wait for its end, so that they do not
+        overtake it."""
         return len(self._appends) > APPENDS_AT_ONCE
 
     async def _append_in_turns(self, durability: Durability | None) -> list[Appended | LogbrokerError]:
@@ -150,14 +151,14 @@ class PreparedProduce:
         while len(outcomes) < len(self._appends):
             end = min(len(outcomes) + APPENDS_AT_ONCE, len(self._appends))
             while end < len(self._appends) and not self._appends[end].room_bytes:
-                end += 1  # It belongs to the append before it.
+                end += 1  # The append before this one has checked the room for both.
             part = self._appends[len(outcomes) : end]
             outcomes += await self._engine.append(part, durability)
             await self._pace.step(APPEND_STEPS * len(part))
         return outcomes
 
     def answered(self) -> None:
-        """Note that the sender was told of the refusals."""
+        """Note that the sender gets the answer with the refusals."""
         for topic_id in self._stale:
             self._fence.answered(topic_id)
 
@@ -185,7 +186,7 @@ class PreparedProduce:
         if sequence:
             _check_sequence(sequence, item.partition)
         batching = _Batching(topic, plain.records, item.partition, sequence, self._clock.wall_ms())
-        # The topic is pinned meanwhile, and the next request of the stream waits.
+        # Meanwhile the topic stays pinned, and the next request of the stream waits.
         if len(plain.records) <= INLINE_RECORDS and sum(end - start for start, end in item.parts) <= INLINE_BYTES:
             batching.run()
             await self._pace.step(4 * len(plain.records))
@@ -199,7 +200,8 @@ class PreparedProduce:
         for part in batching.parts:
             self._add(topic, part.partition, part.batch, generation, item.generation)
         if item.partition is not None and len(batching.parts) > 1:
-            # All or nothing: a sender that must try again later repeats the whole item.
+            # Check the room for the whole item at its first batch: a sender that has to try again repeats the whole
+            # item.
             for append in self._appends[first:]:
                 append.room_bytes = 0
             self._appends[first].room_bytes = sum(len(part.batch) for part in batching.parts)
@@ -216,7 +218,7 @@ class _Part(msgspec.Struct):
 
 
 class _Batching:
-    """Checks, routes and encodes the records of one item. Runs in a thread where they are many."""
+    """Checks, routes and encodes the records of one item. Many records are encoded in a thread."""
 
     def __init__(
         self,
@@ -231,7 +233,7 @@ class _Batching:
         self._partition = partition
         self._sequence = sequence
         config = topic.config
-        # A batch of another size would not be recognised as a repeat.
+        # With a sequence, do not split: a batch that is split differently would not be recognised as a repeat.
         self._max_bytes = MAX_LENGTH_BYTES if sequence else config.max_message_bytes
         self._latest_ms = (
             now_ms + config.message_timestamp_after_max_ms
@@ -240,13 +242,13 @@ class _Batching:
         )
         self.parts: list[_Part] = []
         self.faults: dict[int, LogbrokerError] = {}
-        """Errors of records that the topic does not take, by their positions."""
+        """Errors of records that the topic does not take, by position in the item."""
         self._decoded: list[tuple[int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = []
         """Timestamp, key, value and headers of each record."""
 
     def run(self) -> None:
-        """Check, route and encode the records. Raises InvalidRequestError for a record that no topic takes: the item is
-        then malformed and refused as a whole."""
+        """Check, route and encode the records. Raises InvalidRequestError for a record that no topic takes: then the
+        whole item is refused."""
         for position, record in enumerate(self._records):
             timestamp_ms = None
             try:
@@ -284,8 +286,8 @@ class _Batching:
         return by_partition
 
     def _encode(self, partition: int, positions: Sequence[int]) -> None:
-        """Add batches of these records, without those at fault. With a sequence these are included: the log decides
-        about them."""
+        """Add batches of these records, without the records in `faults`. With a sequence, records with a wrong
+        timestamp are included: the log decides about them."""
         builder: BatchBuilder | None = None
         taken: list[int] = []
         for position in positions:
@@ -346,7 +348,7 @@ class _PlainItem:
         first = mine[0]
         failed = next((outcome for outcome in mine if isinstance(outcome, LogbrokerError)), None)
         if failed is not None:
-            # Faults occur here only with a sequence; they name the record.
+            # There are faults here only with a sequence. They name the record at fault.
             known = any(isinstance(fault, type(failed)) for fault in self._faults.values())
             _refuse(result, _named(self._faults) if known else failed, statuses)
             if isinstance(first, Appended):
@@ -360,7 +362,7 @@ class _PlainItem:
         result.duplicate = first.duplicate
 
     def _place(self, result: ProduceResult, outcomes: Sequence[Appended | LogbrokerError], statuses: Statuses) -> None:
-        """Set the placement of each record: where it lies, or its error."""
+        """Set the placement of each record: its partition and offset, or its error."""
         placements: list[RecordPlacement | None] = [None] * self.record_count
         for position, error in self._faults.items():
             placements[position] = RecordPlacement(offset=-1, status=statuses.of(error))
@@ -402,6 +404,7 @@ def _check_sequence(sequence: ProducerSequence, partition: int | None) -> None:
 
 
 def _headers(record: Record) -> list[tuple[str, bytes | None]]:
-    """Return the record's headers, its priority among them. Raises InvalidRequestError for an invalid priority."""
+    """Return the record's headers, with its priority as a header. Raises InvalidRequestError for an invalid
+    priority."""
     headers = [(header.key, header.value if header.HasField("value") else None) for header in record.headers]
     return list(with_priority(headers, record.priority)) if record.HasField("priority") else headers

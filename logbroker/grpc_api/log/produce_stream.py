@@ -18,21 +18,21 @@ from logbroker.grpc_api.status import Context, Statuses
 from logbroker.v1.log_pb2 import ProduceResponse
 
 _STOPPING: Final = "the broker is stopping; connect again once it is back"
-_NOT_APPENDED: Final = "the broker is stopping, and has not appended this: send it again once it is back"
+_NOT_APPENDED: Final = "the broker is stopping, and has not appended this: send it again when the broker is back"
 
 _log = logging.getLogger(__name__)
 
 _QUIET_SECONDS: Final = 0.1
-"""Silence after which a stream counts as drained when the broker stops."""
+"""When the broker stops, a stream counts as drained after this time without a request."""
 _REFUSING_SECONDS: Final = 2.0
-"""Longest time for which a stopping broker refuses further requests, once all appends are answered."""
+"""Maximum time for which a stopping broker refuses further requests, after all appends are answered."""
 MAX_REQUESTS_IN_FLIGHT: Final = 64
-"""Most requests in flight of one stream; beyond it the broker stops reading, and HTTP/2 flow control holds the
-client."""
+"""Maximum number of requests in flight per stream. At the limit the broker stops reading, and HTTP/2 flow control makes
+the client wait."""
 
 
 class ProduceStream:
-    """One stream: the reader starts appends in order, and each answers when it is done."""
+    """One stream. The reader starts appends in order; each append writes its answer when it is done."""
 
     def __init__(self, engine: LogEngine, clock: Clock, context: Context, stopping: asyncio.Event) -> None:
         self._engine = engine
@@ -44,16 +44,16 @@ class ProduceStream:
         self._writing = asyncio.Lock()
         self._appends: set[asyncio.Task[None]] = set()
         self._handling = False
-        """Whether a request was read and is neither refused nor among the appends yet."""
+        """Whether a request was read, but is not yet refused and not yet among the appends."""
         self._requests_read = 0
         self._is_over = False
 
     async def run(self) -> None:
         """Serve until the client has sent all its requests and got all answers.
 
-        When the broker stops, requests read before are still appended and answered, and later ones are refused, item by
-        item, until none come; then BrokerUnavailableError is raised. Ending the stream while requests are still
-        arriving might break the connection, and lose answers that the client has not read yet.
+        When the broker stops, requests that it has read are still appended and answered. Later requests are refused,
+        item by item, until no more come; then BrokerUnavailableError is raised. Ending the stream while requests are
+        still arriving might break the connection, and lose answers that the client has not read yet.
         """
         reading = asyncio.create_task(self._follow_requests())
         stopping = asyncio.create_task(self._stopping.wait())
@@ -66,16 +66,16 @@ class ProduceStream:
                 raise BrokerUnavailableError(_STOPPING)
             reading.result()
         finally:
-            # Appended records stay; only their answers have nobody to go to.
+            # Appended records stay; only their answers are lost.
             tasks = (reading, stopping, *self._appends)
             for task in tasks:
                 task.cancel()
-            # Gathered, so that further errors beside the first are not reported as lost.
+            # Gathered, so that asyncio does not log the other errors as never retrieved.
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _refuse_the_rest(self, reading: asyncio.Task[None]) -> bool:
-        """Refuse further requests until none come, or all appends are answered and the time is over. Return whether the
-        client might send more."""
+        """Refuse further requests until no more come, or until _REFUSING_SECONDS after all appends are answered. Return
+        whether the client might send more."""
         loop = asyncio.get_running_loop()
         answered_at: float | None = None
         while True:
@@ -90,7 +90,7 @@ class ProduceStream:
             now = loop.time()
             answered_at = answered_at or now
             if self._requests_read == before and not self._handling:
-                reading.cancel()  # It waits for a request, so none is lost.
+                reading.cancel()  # It is waiting for a request, so no request is lost.
                 await asyncio.wait([reading])
                 return True
             if now - answered_at > _REFUSING_SECONDS:
@@ -121,14 +121,14 @@ class ProduceStream:
                     raise
                 await self._refuse(request, error)
                 continue
-            # Tasks run their first step in the order of their creation, and that step assigns the offsets.
+            # Tasks run their first step in the order of their creation, and the first step assigns the offsets.
             task = asyncio.create_task(self._append(request, prepared))
             self._appends.add(task)
             task.add_done_callback(self._appends.discard)
-            # Not in the task: one that is cancelled before its first step never runs.
+            # Not in the task itself: a task that is cancelled before its first step never runs.
             task.add_done_callback(lambda _, prepared=prepared: prepared.release())  # type: ignore[misc]
             if prepared.is_long:
-                # Later requests must not overtake its later steps.
+                # Later requests must not overtake the later steps of this one.
                 await asyncio.wait([task])
 
     async def _append(self, request: WireRequest, prepared: PreparedProduce) -> None:
@@ -142,11 +142,11 @@ class ProduceStream:
                 _log.exception("an append failed")
                 response = _refusal(request, LogbrokerError("the broker met an unexpected error; its log tells more"))
             async with self._writing:
-                # Noted before the write: the sender may send again before it returns.
+                # Before the write, because the sender may send again before the write returns.
                 prepared.answered()
                 with suppress(
                     grpc.aio.InternalError
-                ):  # The client is gone; reading, or the end of the call, tells that.
+                ):  # The client is gone; the reader or the end of the call reports it.
                     await self._context.write(response)
         finally:
             self._slots.release()

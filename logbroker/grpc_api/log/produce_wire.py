@@ -1,8 +1,8 @@
 """Parsing of produce requests without copying their batches.
 
-Protobuf's parser copies a bytes field twice, and makes an object of every item before anybody can count them: a request
-of empty items would grow a hundredfold. Here a batch stays a view of the received bytes, and items and records are
-counted while they are read. Encoding: protobuf.dev, "Encoding"; unknown fields are skipped, and the last value of a
+Protobuf's parser copies a bytes field twice. It also makes an object of every item before the items can be counted: a
+request of empty items would grow a hundredfold. Here a batch stays a view of the received bytes, and items and records
+are counted while they are read. Encoding: protobuf.dev, "Encoding"; unknown fields are skipped, and the last value of a
 field counts.
 """
 
@@ -30,10 +30,10 @@ from logbroker.record.varint import read_varint
 from logbroker.v1.log_pb2 import PlainRecords
 
 MAX_RECORDS: Final = 100_000
-"""Most plain records, and headers of these, that one request may hold."""
+"""Maximum number of plain records and their headers in one request."""
 MAX_ITEM_FIELDS: Final = 10_000
 
-# Field number << 3 | wire type, as log.proto has them; a test compares.
+# Field number << 3 | wire type, as in log.proto; a test compares them.
 _CORRELATION_ID: Final = 1 << 3 | VARINT
 _DURABILITY: Final = 2 << 3 | VARINT
 _ITEMS: Final = 3 << 3 | BYTES
@@ -60,7 +60,7 @@ class WireItem(msgspec.Struct, gc=False):
     parts: Sequence[tuple[int, int]] = ()
     """Start and end of each field `records` in the request."""
     dropped_parts: int = 0
-    """Number of the first `parts` that a later batch replaces."""
+    """How many of the `parts`, from the first, a later field `batch` replaces."""
     fields: int = 0
 
 
@@ -73,17 +73,17 @@ class WireRequest(msgspec.Struct, gc=False):
 
 
 async def read_produce(message: bytes) -> WireRequest:
-    """Read a serialized ProduceRequest. Raises InvalidRequestError for other bytes, or too many elements."""
+    """Parse a serialized ProduceRequest. Raises InvalidRequestError for malformed bytes, or too many elements."""
     return await in_turns(produce_steps(message), Pace())
 
 
 def read_produce_request(message: bytes) -> WireRequest:
-    """Do as `read_produce`, in one go."""
+    """Do as `read_produce`, without pauses."""
     return at_once(produce_steps(message))
 
 
 def produce_steps(message: bytes) -> Steps[WireRequest]:
-    """See `read_produce`."""
+    """Parse a serialized ProduceRequest in steps; see `read_produce`."""
     correlation_id = durability = position = 0
     items: list[WireItem] = []
     end = len(message)
@@ -123,13 +123,13 @@ def produce_steps(message: bytes) -> Steps[WireRequest]:
 
 
 def _read_records(message: bytes, item: WireItem) -> Steps[int]:
-    """Read the records of an item, and return the number of their elements. Refuses too many before protobuf makes an
-    object of each."""
+    """Read the records of an item, and return the number of their elements. Too many elements are refused before
+    protobuf makes an object of each."""
     elements = 0
     for number, (start, end) in enumerate(item.parts):
         count = yield from _count_elements(message, start, end)
-        # A repeated message field is merged into one message. An occurrence before a batch is ignored, but it must be
-        # valid.
+        # If a message field comes several times, its values are merged into one message. A value before a batch is
+        # ignored, but it must be valid.
         before_batch = number < item.dropped_parts
         records = PlainRecords() if before_batch else item.records or PlainRecords()
         records.MergeFromString(message[start:end])

@@ -59,7 +59,7 @@ class LogService:
     async def fetch(self, request: FetchRequest, context: Context) -> bytes:
         fetch = Fetch(self._engine, self._read_budget, request, self._config.max_response_bytes)
         # gRPC sends the answer after this coroutine has ended.
-        context.add_done_callback(lambda *_: fetch.release())  # type: ignore[arg-type]  # the stubs miss its form
+        context.add_done_callback(lambda *_: fetch.release())  # type: ignore[arg-type] # the stubs lack this signature
         return await fetch.run()
 
     @answers
@@ -73,7 +73,7 @@ class LogService:
         check_isolation(request.isolation)
         pace, statuses = Pace(), Statuses()
         response = ListOffsetsResponse()
-        # Repetitions are looked up once: a lookup by time reads the log.
+        # Equal items are looked up once, because a lookup by time reads the log.
         found: dict[tuple[TopicId, int, int], ListOffsetsResult] = {}
         for item in request.items:
             try:

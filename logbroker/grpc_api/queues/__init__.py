@@ -1,4 +1,4 @@
 """The service Queues: workers, sessions, operators.
 
-It asks the queue groups by their own methods. Begin with `service`, then `worker_stream`.
+It calls the methods of the queue groups. Begin with `service`, then `worker_stream`.
 """

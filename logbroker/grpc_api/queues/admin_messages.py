@@ -27,7 +27,7 @@ from logbroker.queues.model.starts import Rewound, StartAt
 from logbroker.v1 import queues_pb2 as pb
 
 MAX_ALARMS: Final = 100
-"""Most alarms in one answer."""
+"""Maximum number of alarms in one answer."""
 
 _CHOICES: Final[dict[str, type[enum.Enum]]] = {
     "ordering": Ordering,
@@ -39,8 +39,8 @@ _CHOICES: Final[dict[str, type[enum.Enum]]] = {
 
 
 def read_settings(message: pb.QueueSettings) -> dict[str, Any]:
-    """Return the settings in a message, by name. Raises InvalidRequestError for an unknown word; the queue group checks
-    the bounds."""
+    """Return the settings in a message, by name. Raises InvalidRequestError for an unknown word. The queue group checks
+    the limits of numbers."""
     return {field.name: _setting(field.name, value) for field, value in message.ListFields()}
 
 
@@ -66,7 +66,7 @@ def new_settings(message: pb.QueueSettings, topic: Topic) -> QueueGroupSettings:
 
 
 def check_age(given: Mapping[str, Any], priority: Priority) -> None:
-    """Raise InvalidRequestError where `age_seconds` is given with a priority other than ageing."""
+    """Raise InvalidRequestError if `age_seconds` is given with a priority other than ageing."""
     if "age_seconds" in given and priority is not Priority.AGEING:
         raise InvalidRequestError(
             f"age_seconds is of no use with priority {priority.value}: set ageing, or leave it out"
@@ -90,7 +90,7 @@ def read_start(message: pb.StartAt) -> StartAt:
 
 
 async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float) -> pb.DescribedQueue:
-    """See `describe_group`."""
+    """Describe a queue group as a message; see `describe_group`."""
     described = await describe_group(engine, group, pace, wait_seconds)
     statuses = Statuses()
     return pb.DescribedQueue(

@@ -1,4 +1,4 @@
-"""Serialization of deliveries around their batches, which copies these only once: see `framing`."""
+"""Serializes deliveries so that their batches are copied only once: see `framing`."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def columns(delivered: Delivered, lease_ms: int) -> pb.Deliveries:
 async def plain_deliveries(
     delivered: Delivered, lease_ms: int, room_bytes: int, budget: ReadBudget, held_bytes: int
 ) -> tuple[list[bytes], int]:
-    """Return deliveries with plain records as a serialized field of a ReceiveResponse in parts, and their number: the
-    first one, and as many of the others as fit.
+    """Return deliveries with plain records as a serialized field of a ReceiveResponse, in parts, and the number of
+    deliveries: the first one, and as many others as fit.
 
-    `held_bytes` are those of the budget that the caller already holds. Raises OverloadedError, and the errors of
-    decoding: CorruptBatchError and its like.
+    `held_bytes` are the bytes of the budget that the caller already holds. Raises OverloadedError, and the errors of
+    decoding, such as CorruptBatchError.
     """
     records, offsets = await decoding(delivered.batches, budget, held_bytes, lambda: _records_in(delivered, room_bytes))
     count = len(offsets)
@@ -77,7 +77,7 @@ async def plain_deliveries(
 def _records_in(delivered: Delivered, room_bytes: int) -> tuple[list[bytes], list[int]]:
     """Return the field `records` in parts, and the offsets of these records."""
     batches = list(split_batches(delivered.batches))
-    # Stored batches may hold other records before and after these.
+    # Stored batches may hold other records before and after the delivered ones.
     first = -1 if sum(header.record_count for header, _ in batches) == delivered.count else delivered.offsets[0]
     is_anew = len(delivered.offsets) == delivered.count
     records: list[bytes] = []

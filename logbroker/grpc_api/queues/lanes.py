@@ -28,7 +28,7 @@ from logbroker.v1 import queues_pb2 as pb
 DEFAULT_TOP: Final = 20
 MAX_TOP: Final = 10_000
 MAX_EXPLAINED: Final = 400
-"""Most keys that one request may ask about: the answer lists all failures of their lanes."""
+"""Maximum number of keys that one request may ask about: the answer lists all failures of their lanes."""
 DECIDED_STEPS: Final = 20
 """Steps of a `Pace` that a decision takes."""
 
@@ -150,12 +150,13 @@ async def decide_lanes(
 def _decision_of_all(message: pb.LaneDecision) -> Literal["resume", "skip", "drop"]:
     kind = message.WhichOneof("decision")
     if not message.all_held or kind is None or kind == "replace_head":
-        raise InvalidRequestError("of all lanes that stand can be decided: resume, skip_head or drop")
+        raise InvalidRequestError("a decision about all held lanes must be resume, skip_head or drop")
     return "resume" if kind == "resume" else "skip" if kind == "skip_head" else "drop"
 
 
 async def _decide(group: QueueGroup, message: pb.LaneDecision, pace: Pace) -> asyncio.Future[int]:
-    """Carry out a decision about one lane. The future completes with the number of records done, once this is synced.
+    """Carry out a decision about one lane. The future completes with the number of records done, when the change is
+    synced.
 
     Raises InvalidRequestError, or the errors of the decision.
     """

@@ -28,15 +28,15 @@ from logbroker.queues.model.worker_messages import Hello, ListedSession
 from logbroker.v1 import queues_pb2 as pb
 
 MAX_RECEIPTS: Final = 65_536
-"""Most receipts that one settlement may name, so that its answer has room to refuse each."""
+"""Maximum number of receipts that one settlement may name, so that its answer has room to refuse each."""
 MAX_RECEIPTS_WITH_STATE: Final = 10_000
-"""Most receipts of a settlement with states, which is done all at once or not at all."""
+"""Maximum number of receipts in a settlement with states, which is carried out as a whole or not at all."""
 PAUSE_RANGES: Final = 500
-"""Ranges of a settlement that are read between two steps of a `Pace`."""
+"""Number of ranges of a settlement that are read between two steps of a `Pace`."""
 MAX_HELD: Final = 100_000
-"""Most records that one Hello may list, so that its Welcome has room for all of them."""
+"""Maximum number of records that one Hello may list, so that its Welcome has room for all of them."""
 MAX_FULL_FAILURES: Final = 1_000
-"""Failures of one answer that have a message; later ones have only code and reason."""
+"""Number of failures in one answer that have a message. Further failures have only code and reason."""
 
 
 async def read_hello(message: pb.Hello) -> Hello:
@@ -84,7 +84,9 @@ async def read_hello(message: pb.Hello) -> Hello:
 def read_record_id(partition: int, offset: int) -> int:
     """Return a record id. Raises InvalidRequestError for an impossible partition or offset."""
     if not 0 <= partition < MAX_PARTITIONS or not 0 <= offset <= OFFSET_MASK:
-        raise InvalidRequestError(f"there is no record at partition {partition}, offset {offset}: name one that came")
+        raise InvalidRequestError(
+            f"there is no record at partition {partition}, offset {offset}: name a record that was delivered"
+        )
     return record_id_of(partition, offset)
 
 
@@ -108,7 +110,7 @@ def welcome_message(topic: str, settings: QueueGroupSettings, group_epoch: int, 
 
 
 def _reclaimed(granted: Granted, lease_ms: int) -> pb.Deliveries:
-    """Return reclaimed deliveries without their records, which the worker has."""
+    """Return reclaimed deliveries without their records: the worker has them already."""
     return pb.Deliveries(
         first_receipt=granted.first_receipt,
         count=len(granted),
@@ -133,14 +135,16 @@ class ReadSettle(msgspec.Struct):
 def read_settle(message: pb.Settle) -> Steps[ReadSettle]:
     """Read a settlement. Raises InvalidRequestError for a malformed one; invalid ranges are refused one by one."""
     if message.outputs:
-        raise InvalidRequestError("outputs of a settlement are not taken yet: leave the field out, produce them before")
+        raise InvalidRequestError(
+            "outputs of a settlement are not supported yet: leave the field out, and produce them before the settlement"
+        )
     _check_columns(message.acks, "acks")
     _check_columns(message.releases, "releases")
     ranges = len(message.acks.firsts) + len(message.nacks) + len(message.releases.firsts) + len(message.extensions)
     if ranges + len(message.states) > MAX_ITEMS:
         raise InvalidRequestError(
             f"the settlement lists {ranges} ranges of receipts and {len(message.states)} states;"
-            f" split it, {MAX_ITEMS} are taken"
+            f" split it, at most {MAX_ITEMS} are taken"
         )
     check = _RangeCheck()
     acks = yield from _taken_pairs(message.acks, check)
@@ -165,10 +169,10 @@ def read_settle(message: pb.Settle) -> Steps[ReadSettle]:
     if states and check.receipts > MAX_RECEIPTS_WITH_STATE:
         raise InvalidRequestError(
             f"the settlement writes states of sessions and names {check.receipts:,} receipts: at most"
-            f" {MAX_RECEIPTS_WITH_STATE:,} are taken with states, send the others in another"
+            f" {MAX_RECEIPTS_WITH_STATE:,} are taken with states, send the other receipts in another settlement"
         )
     if settlement.states and check.refusals:
-        # A settlement with states is done as a whole, or not at all.
+        # A settlement with states is carried out as a whole, or not at all.
         return ReadSettle(Settlement(), [Refusal(0, 0, check.refusals[0].error), *check.refusals])
     return ReadSettle(settlement, check.refusals)
 
@@ -193,7 +197,7 @@ def _check_columns(receipts: pb.Receipts, name: str) -> None:
 
 
 class _RangeCheck:
-    """Collects refusals of ranges of receipts that are invalid or too many."""
+    """Collects refusals of receipt ranges: invalid ranges, and ranges above MAX_RECEIPTS."""
 
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
@@ -214,14 +218,14 @@ class _RangeCheck:
             error = InvalidRequestError(f"a range of receipts ends with {last}, before its first, {first}")
         else:
             error = InvalidRequestError(
-                f"a settlement names at most {MAX_RECEIPTS:,} receipts: send the rest in others"
+                f"a settlement names at most {MAX_RECEIPTS:,} receipts: send the rest in another settlement"
             )
         self.refusals.append(Refusal(first, last, error))
         return False
 
 
 def settle_answer(correlation_id: int, refusals: Sequence[Refusal]) -> pb.SettleAnswer:
-    """Return `make_settle_answer` in one go."""
+    """Return the result of `make_settle_answer`, made without pauses."""
     if not refusals:
         return pb.SettleAnswer(correlation_id=correlation_id)
     return at_once(make_settle_answer(correlation_id, refusals))
@@ -248,5 +252,5 @@ def settle_refused(correlation_id: int, error: LogbrokerError) -> pb.SettleAnswe
 
 
 def session_lost(key: bytes, token: int, why: LogbrokerError) -> pb.SessionAnswer:
-    """Return the notice that a session ended without its holder's wish."""
+    """Return the message that a worker has lost a session."""
     return pb.SessionAnswer(status=item_status(why), key=key, token=token)

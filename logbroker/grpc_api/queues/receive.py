@@ -1,12 +1,12 @@
 """Receive: deliveries to a program without a stream, one answer per call.
 
-A delivery that no answer brought to the caller is released without counting an attempt: the call was cancelled or its
-deadline passed while it waited, while its records were read, or while its answer was written. So the method writes its
-answer itself, like that of a stream: only then does it learn whether the transport took all of it. Records that the
-transport took are the worker's; whether the answer arrived shows only when the worker settles.
+If no answer brings a delivery to the caller, it is released and no attempt is counted. This happens if the call is
+cancelled or its deadline passes while it waits, reads its records or writes its answer. So the method writes its answer
+itself, as streams do: otherwise it would not learn whether the transport took the whole answer. Records that the
+transport took belong to the worker; whether the answer arrived is known only when the worker settles.
 
-An answer sent shortly before the deadline may come too late without anybody noticing. So nothing is handed out in the
-last moments of a call, and an answer written that late ends with DEADLINE_EXCEEDED.
+An answer that is sent shortly before the deadline may arrive too late, and nobody notices. So no record is handed out
+in the last moments of a call, and a call whose answer is written that late ends with DEADLINE_EXCEEDED.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.v1 import queues_pb2 as pb
 
 COLUMN_BYTES: Final = 16
-"""Approximate size of one delivery in an answer without its batches."""
+"""Approximate size of one delivery in an answer, without its records."""
 MAX_RECEIVED: Final = 10_000
-"""Most records that one Receive may ask for."""
+"""Maximum number of records that one Receive may ask for."""
 MAX_RETURN_SECONDS: Final = 0.1
 MIN_RETURN_SECONDS: Final = 0.025
-"""Bounds of the time kept for the answer's way back, which is a quarter of the call's time."""
+"""Limits of the time that is kept for the way of the answer to the caller: a quarter of the call's time, within these
+limits."""
 REFUSAL_SECONDS: Final = 0.05
-"""How long an answer that is larger than clients take by default waits for a refusal by this client."""
+"""How long to wait whether this client refuses an answer that is larger than clients accept by default."""
 
 _log = logging.getLogger(__name__)
 
@@ -81,24 +82,24 @@ class Receive:
         return min(max(self._seconds() / 4, MIN_RETURN_SECONDS), MAX_RETURN_SECONDS)
 
     def _time_left(self) -> float:
-        """Return the time (s) until nothing may be handed out any more."""
+        """Return the seconds left in which records may be handed out."""
         return self._seconds() - self._return_seconds
 
     def _seconds(self) -> float:
-        # None where the call has no deadline, which the stubs miss.
+        # None if the call has no deadline, although the type stubs say float.
         seconds = cast("float | None", self._context.time_remaining())
         return math.inf if seconds is None else seconds
 
     def _too_late(self) -> RequestTimeoutError:
         return RequestTimeoutError(
-            f"too little of the call's time was left to bring records back: nothing is handed out in its last"
-            f" {self._return_seconds * 1000:.0f} ms, and nothing was; give the call a later deadline"
+            f"the call had too little time left for its answer: no record is handed out in the last "
+            f"{self._return_seconds * 1000:.0f} ms of a call; give the call a later deadline"
         )
 
     # --- the answer --------------------------------------------------------------------------------------------------
 
     async def _hand_on(self, received: list[Delivered]) -> None:
-        """Write the answer, or release all of it."""
+        """Write the answer; if that fails, release all its deliveries."""
         unsent = {delivered.first_receipt: delivered.count for delivered in received}
         held_bytes = sum(len(delivered.batches) for delivered in received)
         self._budget.hold(held_bytes)
@@ -111,7 +112,7 @@ class Receive:
                 self._budget.release(held_bytes)
             size_bytes = len(response)
             await self._write(response)
-            # The caller discards an answer that no status follows.
+            # The caller discards an answer if no status follows it.
             if size_bytes > self._max_response_bytes:
                 await asyncio.sleep(REFUSAL_SECONDS)
             if received and self._time_left() < -self._return_seconds / 2:
@@ -155,9 +156,9 @@ class Receive:
             self._budget.release(len(response))
 
     def _take_back(self, unsent: dict[int, int], size_bytes: int) -> None:
-        """Release the deliveries of an answer that did not reach the caller. A record that goes alone because it
-        exceeds the bound of an answer keeps its lease: it may be too large for this caller, and would be redelivered
-        before all others."""
+        """Release the deliveries of an answer that did not reach the caller. If the answer is a single record above the
+        size limit of answers, the record keeps its lease: it may be too large for this caller, and would otherwise be
+        delivered again before all other records."""
         worker_id = self._request.worker_id
         receipts = [(first, first + count - 1) for first, count in unsent.items() if count]
         if size_bytes <= self._max_response_bytes:
@@ -165,8 +166,8 @@ class Receive:
             return
         self._group.excuse(worker_id, receipts)
         _log.warning(
-            "queue group %s: an answer of %d bytes did not reach worker %r: if that goes on, let the client accept"
-            " larger messages, or give its calls more time",
+            "queue group %s: an answer of %d bytes did not reach worker %r: if this goes on, let the client accept "
+            "larger messages, or give its calls more time",
             self._group.group_id,
             size_bytes,
             worker_id,

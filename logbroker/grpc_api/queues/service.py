@@ -69,7 +69,9 @@ class QueuesService:
     async def create_queue(self, request: pb.CreateQueueRequest, context: Context) -> pb.CreateQueueResponse:
         start = read_start(request.start)
         if start.offset is not None:
-            raise InvalidRequestError("a queue group begins at earliest, latest or a time; rewind it to an offset then")
+            raise InvalidRequestError(
+                "a queue group begins at earliest, latest or a time; rewind it to an offset after that"
+            )
         topic = find_topic(self._engine, request.topic, request.topic_id)
         settings = new_settings(request.settings, topic)
         group, created = await self._queues.create(request.group_id, topic, settings, start)
@@ -79,7 +81,7 @@ class QueuesService:
     async def alter_queue(self, request: pb.AlterQueueRequest, context: Context) -> pb.AlterQueueResponse:
         changes = read_settings(request.settings)
         if not changes:
-            raise InvalidRequestError("no setting is given: set those in `settings` that are to change")
+            raise InvalidRequestError("no setting is given: set the fields of `settings` that are to change")
         before = self._queues.group(request.group_id).latest_settings
         check_age(changes, changes.get("priority", before.priority))
         group = await self._queues.alter(request.group_id, changes)
@@ -89,7 +91,7 @@ class QueuesService:
     @answers
     async def describe_queues(self, request: pb.DescribeQueuesRequest, context: Context) -> pb.DescribeQueuesResponse:
         check_item_count(len(request.group_ids))
-        # One deadline for all groups: a scan takes as long as its log needs, and of hundreds side by side none would
+        # One deadline for all groups: a scan takes as long as its log needs, and if hundreds ran at once, none would
         # finish.
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CATCH_UP_SECONDS
@@ -163,7 +165,7 @@ class QueuesService:
         check_item_count(len(request.partitions))
         group = self._queues.group(request.group_id)
         if request.to.WhichOneof("at") is None:
-            raise InvalidRequestError("the request says not where to go on: set `to`")
+            raise InvalidRequestError("the request does not say where to go on: set `to`")
         asked = list(dict.fromkeys(request.partitions)) or group.partitions()
         outcomes = await group.operations.rewind(
             read_start(request.to),

@@ -1,4 +1,4 @@
-"""The session requests of a worker's stream: each is answered by its correlation id, once it is synced."""
+"""The session requests of a worker's stream: each is answered under its correlation id, when the change is synced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from logbroker.v1 import queues_pb2 as pb
 _log = logging.getLogger(__name__)
 
 MAX_OPENINGS: Final = 1_000
-"""Most requests for a session that one stream may have waiting."""
+"""Maximum number of requests of one stream that wait for a session."""
 
 
 class WorkerSessions:
@@ -33,8 +33,8 @@ class WorkerSessions:
         self._openings: set[asyncio.Task[None]] = set()
         self._closings: set[asyncio.Task[None]] = set()
         self._told = {session.token for session in link.sessions}
-        """Tokens of the sessions that the worker was told of. Answers do not come in the order of tokens: a request
-        that waited is answered later than one whose turn came at once."""
+        """Tokens of the sessions that the worker was told of. Answers are not in the order of the tokens: a request
+        that waits is answered later than a request that finds a free session at once."""
         link.on_session_lost = self._lost
 
     def _lost(self, key: bytes, token: int, why: LogbrokerError) -> None:
@@ -42,17 +42,17 @@ class WorkerSessions:
         self._answer(session_lost(key, token, why))
 
     def knows(self, delivered: Delivered) -> bool:
-        """Return whether the worker was told of the session of these deliveries, if any: no record of a session is sent
-        before."""
+        """Return whether the worker was told of the session of these deliveries. No record of a session is sent before.
+        True also without a session."""
         if delivered.session is None:
             return True
         token, key = delivered.session
         return token in self._told or not self._group.has_session(key, token)
 
     def is_void(self, delivered: Delivered) -> bool:
-        """Return whether deliveries of a session were taken back before they were sent, because an earlier one was
-        released. They are not sent: after the answer to that release, the worker could not tell them from the
-        redelivered ones."""
+        """Return whether deliveries of a session were taken back before they were sent, because the worker released an
+        earlier delivery. They must not be sent: after the answer to the release, the worker could not tell them from
+        the redelivered records."""
         return delivered.session is not None and self._link.is_void(delivered)
 
     def open(self, request: pb.OpenSession) -> None:
@@ -102,7 +102,7 @@ class WorkerSessions:
         self._link.forget_session(token)
 
     async def end(self) -> None:
-        """Cancel the waiting requests, and finish and answer the closings."""
+        """Cancel the waiting requests for sessions, and finish and answer the requests to close sessions."""
         for task in self._openings:
             task.cancel()
         tasks = (*self._openings, *self._closings)
@@ -127,7 +127,7 @@ class WorkerSessions:
             else:
                 self._answer(answer)
 
-        # Tasks run their first step in the order of their creation, and that step decides.
+        # Tasks run their first step in the order of their creation, and the first step decides.
         task = asyncio.create_task(carry_out())
         tasks.add(task)
         task.add_done_callback(tasks.discard)

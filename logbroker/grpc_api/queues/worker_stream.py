@@ -1,4 +1,4 @@
-"""The stream of one worker: its requests to the queue group, in order; deliveries and answers back."""
+"""The stream of one worker: it passes requests to the queue group, in order, and writes deliveries and answers."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from logbroker.queues.registry import QueueGroupRegistry
 from logbroker.v1 import queues_pb2 as pb
 
 MAX_ANSWERS_DUE: Final = 64
-"""Most settlements of one stream that are not answered yet. Beyond it the broker stops reading."""
+"""Maximum number of settlements of one stream without an answer. At the limit the broker stops reading."""
 MAX_UNSENT_BYTES: Final = 64 * 1024
-"""Most bytes of answers that a client has not read. Beyond it the broker also stops reading."""
+"""Maximum bytes of answers that a client has not read. Above it the broker also stops reading."""
 STOP_ANSWERS_SECONDS: Final = 5.0
-"""How long the broker's stop waits for answers to be read; it waits for the settlements themselves as long as they
-take."""
+"""How long a stopping broker waits until a client has read its answers. It waits for the settlements themselves without
+a limit."""
 HELLO_SECONDS: Final = 10.0
 """Time limit for the Hello of a new stream."""
 
 
 class WorkerStream:
-    """One stream, with a task each for requests, answers and deliveries. Answers go first: deliveries are handed out
-    only when there is nothing else to write."""
+    """One stream, with one task for requests, one for answers and one for deliveries. Answers go first: records are
+    handed out only when there is nothing else to write."""
 
     def __init__(
         self,
@@ -72,21 +72,22 @@ class WorkerStream:
         self._unsent_bytes = 0
         self._answers_due = 0
         self._answered = asyncio.Event()
-        """Set when an answer is queued or was written."""
+        """Set when an answer was queued or written."""
         self._wake = asyncio.Event()
         """Set when the task that writes answers has work."""
         self._delivering: asyncio.Task[None] | None = None
         self._unsent: Delivered | None = None
         """Deliveries that were handed out and are not being written yet."""
         self._unsure: Delivered | None = None
-        """Deliveries that are being written: it is not known whether they arrive."""
+        """Deliveries that are being written; they may or may not arrive."""
         self._writer: asyncio.Task[Any] | None = None
-        """Task whose message gRPC is taking: it takes one at a time."""
+        """Task that is writing: gRPC takes one message at a time."""
         self._reading_ended = False
         self._is_finished = False
         self._pace = Pace()
         self._answering: set[asyncio.Task[None]] = set()
-        """Tasks that answer settlements carried out part by part, once all parts are synced."""
+        """Tasks that answer large settlements, which are carried out in parts; the answer follows when all parts are
+        synced."""
 
     async def run(self) -> None:
         """Serve from the Hello until the worker leaves, is replaced, or its stream breaks.
@@ -115,19 +116,19 @@ class WorkerStream:
             self._answers.clear()
             self._is_finished = self._reading_ended = True
             for task in tasks:
-                # gRPC's core finishes a write that has begun, and sends no status before.
+                # gRPC's core finishes a write that has begun, and sends the status only after it.
                 if task is not self._writer:
                     task.cancel()
-            # Gathered, so that further errors beside the first are not reported as lost.
+            # Gathered, so that asyncio does not log the other errors as never retrieved.
             await asyncio.gather(*tasks, sessions.end(), return_exceptions=True)
 
     async def _until_over(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Wait until all answers are written after the last request. Raises the first error of a task."""
+        """Wait until the last request is handled and all answers are written. Raises the first error of a task."""
         answering, pending = tasks[0], set(tasks)
         while not answering.done():
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                if not task.cancelled():  # The task that writes deliveries is, after the last request.
+                if not task.cancelled():  # After the last request, the task that writes deliveries is cancelled.
                     task.result()
 
     async def _greet(self) -> tuple[QueueGroup, WorkerLink]:
@@ -150,7 +151,7 @@ class WorkerStream:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _follow_requests(self, link: WorkerLink, sessions: WorkerSessions) -> None:
-        """Carry out requests until their end, and wait until they are answered."""
+        """Carry out requests until the client sends no more, and wait until they are answered."""
         said_goodbye = False
         while not said_goodbye and (request := await self._context.read()) is not grpc.aio.EOF:
             kind = request.WhichOneof("request")
@@ -199,7 +200,7 @@ class WorkerStream:
         await self._answered.wait()
 
     async def _settle(self, link: WorkerLink, message: pb.Settle) -> None:
-        """Settle at once; the answer follows once that is synced."""
+        """Settle at once; the answer follows when the settlement is synced."""
         asked = await in_turns(read_settle(message), self._pace)
         correlation_id = message.correlation_id
         self._answers_due += 1
@@ -223,7 +224,7 @@ class WorkerStream:
             done(settle_refused(correlation_id, error))
 
     async def _settle_in_turns(self, link: WorkerLink, correlation_id: int, asked: ReadSettle) -> None:
-        """Settle part by part; later requests wait for the settling, but not for the answer."""
+        """Settle in parts. Later requests wait until all parts are settled, but not for the answer."""
         try:
             settling = await link.settle_in_turns(asked.settlement)
         except LogbrokerError as error:
@@ -263,7 +264,7 @@ class WorkerStream:
 
     async def _write_answers(self) -> None:
         """Write answers as they come, up to the last one."""
-        with suppress(grpc.aio.InternalError):  # The client is gone; reading, or the end of the call, reports that too.
+        with suppress(grpc.aio.InternalError):  # The client is gone; the reader or the end of the call reports it.
             while not self._is_finished or self._answers:
                 if self._answers and self._writer is None:
                     message = self._answers.popleft()
@@ -282,7 +283,7 @@ class WorkerStream:
                 delivered = self._unsent = await self._next_deliveries(link)
             except LogbrokerError:
                 while self._stopping.is_set() and self._answers_due:
-                    await self._next_answer()  # Nothing more is handed out then.
+                    await self._next_answer()  # A stopping broker hands out nothing more.
                 await self._all_answered()
                 raise
             await self._all_answered()
@@ -331,7 +332,7 @@ class WorkerStream:
                 self._wake.set()
 
     async def _follow_stop(self) -> None:
-        """End the stream once the broker stops and earlier settlements are answered; no more requests are taken."""
+        """When the broker stops, take no more requests, and end the stream when earlier settlements are answered."""
         await self._stopping.wait()
         while self._answers_due:
             await self._next_answer()
