@@ -323,8 +323,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_concurrent_calls: Annotated[
         int,
         Setting(
-            "Maximum number of calls and streams at the same time. One connection can use a quarter of them; its"
-            " further calls wait at the client for one of these to end, at most for their deadline.",
+            "Maximum number of calls and streams at the same time. One connection can use a quarter of them. Further"
+            " calls of the connection wait in the client until one of its calls ends, or until their deadline.",
             "calls",
             1,
             MAX_INT32,

@@ -161,7 +161,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     alarm_age_seconds: Annotated[
         float,
         Setting(
-            "How long a lane may fail or stand still, or a record wait, before an alarm is raised.",
+            "An alarm is raised when the oldest record of a partition or of a long lane, or the first failure of a held"
+            " lane, is older than this.",
             "seconds",
             1.0,
             31_536_000.0,
@@ -216,7 +217,10 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = Priority.NONE
     priority_rank: Annotated[
         PriorityRank,
-        Setting("How urgent a lane is: with lane, as its most urgent waiting record; with head, as its first record."),
+        Setting(
+            "Record that decides how urgent a lane is: with lane, its most urgent waiting record; with head, its first"
+            " record."
+        ),
     ] = PriorityRank.LANE
     age_seconds: Annotated[
         float,
