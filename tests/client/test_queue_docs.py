@@ -1,4 +1,5 @@
-"""The code of docs/QUEUES.md for working on a queue, as it stands: it goes on after a bad record."""
+"""The code of docs/QUEUES.md for working on a queue, as it stands, and the ways that the page only names: they go on
+after a bad record."""
 
 from __future__ import annotations
 
@@ -16,20 +17,57 @@ from tests.client.worker_helpers import create, fill, wait_until
 from tests.docs.markdown import ROOT, read
 
 ALL_BLOCKS = [block.text for block in read(ROOT / "docs" / "QUEUES.md").blocks if "from billing import" in block.text]
-BLOCKS = [block for block in ALL_BLOCKS if "batches(" not in block]
+[LOOP] = (block for block in ALL_BLOCKS if "batches(" not in block)
+
+RUN = """
+from billing import charge
+from logbroker.client.sync import Worker
+
+with Worker("127.0.0.1:9192", "billing") as worker:
+    worker.run(lambda delivery: charge(delivery.value), concurrency=16)
+"""
+
+ASYNC_RUN = """
+import asyncio
+
+from billing import charge
+from logbroker.client import Worker
 
 
-def is_async(block: str) -> bool:
-    return "from logbroker.client import" in block
+async def bill(delivery):
+    charge(delivery.value)
 
 
-def test_the_docs_show_both_ways_for_both_clients() -> None:
-    shown = sorted((is_async(block), "worker.run(" in block) for block in BLOCKS)
-    assert shown == [(False, False), (False, True), (True, False), (True, True)]
-    assert "worker.run(" in BLOCKS[0], "the way that most want comes first"
+async def main():
+    async with Worker("127.0.0.1:9192", "billing") as worker:
+        await worker.run(bill, concurrency=16)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+asyncio.run(main())
+"""
+
+ASYNC_LOOP = """
+import asyncio
+
+from billing import charge
+from logbroker.client import Worker
+
+
+async def main():
+    async with Worker("127.0.0.1:9192", "billing") as worker:
+        async for delivery in worker:
+            try:
+                async with delivery:
+                    charge(delivery.value)
+            except Exception:
+                pass
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("block", [LOOP, RUN, ASYNC_LOOP, ASYNC_RUN], ids=["loop", "run", "async loop", "async run"])
 async def test_the_documented_way_goes_on_after_a_bad_record(
     address: str, topic: str, block: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

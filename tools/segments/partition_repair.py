@@ -329,8 +329,12 @@ class _Surveyor:
         with LogFile(segment.path) as log:
             size_bytes = log.size_bytes
             first = log.header(0)
-            is_other = first is not None and first_crc not in (-1, first.crc) and _is_sound(log, first)
-            if is_other and not self._lost_its_first(segment, first, first_crc):
+            if (
+                first is not None
+                and first_crc not in (-1, first.crc)
+                and _is_sound(log, first)
+                and not self._lost_its_first(segment, first, first_crc)
+            ):
                 self._tell_stray(segment, "its first batch is not the one that was written there")
                 return
             before = self._expected

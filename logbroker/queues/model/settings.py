@@ -161,7 +161,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     alarm_age_seconds: Annotated[
         float,
         Setting(
-            "How long a lane may fail or be stalled, or a record may wait, before an alarm is raised.",
+            "An alarm is raised when the oldest record of a partition or of a long lane, or the first failure of a held"
+            " lane, is older than this.",
             "seconds",
             1.0,
             31_536_000.0,
