@@ -26,9 +26,9 @@ of two epochs; with any other, it owns nothing. Commits and `taken` travel in or
 a commit equals the member's, or the commit is refused.
 
 Why no partition stays without an owner: a free partition is granted as soon as the member that the target names is
-connected and has nothing outstanding. Every outstanding assignment is taken, or its member is fenced after the
-rebalance timeout. A member that is away comes back, or is fenced. A member within its grace keeps its place in the
-target.
+connected and has nothing outstanding. Every outstanding assignment is taken, or its member is fenced: after the
+rebalance timeout if others wait for its partitions, and else after the max poll interval. A member that is away comes
+back, or is fenced. A member within its grace keeps its place in the target.
 
 The shell calls any number of inputs, then `rebalance` once, which costs O(members + partitions) if something has
 changed and almost nothing otherwise, then `take_outputs`. `now` is in monotonic seconds.
@@ -36,6 +36,7 @@ changed and almost nothing otherwise, then `take_outputs`. `now` is in monotonic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -271,8 +272,13 @@ class Group:
                 self._unsettled = dict.fromkeys(self._slots)
         for slot in self._unsettled:
             member = self._slots.get(slot)
-            if member is not None and member.state is State.STABLE:
+            if member is None:
+                continue
+            if member.state is State.STABLE:
                 self._assign(member, now)
+            elif member.state is State.RECONCILING and not member.held <= self.target(member):
+                # Others wait for its partitions, and the next assignment has to wait for this one.
+                self._urge(member, now)
         self._unsettled.clear()
 
     def take_outputs(self, wall_ms: int) -> GroupOutputs:
@@ -362,6 +368,11 @@ class Group:
                 if slot is not None:
                     self._unsettled[slot] = None
 
+    def _urge(self, member: Member, now: float) -> None:
+        """Begin the rebalance timeout of a member's outstanding assignment, unless it has begun."""
+        member.gives_up_by = min(member.gives_up_by, now + member.join.rebalance_timeout_ms / 1000)
+        self._deadlines.arm(member, member.deadline())
+
     def _assign(self, member: Member, now: float) -> None:
         """Push the part of a member's target that it may hold, if this differs from what it has."""
         holders = self._holders
@@ -378,7 +389,11 @@ class Group:
         for partition in granted:
             holders[partition] = member
         member.move(Input.ASSIGNED)
-        member.assigned, member.assigned_epoch, member.pushed_at = partitions, self.epoch, now
+        member.assigned, member.assigned_epoch = partitions, self.epoch
+        # Partitions that it only gains have no other owner. They wait until its program asks for records.
+        member.gives_up_by = math.inf
+        if not member.taken <= partitions:
+            self._urge(member, now)
         member.needs_assignment = False
         self._deadlines.arm(member, member.deadline())
         self._outbox.send(member, Assignment(self.epoch, partitions, granted))

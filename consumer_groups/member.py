@@ -79,12 +79,12 @@ class Member:
         "assigned_epoch",
         "epoch",
         "expires_at",
+        "gives_up_by",
         "heard_at",
         "join",
         "left",
         "needs_assignment",
         "polled_at",
-        "pushed_at",
         "slot",
         "state",
         "subscription",
@@ -110,7 +110,9 @@ class Member:
         became void."""
         self.left = False
         """Whether the member said goodbye, and so delivers nothing any more."""
-        self.heard_at = self.polled_at = self.pushed_at = now
+        self.heard_at = self.polled_at = now
+        self.gives_up_by = math.inf
+        """The time by which the member must take the outstanding assignment; inf while nobody waits for that."""
         self.expires_at = math.inf
         """The time at which the member expires, while it is away."""
 
@@ -138,8 +140,8 @@ class Member:
             return math.inf
         at = self.heard_at + self.join.session_timeout_ms / 1000
         if self.assigned is not None:
-            at = min(at, self._rebalance_deadline())
-        if self.taken or self.assigned:
+            at = min(at, self.gives_up_by)
+        if self.taken or self.assigned is not None:
             at = min(at, self._poll_deadline())
         return at
 
@@ -155,12 +157,12 @@ class Member:
 
     def overdue(self, now: float) -> MemberFencedError:
         """Return the error for fencing the member, whose deadline has passed."""
-        if self.assigned is not None and self._rebalance_deadline() <= now:
+        if self.assigned is not None and self.gives_up_by <= now:
             return RebalanceTimedOutError(
                 f"the assignment of epoch {self.assigned_epoch} was not taken for {self.join.rebalance_timeout_ms} ms:"
                 " let go of revoked partitions sooner, or raise the rebalance timeout"
             )
-        if (self.taken or self.assigned) and self._poll_deadline() <= now:
+        if (self.taken or self.assigned is not None) and self._poll_deadline() <= now:
             return PollTimedOutError(
                 f"the program asked for no records for {self.join.max_poll_interval_ms} ms: handle fewer records"
                 " between two polls, or raise the max poll interval"
@@ -168,9 +170,6 @@ class Member:
         return SessionTimedOutError(
             f"nothing was heard of the member for {self.join.session_timeout_ms} ms: it may join anew, owning nothing"
         )
-
-    def _rebalance_deadline(self) -> float:
-        return self.pushed_at + self.join.rebalance_timeout_ms / 1000
 
     def _poll_deadline(self) -> float:
         return self.polled_at + self.join.max_poll_interval_ms / 1000

@@ -111,6 +111,41 @@ def test_a_member_that_does_not_let_go_is_fenced_and_the_other_gets_all() -> Non
     assert len(member.taken) == 4
 
 
+def test_a_member_that_only_gains_may_work_on_until_its_poll_interval_ends() -> None:
+    """Nobody waits for what it would take: a topic that its pattern matches was created, or partitions were added."""
+    group = a_group()
+    group.topics_changed({})
+    group.join(a_join("x", rebalance_timeout_ms=3_000, max_poll_interval_ms=300_000, session_timeout_ms=20_000), 0.0)
+    settled(group)
+    group.topics_changed(TOPICS)
+    group.rebalance(0.0)
+    told(group)
+    for now in range(10, 300, 10):
+        group.heartbeat("x", now, polled=False)
+        group.tick(now)
+        assert told(group) == []
+    group.tick(300.0)
+    assert fencing(group) is PollTimedOutError
+
+
+def test_a_member_that_gains_is_fenced_soon_once_another_waits_for_its_partitions() -> None:
+    group = a_group()
+    group.topics_changed({})
+    group.join(a_join("x", rebalance_timeout_ms=3_000), 0.0)
+    settled(group)
+    group.topics_changed(TOPICS)
+    group.rebalance(0.0)
+    group.tick(4.0)
+    group.join(a_join("y", 2), 4.0)
+    group.rebalance(4.0)
+    group.rebalance(5.0)
+    told(group)
+    group.tick(6.9)
+    assert told(group) == []
+    group.tick(7.0)
+    assert fencing(group) is RebalanceTimedOutError
+
+
 def test_without_grace_a_broken_stream_frees_at_once() -> None:
     group = a_group(grace_seconds=0)
     group.join(a_join(), 0.0)
