@@ -90,8 +90,11 @@ class Coordinator:
         clock: Clock,
         end_offset: EndOffset,
         logs: TopicLogs,
+        on_rebalanced: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        """`on_rebalanced` is called with the time that a rebalance took."""
         self.group_id = group_id
+        self._on_rebalanced = on_rebalanced
         self.machine = machine
         self.offsets = offsets
         self._store = store
@@ -319,6 +322,7 @@ class Coordinator:
             self._topic_ids = None
         self.machine.rebalance(now)
         self._take_outputs()
+        self._on_rebalanced(self._loop.time() - now)
         if len(self._floors) > len(self.machine):
             for member_id in [each for each in self._floors if self.machine.member(each) is None]:
                 del self._floors[member_id]

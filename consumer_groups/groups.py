@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from functools import cache
@@ -34,6 +35,10 @@ _log = logging.getLogger(__name__)
 
 EXPIRY_CHECK_SECONDS: Final = 60.0
 EXPIRY_CHECKS_PER_RETENTION: Final = 4
+TOPIC_NEWS_SHARE: Final = 0.1
+"""Share of the time that groups may spend on changes of topics."""
+MAX_TOPIC_NEWS_SECONDS: Final = 5.0
+"""Longest time for which groups are not told of changed topics."""
 MAX_STALE_TOPICS: Final = 1000
 """Number of cached topics from which on the cache is cleared, if at least half of them no longer exist."""
 
@@ -106,6 +111,11 @@ class Groups:
         self._topic_ids = _TopicIds(engine)
         self._changed_topics: set[TopicId] = set()
         """Changed topics of which the groups were not notified yet."""
+        self._later_news: asyncio.TimerHandle | None = None
+        self._told_at = -math.inf
+        """Time of the last notification (monotonic seconds)."""
+        self._rebalance_seconds = self._rebalance_seconds_before = 0.0
+        """Time that all groups have spent on rebalances, now and at the last notification."""
         self.is_of_other_type: Callable[[str], bool] = lambda group_id: False
         """Returns whether a group id belongs to a group of another type. The owner of those groups sets it."""
 
@@ -199,7 +209,12 @@ class Groups:
         )
         machine.load(rows, self._topics, now)
         store = GroupStore(self._store, group_id, GROUP_TYPE, is_stored=is_stored)
-        return Coordinator(group_id, machine, offsets, store, self._clock, self._readable_end, self._engine)
+        return Coordinator(
+            group_id, machine, offsets, store, self._clock, self._readable_end, self._engine, self._rebalanced
+        )
+
+    def _rebalanced(self, seconds: float) -> None:
+        self._rebalance_seconds += seconds
 
     def _readable_end(self, topic_id: TopicId, partition: int) -> int:
         return self._engine.partition_facts(topic_id, partition).high_watermark
@@ -214,7 +229,18 @@ class Groups:
 
     def _tell_topics(self) -> None:
         """Notify the active groups, because any topic may match a subscription, and the groups with offsets of the
-        changed topics."""
+        changed topics.
+
+        Groups that subscribe to many topics by a pattern need some time for each notification. So it comes later if
+        they were busy with the one before: they spend a tenth of the time on this, however many topics change.
+        """
+        now = self._loop.time()
+        busy_seconds = self._rebalance_seconds - self._rebalance_seconds_before
+        told_at = self._told_at + min(busy_seconds / TOPIC_NEWS_SHARE, MAX_TOPIC_NEWS_SECONDS)
+        if now < told_at:
+            self._later_news = self._loop.call_at(told_at, self._tell_topics)
+            return
+        self._told_at, self._rebalance_seconds_before = now, self._rebalance_seconds
         changed, self._changed_topics = self._changed_topics, set()
         for group in self._groups.values():
             if group.is_active or not changed.isdisjoint(group.offsets.topic_ids()):
@@ -263,6 +289,8 @@ class Groups:
 
     def freeze(self) -> None:
         """Freeze all groups, because the broker stops. Their members are expected back at the next start."""
+        if self._later_news is not None:
+            self._later_news.cancel()
         for group in self._groups.values():
             group.freeze()
 
