@@ -21,7 +21,7 @@ from logbroker.errors import DiskFullError
 
 _log = logging.getLogger(__name__)
 
-_MEASURE_AGAIN_SECONDS: Final = 0.5
+_MEASURE_AGAIN_SECONDS: Final = 0.1
 _RESERVE: Final = {DiskUse.TAKES_ROOM: 1.0, DiskUse.USES_RESERVE: 0.5}
 """Share of `min_free_disk_bytes` that each use of the disk must leave free."""
 
@@ -57,12 +57,11 @@ class DiskSpace:
 
     def check(self, size_bytes: int = 0, use: DiskUse = DiskUse.TAKES_ROOM) -> None:
         """Raise DiskFullError if this many more bytes would leave less free space than this use of the disk must leave.
-        Rarely makes a system call."""
-        kept_bytes = self._min_free_bytes if use is DiskUse.TAKES_ROOM else self._kept_by(use)
-        if self._free_bytes - kept_bytes > size_bytes:
-            return
+        Makes a few system calls a second."""
+        # Other programs write, too, and each of them may fill the disk in a second.
         if time.monotonic() - self._measured_at > _MEASURE_AGAIN_SECONDS:
             self.measure()
+        kept_bytes = self._min_free_bytes if use is DiskUse.TAKES_ROOM else self._kept_by(use)
         if self._free_bytes - kept_bytes <= size_bytes:
             raise self._refusal(kept_bytes)
 

@@ -14,6 +14,9 @@ from logbroker.storage.metadata.metadata_store import MetadataStore
 STATE = "state"
 MAX_SCOPE_BYTES = 255
 MAX_KEY_BYTES = 255
+_ROW_BYTES = 64
+"""Counted for a row besides its key and value. Twice the whole is counted: pages are half full after a split, a
+transaction writes each changed page to a new place, and a value of more than half a page takes whole pages."""
 
 
 def state_key(scope: str, key: bytes) -> bytes:
@@ -47,7 +50,7 @@ class LocalStateStore:
             if not 1 <= len(event.key) <= MAX_KEY_BYTES:
                 raise InvalidRequestError(f"a state key has 1 to {MAX_KEY_BYTES} bytes, not {len(event.key)}")
         writes = [(STATE, prefix + event.key, event.value) for event in events]
-        self._disk.take(sum(len(event.value) for event in events if event.value is not None))
+        self._disk.take(sum(2 * (len(key) + len(value) + _ROW_BYTES) for _, key, value in writes if value is not None))
         await asyncio.wrap_future(self._store.submit(writes))
 
 
