@@ -175,11 +175,10 @@ class QueueGroup:
             return "draining"
         if self.reserved:
             return "waiting"
-        if not self.queue.settings.has_priorities:
-            return "serving"
-        if not self.queue.wants_more:
+        if self.queue.is_held_up:
             return "paused"
-        return "indexing" if self.scanner.is_indexing else "serving"
+        is_indexing = self.queue.settings.has_priorities and self.scanner.is_indexing
+        return "indexing" if is_indexing else "serving"
 
     def partitions(self) -> list[int]:
         """Return the numbers of the partitions that the group has seen, sorted."""

@@ -22,8 +22,9 @@ from logbroker.cli.common.standard_output import TakenOutput
 from logbroker.cli.main import run
 from logbroker.cli.queue.work import _stopped_at_end
 from logbroker.client.sync import Admin, LaneDescription, Producer, QueueAdmin, QueueCounts, QueueSettings, Worker
-from logbroker.embedded_broker import embedded
+from logbroker.embedded_broker import EmbeddedBroker, embedded
 from tests.cli.command import ENVIRONMENT, LOGBROKER, line_of, logbroker, output_of, unread_bytes
+from tests.cli.queues import Queue
 from tests.waiting import until
 
 WAITING = b"logbroker: waiting for the commands that run; Ctrl-C again kills them\n"
@@ -678,3 +679,35 @@ def test_stops_beside_a_full_pipe_of_errors_take_nothing_more(address: str, grou
         finally:
             process.kill()
     assert counts(address, group).delivered <= 2
+
+
+def test_the_end_of_what_can_be_scanned_is_an_end(queue: Queue, topic: str, name: str) -> None:
+    """The scan pauses when many lanes are stalled. Whoever waits for the end is told what is left."""
+    with Producer(queue.address) as producer:
+        for number in range(10):
+            producer.send_and_wait(topic, b"value", b"key %d" % number, partition=0)
+    queue("create", name, "--topic", topic, "--max-held-lanes", "3", "--max-ready", "1", "--max-attempts", "1")
+    error = queue("work", name, "--exec", "exit 1", "--until-end", exit_code=1)
+    assert "records not scanned: too many lanes are stalled" in error
+    assert queue.json("describe", name)["state"] == "paused"
+    assert "paused: too many lanes are stalled" in queue("describe", name)
+    explained = [queue("explain", name, f"c{number}") for number in range(5)]
+    assert any("because too many lanes are stalled" in text for text in explained)
+
+
+def test_a_damaged_partition_has_an_end(logbroker_broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    queue = Queue(logbroker_broker.address, capsys)
+    with Admin(queue.address) as admin, Producer(queue.address) as producer:
+        admin.create_topic("damaged", 2)
+        for number in range(20):
+            producer.send_and_wait("damaged", bytes(100), b"key %d" % number, partition=number % 2)
+    logbroker_broker.stop()
+    [log] = (logbroker_broker.data_dir / "damaged-0").glob("*.log")
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 20] = bytes(20)
+    log.write_bytes(content)
+    logbroker_broker.start()
+    queue("create", "group", "--topic", "damaged")
+    error = queue("work", "group", "--exec", "true", "--until-end", exit_code=1)
+    assert "partition 0 is not served to its end: " in error
+    assert queue.json("describe", "group")["counts"]["acked"] >= 10

@@ -232,8 +232,8 @@ def _show(queue: QueueDescription) -> None:
     elif queue.state == "paused":
         unscanned = counted(counts.unscanned, "record")
         write_line(
-            f"paused: too many lanes are stalled, or too many records are delayed, to scan {unscanned} more;"
-            " priority order covers scanned records only"
+            f"paused: too many lanes are stalled, or too many records are delayed, to scan {unscanned} more"
+            + ("" if queue.settings.priority == "none" else "; priority order covers scanned records only")
         )
         write_line()
     for alarm in queue.alarms:

@@ -204,6 +204,8 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
     if lane.state == "not scanned":
         unscanned = queue.counts.unscanned
         left = f"{_records_are(unscanned)} not scanned yet" if unscanned else "the topic is not scanned to its end yet"
+        if queue.state == "paused":
+            left += ", because too many lanes are stalled, or too many records are delayed"
         return f"none of its records waits among those that are scanned; {left}: ask again later"
     return "nothing of it waits"
 

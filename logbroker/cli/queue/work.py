@@ -20,7 +20,7 @@ import click
 from logbroker.cli.common.arguments import COUNT, BytesType, Real, Whole
 from logbroker.cli.common.child_process import CommandRunner, ErrorWriter, syntax_error
 from logbroker.cli.common.clients import CommandWorker
-from logbroker.cli.common.lines import encoded_line
+from logbroker.cli.common.lines import counted, encoded_line
 from logbroker.cli.common.options import broker_option, number_option
 from logbroker.cli.common.output_formats import json_delivery
 from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput, has_lost_reader
@@ -247,16 +247,21 @@ class _Stops:
 
 @contextmanager
 def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[None]:
-    """Stop the worker when no record is left to deliver."""
+    """Stop the worker when no record is left to deliver. Raises LogbrokerError at the end if records could not be
+    scanned."""
     over, ended = Latch(), Latch()
+    left = ""
 
     def look() -> None:
+        nonlocal left
         try:
             with QueueAdmin(broker) as admin:
                 while not over.wait(_LOOK_SECONDS):
                     # If the broker is away, the worker decides whether to wait for it or to end.
                     with suppress(LogbrokerError):
-                        if _is_worked_off(admin.describe_queue(group)):
+                        queue = admin.describe_queue(group)
+                        if _is_worked_off(queue):
+                            left = _unscanned_text(queue)
                             worker.stop()
                             return
         finally:
@@ -270,11 +275,31 @@ def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[
         over.set()
         while looking.ident is not None and not ended.wait(_LOOK_SECONDS):
             pass
+    if left:
+        raise LogbrokerError(left)
 
 
 def _is_worked_off(queue: QueueDescription) -> bool:
     counts = queue.counts
-    return queue.state in ("serving", "paused") and not (counts.ready or counts.in_flight or counts.unscanned)
+    if counts.ready or counts.in_flight or queue.state not in ("serving", "paused"):
+        return False
+    if not counts.unscanned or queue.state == "paused":
+        return True
+    errors = [partition.error for partition in queue.partitions if partition.error is not None]
+    return bool(errors) and all(partition.error or partition.scanned >= partition.end for partition in queue.partitions)
+
+
+def _unscanned_text(queue: QueueDescription) -> str:
+    """Return why records are left that the group has not scanned; "" if there are none."""
+    if not queue.counts.unscanned:
+        return ""
+    for partition in queue.partitions:
+        if partition.error is not None:
+            return f"partition {partition.partition} is not served to its end: {partition.error}"
+    return (
+        f"{counted(queue.counts.unscanned, 'record')} not scanned: too many lanes are stalled, or too many records are"
+        " delayed (--max-held-lanes and --max-delayed)"
+    )
 
 
 class _Refusals:

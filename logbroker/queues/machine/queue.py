@@ -172,13 +172,15 @@ class Queue:
     def wants_more(self) -> bool:
         """Whether the scan may go on. Otherwise it waits until enough records are handed out. With priorities it does
         not wait for this, because the next record is known only when all waiting records are known."""
+        settings = self.settings
+        has_room = settings.has_priorities or self.lanes.ready_records < settings.max_ready_records
+        return not self.draining and has_room and not self.is_held_up
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether so many lanes are stalled, or so many records are delayed, that the scan waits for some of them."""
         settings, stalled = self.settings, self.stalled
-        return (
-            not self.draining
-            and (settings.has_priorities or self.lanes.ready_records < settings.max_ready_records)
-            and stalled.count < settings.max_held_lanes
-            and len(stalled.not_before) < settings.max_delayed_records
-        )
+        return stalled.count >= settings.max_held_lanes or len(stalled.not_before) >= settings.max_delayed_records
 
     def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
         """Go on with the records of another generation of the topic, as TopicGeneration describes it.
