@@ -107,8 +107,12 @@ def main(command: click.Command = cli, name: str = "logbroker") -> None:
     if not shows_errors():
         # Reconnects are logged for people who watch. A program that runs the command gets one line if it fails.
         logging.getLogger("logbroker").addHandler(logging.NullHandler())
-    code = run(sys.argv[1:], command, name)
-    let_ctrl_c_kill()
+    try:
+        code = run(sys.argv[1:], command, name)
+        let_ctrl_c_kill()
+    except KeyboardInterrupt:  # A second one, just after `run` has handled the first.
+        let_ctrl_c_kill()
+        code = INTERRUPTED
     end_standard_output()
     sys.exit(code)
 

@@ -418,6 +418,9 @@ def test_a_stop_of_the_printer_is_no_failure(address: str, group: str, stop: sig
     command = [*LOGBROKER, "queue", "work", group, "--print", "--broker", address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
         try:
+            assert process.stdout is not None
+            for _ in range(12):
+                assert process.stdout.readline()
             until(lambda: counts(address, group).acked == 12)
             process.send_signal(stop)
             assert process.wait(30) == 0

@@ -19,7 +19,7 @@ from logbroker.errors import BrokerUnavailableError, InvalidRequestError
 from tests.client.worker_helpers import create, fill
 
 OTHER_LOOP = "belongs to another event loop"
-ENDED = "ended before it was closed"
+ENDED = r"ended before close\(\)"
 
 
 async def first(source: AsyncIterator[Any]) -> Any:

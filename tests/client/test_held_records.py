@@ -93,7 +93,7 @@ def test_after_a_nack_nothing_of_the_session_is_taken_before_that_record_comes_a
     first.ack()
     second.nack()
     for delivery in behind:
-        with pytest.raises(LeaseLostError, match="before it"):
+        with pytest.raises(LeaseLostError, match="comes again after it"):
             delivery.ack()
     # This one was on its way when the broker heard of the nack.
     worker.receive(5, [4], session=session)

@@ -87,5 +87,5 @@ def test_what_the_tools_read_grows_with_the_file_too(tmp_path: Path, monkeypatch
     with LogFile(str(path)) as log:
         scan = LogScan(log, 0, resume=True)
         assert len(list(scan.batches())) == 1
-    assert "looks like batches" in scan.faults[-1].reason
+    assert "look like batches" in scan.faults[-1].reason
     assert TAIL_BYTES < read < MOST_BYTES

@@ -50,9 +50,13 @@ class Interrupter:
         """The signal whose exception the alarm will raise."""
         self._next_hook = sys.unraisablehook
 
+    @property
+    def is_cleaning_up(self) -> bool:
+        return time.monotonic() < self._cleans_up_until
+
     def interrupt(self, number: int, frame: FrameType | None) -> None:
         """Raise the exception of a stop, now or later. A signal handler."""
-        if time.monotonic() < self._cleans_up_until:
+        if self.is_cleaning_up:
             return
         if self._is_put_off and not self._has_delayed and _HAS_ALARM:
             self._has_delayed = True
@@ -143,5 +147,7 @@ def stops_are_interrupts(interrupter: Interrupter | None = None) -> Iterator[Non
         with interrupter.raising_again():
             yield
     finally:
+        is_cleaning_up = interrupter.is_cleaning_up
         for number, handler in before.items():
-            signal.signal(number, handler)
+            # The command ends at once. Raised there, a stop would find nothing that handles it.
+            signal.signal(number, signal.SIG_IGN if is_cleaning_up else handler)
