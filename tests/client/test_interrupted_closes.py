@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import math
 import os
 import random
 import re
@@ -30,7 +31,7 @@ from logbroker.client.runtime import sync_loop
 from logbroker.client.runtime.lifetime import Lifetime
 from logbroker.client.worker import worker_connection
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError
+from logbroker.errors import BrokerUnavailableError, LogbrokerError, RequestTimeoutError, StaleSessionError
 from tests.client.links import Link
 from tests.client.worker_helpers import create, fill
 
@@ -144,7 +145,10 @@ async def open_session(link: Link, topic: str) -> Opened:
     async def close() -> None:
         await session.__aexit__(None, None, None)
 
-    return Opened(close, begun(worker.flush()), lambda: bool(list(worker._core.in_flight.sessions)), worker.close)
+    def renewed() -> bool:
+        return bool(worker._core.in_flight.sessions.renewals(math.inf))
+
+    return Opened(close, begun(worker.flush()), renewed, worker.close)
 
 
 async def open_admin(link: Link, topic: str) -> Opened:
@@ -234,6 +238,34 @@ async def test_a_session_whose_close_is_cancelled_is_renewed_no_more(address: st
                 await give_up(opened, turns, 2)
                 assert not opened.is_open(), turns
                 await outcome(opened.close_rest())
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 5])
+async def test_what_was_acked_in_a_session_whose_close_is_cancelled_is_done(
+    address: str, topic: str, turns: int
+) -> None:
+    """The ack may not be sent yet."""
+    async with (
+        asyncio.timeout(ENDED_SECONDS),
+        link_to(address, topic, ordering="key"),
+        Worker(address, topic) as worker,
+    ):
+        session = worker.session()
+        await session.open()
+        delivery = await anext(aiter(session))
+        delivery.ack()
+        closing = asyncio.ensure_future(session.__aexit__(None, None, None))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for _ in range(3):
+            closing.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([closing])
+        with pytest.raises(StaleSessionError):
+            await anext(aiter(session))
+    async with QueueAdmin(address) as admin:
+        counts = (await admin.describe_queue(topic)).counts
+        assert (counts.acked, counts.in_flight) == (1, 0)
 
 
 async def test_a_member_that_is_closed_when_it_is_just_let_in_begins_nothing(

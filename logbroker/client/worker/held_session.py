@@ -230,6 +230,14 @@ class HeldSession(Settlements, Generic[D]):
                 batch.lose(index, error)
         self.buffer.tell_all()
 
+    def leave(self, error: LogbrokerError) -> None:
+        """End the session for the program. Deliveries that it has not settled are lost."""
+        self.lost = error
+        for batch in self.batches:
+            for index in list(batch.held()):
+                batch.lose(index, error)
+        self.buffer.tell_all()
+
     def lose(self, error: LogbrokerError) -> None:
         """End the session. Its deliveries are lost, and their settlements fail."""
         self.lost = error

@@ -85,6 +85,11 @@ class HeldSessions(Generic[D]):
         with self._outbox.lock.free():
             self._drop(token, key, error)
 
+    def leave(self, session: HeldSession[D], error: LogbrokerError) -> None:
+        """End a session for the program. Its settlements are still sent and answered; `lost` follows."""
+        with self._outbox.lock.free():
+            session.leave(error)
+
     def welcomed(self, kept: Iterable[queues_pb2.SessionRef]) -> int:
         """Keep the sessions that a new stream confirmed, and drop the others. Return how many were lost."""
         still = {(ref.token, ref.key) for ref in kept}
@@ -118,5 +123,7 @@ class HeldSessions(Generic[D]):
         return [
             session
             for session in self
-            if not session.renewal_id and session.until < now + session.lock_seconds * RENEW_SHARE
+            if session.lost is None
+            and not session.renewal_id
+            and session.until < now + session.lock_seconds * RENEW_SHARE
         ]

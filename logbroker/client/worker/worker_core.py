@@ -9,11 +9,12 @@ import math
 import threading
 from collections.abc import Callable
 from time import monotonic
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from logbroker.client.runtime import forking
 from logbroker.client.runtime.arguments import MAX_INT, check_bounds
 from logbroker.client.runtime.lifetime import Lifetime
+from logbroker.client.runtime.tasks import let_go_of_error
 from logbroker.client.transport.connection import Connection, running_loop
 from logbroker.client.worker.held_session import HeldSession, IdleWait
 from logbroker.client.worker.in_flight import InFlight
@@ -80,6 +81,8 @@ class WorkerCore(Generic[D]):
         self.prefetch = prefetch
         self.stopping = False
         self.closed = False
+        self._closing: set[asyncio.Task[Any]] = set()
+        """Tasks that give back sessions whose `close` was cancelled."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
         self.in_flight = InFlight(
@@ -262,6 +265,20 @@ class WorkerCore(Generic[D]):
         session was lost before."""
         self.lifetime.check()
         self.check_loop()
+        try:
+            settlements = await self._give_back(session, save=save)
+        except asyncio.CancelledError:
+            if session.lost is None:
+                self._close_later(session)
+            raise
+        for settlement in settlements:
+            error = settlement.first_failure()
+            if error is not None:
+                self.in_flight.outbox.told(settlement)
+                raise type(error)(error.message)
+
+    async def _give_back(self, session: HeldSession[D], *, save: bool) -> list[SettlementBatch]:
+        """Give a session back when its settlements are answered; return these. Raises LogbrokerError."""
         settlements: list[SettlementBatch] = []
         try:
             if session.lost is None:
@@ -270,20 +287,34 @@ class WorkerCore(Generic[D]):
                 settlements = session.unfinished()
                 await self.link.answered(settlements)
             session.check()
-        finally:
-            if session.lost is None:
-                try:
-                    await self.link.sessions.close(session)
-                finally:
-                    # The broker got the request, so the lock is not renewed any more, even if the wait was cancelled.
-                    self.in_flight.sessions.lost(
-                        session.token, session.key, StaleSessionError("the session was closed")
-                    )
-        for settlement in settlements:
-            error = settlement.first_failure()
-            if error is not None:
-                self.in_flight.outbox.told(settlement)
-                raise type(error)(error.message)
+        except LogbrokerError:
+            await self._end_session(session)
+            raise
+        await self._end_session(session)
+        return settlements
+
+    async def _end_session(self, session: HeldSession[D]) -> None:
+        if session.lost is None:
+            await self.link.sessions.close(session)
+            self.in_flight.sessions.lost(session.token, session.key, StaleSessionError("the session was closed"))
+
+    def _close_later(self, session: HeldSession[D]) -> None:
+        """End a session for the program, and give it back in the background when its settlements are answered. Without
+        that, settlements that are not sent yet would be lost."""
+        closed = StaleSessionError("the session was closed")
+        self.in_flight.sessions.leave(session, closed)
+
+        async def give_back() -> None:
+            try:
+                await self.link.answered(session.unfinished())
+            finally:
+                await self.link.sessions.close(session)
+                self.in_flight.sessions.lost(session.token, session.key, closed)
+
+        closing = asyncio.get_running_loop().create_task(give_back())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        closing.add_done_callback(let_go_of_error)
 
     async def flush(self) -> None:
         """Wait until the broker has synced all settlements.
@@ -303,6 +334,8 @@ class WorkerCore(Generic[D]):
         self.closed = True
         self.stop()
         try:
+            if self._closing:
+                await asyncio.wait(self._closing)
             if flush and self.link.begun:
                 await self.flush()
         finally:
