@@ -7,7 +7,8 @@ import logging
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ import uvloop
 
 from logbroker.cli.common.arguments import PathType
 from logbroker.cli.common.ctrl_c import let_ctrl_c_kill
+from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.lines import LogFormatter, tell
 from logbroker.cli.common.standard_output import OutputClosedError
 from logbroker.config import BrokerConfig, load_broker_config
@@ -62,9 +64,40 @@ def serve(
       logbroker serve --config logbroker.toml
     """
     check_descriptors()
-    handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(handlers=[handler], level=log_level.upper())
+    with _logging(log_level):
+        _run(config_path, data_dir, listen, stop_with_stdin=stop_with_stdin)
+
+
+class _LogHandler(logging.Handler):
+    """Writes the log in a thread of its own. The broker would stand still while the reader of a full pipe does."""
+
+    def __init__(self, errors: ErrorWriter) -> None:
+        super().__init__()
+        self._errors = errors
+        self.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._errors.offer_or_drop(f"{self.format(record)}\n".encode(errors="backslashreplace"))
+        except Exception:
+            self.handleError(record)
+
+
+@contextmanager
+def _logging(level: str) -> Iterator[None]:
+    """Log to standard error within the block."""
+    root = logging.getLogger()
+    with ErrorWriter() as errors:
+        handler = _LogHandler(errors)
+        root.addHandler(handler)
+        root.setLevel(level.upper())
+        try:
+            yield
+        finally:
+            root.removeHandler(handler)
+
+
+def _run(config_path: Path | None, data_dir: str | None, listen: str | None, *, stop_with_stdin: bool) -> None:
     if config_path is not None:
         config = load_broker_config(config_path, data_dir=data_dir, listen=listen)
     else:

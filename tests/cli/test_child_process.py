@@ -18,7 +18,7 @@ from typing import BinaryIO, NamedTuple
 
 import pytest
 
-from logbroker.cli.common import child_process
+from logbroker.cli.common import error_writer
 from logbroker.cli.common.child_process import CommandOutcome, CommandRunner
 from tests.waiting import until
 
@@ -187,7 +187,7 @@ def test_many_at_once_are_each_their_own(capfd: pytest.CaptureFixture[str]) -> N
 
 def test_of_what_it_writes_only_the_end_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     with open(os.devnull, "wb") as nothing:
-        monkeypatch.setattr(child_process, "raw_errors", lambda: nothing)
+        monkeypatch.setattr(error_writer, "raw_errors", lambda: nothing)
         script = "head -c 50000000 /dev/zero | tr '\\0' x >&2; yes | head -c 9000000 >&2; echo end >&2; exit 1"
         tracemalloc.start()
         try:
@@ -210,7 +210,7 @@ def blocked_errors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
     read_fd, write_fd = os.pipe()
     with open(read_fd, "rb", buffering=0) as reader, open(write_fd, "wb", buffering=0) as writer:
         os.set_blocking(read_fd, False)
-        monkeypatch.setattr(child_process, "raw_errors", lambda: writer)
+        monkeypatch.setattr(error_writer, "raw_errors", lambda: writer)
         yield Pipe(reader, writer)
         # Before the descriptor is another file's.
         until(lambda: reader.read(65536) is None and not any(map(is_writer, threading.enumerate())))
@@ -264,8 +264,8 @@ def test_a_slow_reader_gets_every_byte(
     is_blocking: bool, pause_seconds: float, blocked_errors: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also what waits for room longer than a reader may stand still, and what is left at the end."""
-    monkeypatch.setattr(child_process, "_PATIENCE_SECONDS", 0.8)
-    monkeypatch.setattr(child_process, "_BEHIND_BYTES", 16 * 1024)
+    monkeypatch.setattr(error_writer, "_PATIENCE_SECONDS", 0.8)
+    monkeypatch.setattr(error_writer, "_BEHIND_BYTES", 16 * 1024)
     os.set_blocking(blocked_errors.writer.fileno(), is_blocking)
     count, lines = 5, 7500
     received = bytearray()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -15,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, logbroker, output_of
+from logbroker.client.sync import Admin
+from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, logbroker, output_of, unread_bytes
 
 TIMEOUT_SECONDS = 30
 
@@ -269,3 +271,21 @@ def test_a_file_that_cannot_be_used_is_named(used: Path, tmp_path: Path, command
     assert str(names[wanted]) in line, line
     assert "Errno" not in line
     assert ";" in line, f"it does not say what to do: {line}"
+
+
+@pytest.mark.prove
+def test_a_log_that_nobody_reads_holds_up_no_request(tmp_path: Path) -> None:
+    with serving("--data-dir", tmp_path, "--listen", "127.0.0.1:0", "--log-level", "debug") as (process, address):
+        assert process.stderr is not None
+        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        with Admin(address) as admin:
+            topics = 0
+            while unread_bytes(process.stderr) < 4000 - 200 and topics < 1000:
+                admin.create_topic(f"t{topics}", 1)
+                topics += 1
+            for number in range(topics, topics + 50):
+                admin.create_topic(f"t{number}", 1)
+            assert len(admin.list_topics()) == topics + 50
+        assert unread_bytes(process.stderr) > 3000
+        process.terminate()
+        assert process.wait(TIMEOUT_SECONDS) == 0

@@ -18,8 +18,9 @@ from typing import Final, Self, cast
 import click
 
 from logbroker.cli.common.arguments import COUNT, BytesType, Real, Whole
-from logbroker.cli.common.child_process import CommandRunner, ErrorWriter, syntax_error
+from logbroker.cli.common.child_process import CommandRunner, syntax_error
 from logbroker.cli.common.clients import CommandWorker
+from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.lines import counted, encoded_line
 from logbroker.cli.common.options import broker_option, number_option
 from logbroker.cli.common.output_formats import json_delivery
