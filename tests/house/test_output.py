@@ -18,8 +18,6 @@ ALLOWED = {
     "logbroker/cli/common/standard_output.py": {"sys.stdout"},
     # Pictures made of its own signs.
     "logbroker/cli/experiment/view.py": {"rich"},
-    # Whose formatter is that of `lines`.
-    "logbroker/cli/serve.py": {"logging.basicConfig", "logging.StreamHandler"},
     # The last words of clients that nobody closed, when logging has ended; escaped, too.
     "logbroker/client/runtime/lifetime.py": {"sys.stderr"},
     # Processes that talk with the process that started them.
