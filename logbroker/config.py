@@ -522,7 +522,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     if max(map(len, content.split(b"\n"))) > _MAX_LINE_BYTES:  # A name with a thousand dots takes minutes to parse.
         raise ConfigFileError(f"{path}: a line is longer than {_MAX_LINE_BYTES:,} bytes: name a settings file")
     try:
-        return tomllib.loads(content.decode())
+        return tomllib.loads(content.decode("utf-8-sig"))  # Windows editors begin a file with a byte order mark.
     except tomllib.TOMLDecodeError as error:
         wrong = str(error)
     except UnicodeDecodeError as error:

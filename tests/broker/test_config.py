@@ -60,7 +60,7 @@ def test_every_number_has_bounds_and_both_are_kept() -> None:
 
 def test_settings_that_contradict_each_other_are_told_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "logbroker.toml"
-    path.write_text("default_partitions = 20\nmax_partitions_per_topic = 10\n")
+    path.write_text("default_partitions = 20\nmax_partitions_per_topic = 10\n", encoding="utf-8-sig")
     with pytest.raises(ConfigFileError) as refused:
         load_broker_config(path)
     text = str(refused.value)

@@ -249,10 +249,12 @@ def test_what_is_done_is_done_without_streams(address: str, full: str, name: str
         ("topic", "create", name),
         ("produce", name),
         ("queue", "create", name, "--topic", full),
-        ("queue", "work", name, "--exec", "true", "--max-records", "2"),
+        ("queue", "work", name, "--exec", "cat && echo done", "--max-records", "2"),
         ("queue", "delete", name, "--yes"),
         ("topic", "delete", name, "--yes"),
     ):
+        if arguments[1] == "delete" and arguments[0] == "queue":
+            assert counts(address, name).acked == 2, "its commands have the streams, too"
         assert run_closed(redirected, *arguments, *broker) == (0, b""), arguments
 
 

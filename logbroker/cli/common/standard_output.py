@@ -109,6 +109,7 @@ def take_standard_streams() -> None:
             if fd != number:
                 os.dup2(fd, number)
                 os.close(fd)
+            os.set_inheritable(number, True)  # Commands of `queue work --exec` get it, too.
             setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
     before = sys.stdout
     output = _Output(before.fileno(), "w", closefd=False)
