@@ -28,8 +28,8 @@ REMEMBERED_BATCHES: Final = 5
 MAX_PRODUCERS: Final = 10_000
 """Maximum number of producers that a partition remembers. It forgets the producer that appended longest ago first."""
 FOREIGN_IDS: Final = 7 << 60
-"""Producer ids that brokers give out are below this number: even ids that begin at the time of the clock stay below
-2^62. Higher ids that are found in a log come from other programs, and do not count."""
+"""Producer ids that brokers give out are below this number: even if they begin at the time of the clock, they begin at
+2^62 at most. Ids from this number on that are found in a log come from other programs, and do not count."""
 
 
 class ProducerBatch(msgspec.Struct, gc=False, array_like=True):

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.005
 """Time after which admitting blocks yields to other tasks. Most blocks take microseconds. A block that must be read,
-because it has gaps or records with stored state, takes milliseconds."""
+for instance because it has gaps or records with stored state, takes milliseconds."""
 
 
 class Admitter:
