@@ -19,7 +19,7 @@ def replaced_by(
     join: Join, same_id: Member | None, same_slot: Member | None, *, now: float, grace_seconds: float
 ) -> list[Member]:
     """Return the earlier incarnations with the same member id or instance id, which the new member replaces. They must
-    be away, and certain not to deliver anything any more.
+    be away, and it must be certain that they deliver nothing any more.
 
     Raises InstanceIdInUseError, MemberIdInUseError or MemberNotReleasedError.
     """

@@ -1,4 +1,4 @@
-"""The assignors: pure functions that decide which member reads which partition, from subscriptions to a target.
+"""The assignors: pure functions that compute from the subscriptions which member reads which partition (the target).
 
 Each partition of a topic with subscribers is given to exactly one of them. Topics without subscribers are left out. The
 result depends only on the arguments, and not on their order: subscribers are taken in the order of their keys, topics
@@ -36,7 +36,7 @@ class Subscriber(NamedTuple):
     """The facts of a member that assignment needs."""
 
     key: str
-    """Unique. It stays the same over a restart of the member that should change nothing."""
+    """Unique. It stays the same when a static member restarts."""
     topics: frozenset[str]
     """Topic names. Names of topics that do not exist are ignored."""
 
@@ -92,7 +92,7 @@ def round_robin_assignor(
     place_of = {subscriber.key: place for place, subscriber in enumerate(ordered)}
     place = 0
     for topic in _subscribed(topics, keys_by_topic):
-        # Find the next subscriber of this topic once, then go round them.
+        # Find the next subscriber of this topic once, then take its subscribers in turn.
         keys = keys_by_topic[topic.name]
         turn = next((turn for turn, key in enumerate(keys) if place_of[key] >= place), 0)
         for partition in range(topic.partitions):

@@ -2,9 +2,9 @@
 sends the messages.
 
 Inputs are processed at once, in the order in which they arrive. Their results (changed rows, staged offsets, messages)
-gather until the previous transaction is synced, and go into the next one together. So many joins at once cost one
-assignment, and the commits of all members share a sync. Messages are sent in order, when the changes that they report
-are synced.
+gather until the previous transaction is synced, and go into the next one together. So any number of joins at the same
+time cost one assignment, and the commits of all members share a sync. Messages are sent in order, when the changes that
+they report are synced.
 
 Time is the event loop's monotonic clock; the machine says when it needs a tick.
 """
@@ -255,7 +255,7 @@ class Coordinator:
         return bool(len(self.machine)) or self._commits.is_running
 
     def topics_changed(self, topics: Mapping[str, AssignableTopic], topic_ids: Set[TopicId]) -> None:
-        """Use the given topics and ids, which are all that exist."""
+        """Use the given topics and ids. No other topics exist."""
         self.machine.topics_changed(topics)
         self.generations.topics_changed()
         if self.is_active or not self.offsets.topic_ids() <= topic_ids:
@@ -394,8 +394,8 @@ class Coordinator:
         self._timer.arm(self.machine.deadline())
 
     def _on_time(self) -> None:
-        # Usually all members were heard from meanwhile. A step with its task per heartbeat would be the main cost of
-        # idle members.
+        # Usually all members were heard from meanwhile, and no step is needed. A step and its task for each heartbeat
+        # would be the main cost of idle members.
         if self.machine.is_due(self._loop.time()):
             self._is_time = True
             self._commits.request()

@@ -7,21 +7,21 @@ broker sends them nothing after its end. This module decides when the next gener
 A partition is finished up to the end of a generation in these cases:
 
 1. The committed offset has reached the end. Then a crash cannot bring back any record before it.
-2. Its member has told a position that has reached the end. If the group has committed nothing in the topic, this counts
-   at once. In a group that commits, it counts when the member has stood there for its max poll interval: members that
-   commit late are waited for, but members that never commit the last records of a generation do not block it for ever.
-   It also counts at once if the member says that no commit will follow, because it began there or its commits are
-   refused.
+2. Its member has reported a position that has reached the end. If the group has committed nothing in the topic, this
+   counts at once. In a group that commits, it counts when the member has stayed there for its max poll interval:
+   members that commit late are waited for, but members that never commit the last records of a generation do not block
+   it for ever. It also counts at once if the member says that no commit will follow, because it began there or its
+   commits are refused.
 3. There is nothing to read: the partition has no records of these generations, retention has removed them, or the log
    was cut before them and is read to its end.
-4. Nobody can read the partition: it is offline, or its member has told that an error ended it. For a paused partition,
-the group waits for the max poll interval of its member.
+4. Nobody can read the partition: it is offline, or its member has reported that an error ended the reading. For a
+   paused partition, the group waits for the max poll interval of its member.
 
-Nothing of this is stored. Committed offsets survive a restart. Members that come back tell their positions again, and a
-position is dropped when the member no longer holds the partition. So the generation may go back, if a partition of a
-group without commits gets another member, which begins before the end, or a program seeks back. The others then wait
-again until it has caught up. A committed offset of a group with members never goes back, so there the generation does
-not go back either, unless case 4 let it advance.
+Nothing of this is stored. Committed offsets survive a restart. Members that come back report their positions again, and
+a position is dropped when the member no longer holds the partition. So in a group without commits, the generation may
+go back: a partition gets another member, which begins before the end, or a program seeks back. The other members then
+wait again until this member has caught up. In a group that commits, committed offsets never go back while there are
+members. So the generation does not go back there, unless case 4 let it advance.
 
 Cost: almost nothing for topics that have not grown. Otherwise O(partitions) when a generation begins or goes back, and
 O(1) per commit (only the first unfinished partition is checked, and those before it never again).
@@ -250,8 +250,8 @@ class Generations:
         return True
 
     def _find_anew(self, topic: Topic, reading: _Reading, now: float) -> None:
-        """Take the lowest generation that any partition has reached. The cost is O(partitions), however often the topic
-        has grown."""
+        """Take the generation of the partition that is farthest behind. The cost is O(partitions), however often the
+        topic has grown."""
         spans = topic.generations
         lowest = topic.generation
         for partition in range(topic.partitions):

@@ -4,7 +4,7 @@ It has no I/O and no clock; a shell passes inputs and carries out the outputs.
 
 The machine has two maps. The *target* says which member shall hold a partition: an assignor computes it from
 subscriptions and topics. The *holders* say which member may hold it now. The machine moves the holders towards the
-target. It tells each member in assignments, which are whole sets with an epoch of their own.
+target. It sends assignments to the members. An assignment has all partitions of a member, and an epoch of its own.
 
 Why a partition has one owner:
 
@@ -13,12 +13,13 @@ Why a partition has one owner:
 2. A holder is cleared only when its member confirmed (`taken`) a later assignment without the partition, came back
    without it, left, was fenced, or is replaced by a new incarnation when it is certain not to deliver any more. Until
    then no other member gets the partition, whatever the target says.
-3. A member delivers only what its last assignment named, from the moment it took it, and stops at once when its stream
-   breaks. So it delivers only what it holds, as long as its stream lives. A frozen member that wakes after it was
-   fenced may still deliver what it had fetched, but can commit nothing, because it is not a member any more.
+3. A member delivers only records of the partitions in its last assignment, from the moment it took the assignment. It
+   stops at once when its stream breaks. So it delivers only what it holds, as long as its stream lives. A frozen member
+   that wakes after it was fenced may still deliver what it had fetched, but can commit nothing, because it is not a
+   member any more.
 4. Messages are sent only after the rows of their step are durable, and a step is one transaction. So after a restart
-   the loaded holders include every partition that any member knows to be its own. All members are loaded as away, and
-   hold all of it. A member that comes back in time keeps the partitions that it lists, and the rest is free.
+   the loaded holders include every partition that any member knows to be its own. All members are loaded as away, with
+   all their partitions. A member that comes back in time keeps the partitions that it lists, and the rest is free.
 
 Epochs. The group has one counter, which every assignment increments. A member's epoch is the epoch of the assignment
 that it took last. Both only grow. At most one assignment per member is outstanding, so a member that comes back has one
@@ -93,7 +94,7 @@ class Group:
         self._target = TargetTable()
         self._target_is_stale = False
         self._unsettled: dict[str, None] = {}
-        """Slots, in order, whose members may be due an assignment."""
+        """Slots of members that may need an assignment, in order."""
         self._deadlines = DeadlineHeap(Member.deadline)
         self._outbox = Outbox()
 
@@ -242,7 +243,7 @@ class Group:
             self._lose(member, now)
 
     def topics_changed(self, topics: Mapping[str, AssignableTopic]) -> None:
-        """Use the given topics by name, which are all that exist. The map is kept, not copied, and groups may share
+        """Use the given topics, by name. No other topics exist. The map is kept, not copied, and groups may share
         it."""
         self._topics = topics
         self._target_is_stale = True

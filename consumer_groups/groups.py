@@ -231,8 +231,9 @@ class Groups:
         """Notify the active groups, because any topic may match a subscription, and the groups with offsets of the
         changed topics.
 
-        Groups that subscribe to many topics by a pattern need some time for each notification. So it comes later if
-        they were busy with the one before: they spend a tenth of the time on this, however many topics change.
+        Groups that subscribe to many topics by a pattern need some time for each notification. So a notification is
+        delayed if they were busy with the previous one: they spend about a tenth of the time on notifications, however
+        many topics change.
         """
         now = self._loop.time()
         busy_seconds = self._rebalance_seconds - self._rebalance_seconds_before

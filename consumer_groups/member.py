@@ -1,9 +1,9 @@
 """One member of a group: its state, the partitions it holds, and its deadlines.
 
-state        meaning                                       holds (no other member may)
+state        meaning                                       partitions held (by no other member)
 STABLE       connected, no assignment is outstanding       what it took last
 RECONCILING  connected, an assignment is outstanding       what it took last, and what is assigned
-AWAY         no stream: it broke, a static member left     the same, until it comes back or its time is over
+AWAY         no stream: it broke, a static member left,    what it held before, until it returns or expires
              or the broker has started
 GONE         not a member any more                         nothing
 """
@@ -42,7 +42,7 @@ class Input(enum.Enum):
     TAKEN = "taken"
     """The member confirms the assignment, and has given up all other partitions."""
     RESUMED = "resumed"
-    """The same incarnation has a new stream. The old stream may not have been noticed to be broken."""
+    """The same incarnation has a new stream. Perhaps the broker has not noticed yet that the old stream broke."""
     DISCONNECTED = "disconnected"
     """The stream broke, or a static member left."""
     LEFT = "left"

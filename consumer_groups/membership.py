@@ -120,7 +120,7 @@ class MemberLink:
         await self._group.commit_in_turns(self, correlation_id, epoch, topics)
 
     def leave(self) -> None:
-        """Leave the group. Answered by Ended when that is synced."""
+        """Leave the group. Answered by Ended when the change is synced."""
         if not self.ended:
             self._group.leave(self)
 

@@ -165,8 +165,7 @@ class OffsetTable:
             self._load(rows)
 
     def _load(self, rows: Mapping[bytes, bytes]) -> None:
-        """Load the rows. A start decodes up to a million or two of them for all groups, so this does little for
-        each."""
+        """Load the rows. A start decodes up to two million rows of all groups, so the loop does little for each row."""
         topics, loaded_bytes, last_commit_ms = self._topics, 0, 0
         topic_end = len(OFFSET_ROW) + _TOPIC_ID_BYTES
         for key, value in rows.items():

@@ -61,8 +61,8 @@ class EmbeddedBroker:
         self._stopped = threading.Event()
         """Set to end the watch thread before this object ends the process."""
         self.on_end: Callable[[str], None] | None = None
-        """Function that is called if the broker ends by itself, in a separate thread, with a message and the last line
-        of the broker's log."""
+        """Function that is called, in a separate thread, if the broker ends by itself. Its argument is a message with
+        the last line of the broker's log."""
 
     @property
     def address(self) -> str:

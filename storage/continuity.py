@@ -128,8 +128,8 @@ class Continuity:
 
         The readable part of the segment ends `limit_bytes` after the chunk's first byte, at `end_offset`. The buffer
         must reach this end, or hold the header after `max_bytes`, unless this header is known to continue the log. With
-        `exact`, the log is known to end at `offset` before the first batch. Without it, the first batch was looked up;
-        if gaps are allowed, it may itself be damaged.
+        `exact`, the batch before the chunk is known to end at `offset`. Without it, the first batch of the chunk was
+        looked up; if gaps are allowed, this batch may be damaged itself.
         """
         if not self.may_skip_to(offset):
             epoch, sure_below = self._stretch(offset, end_offset)
@@ -158,7 +158,7 @@ class Continuity:
         end_offset: int,
         exact: bool,
     ) -> Followed:
-        """Do as `follow` for a chunk that the fast path cannot accept: find the fault, and where it begins."""
+        """Follow the batches of a chunk that the fast path cannot accept: find the fault, and where it begins."""
         available = len(buffer)
         room = min(max_bytes, available)
         epoch = -1

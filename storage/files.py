@@ -242,8 +242,8 @@ def _small(path: str, content: bytes) -> bytes:
 
 
 def what_is_at(path: str | os.PathLike[str], wanted: Literal["file", "directory"] = "file") -> str:
-    """Return, for messages, what is at a path instead of the wanted kind: "it is no file, but a FIFO". Return "" if it
-    is the wanted kind, nothing, or not known. A link is always reported as a link."""
+    """Return, for messages, what is at a path instead of the wanted kind: "it is no file, but a FIFO". Return "" if the
+    wanted kind is there, nothing is there, or this is not known. A link is always reported as a link."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:

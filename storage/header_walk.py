@@ -17,8 +17,8 @@ from logbroker.storage.handles import Handle
 from logbroker.storage.index_file import Entry
 
 SHORT_WALK_BYTES: Final = 4096
-"""Bytes that are read at a time for a few headers. Small batches share a read; of large batches, little is read for
-nothing."""
+"""Bytes that are read at a time for a few headers. One read covers several small batches, and only few unneeded bytes
+of a large batch."""
 CHECKED_WALK_BYTES: Final = 1 << 14
 """Bytes that are read at a time to check whole batches."""
 LONG_WALK_BYTES: Final = 1 << 18
@@ -43,9 +43,9 @@ def walk_headers(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of the batches from `position` to `limit`, both batch boundaries.
 
-    The first batch must begin at `offset` or, unless `exact`, there or later. Raises DamagedLogError if the headers do
-    not continue each other or, with `check_crc`, a batch is damaged. With `nowait`, raises BlockingIOError if the bytes
-    are not in the page cache.
+    The first batch must begin at `offset`. Without `exact`, it may also begin later. Raises DamagedLogError if the
+    headers do not continue each other or, with `check_crc`, a batch is damaged. With `nowait`, raises BlockingIOError
+    if the bytes are not in the page cache.
     """
     read = files.pread_cached if nowait else files.pread
     window = b""

@@ -36,7 +36,7 @@ from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.segment import Segment
 
 MAX_HINTS: Final = 64
-"""Number of positions that are remembered per partition: so many readers can go on without an index lookup."""
+"""Maximum number of positions that are remembered per partition. As many readers can go on without an index lookup."""
 
 _log = logging.getLogger(__name__)
 

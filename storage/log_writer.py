@@ -1,5 +1,5 @@
-"""The file work of one partition's appends. Runs on any thread; at a time, one thread writes and one syncs. It makes no
-decisions."""
+"""The file work of one partition's appends. It runs on any thread, but at most one thread writes and one thread syncs
+at a time. It makes no decisions."""
 
 from __future__ import annotations
 

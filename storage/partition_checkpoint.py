@@ -65,12 +65,14 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     forgotten_below: int = 0
     """Number above the ids of all producers that were ever forgotten."""
     old_producers: list[tuple[int, int, _Batches]] = msgspec.field(default_factory=list, name="producers")
-    """All producers, in rows of brokers without separate rows for producers: id, an unused time, batches."""
+    """All producers, in rows of older brokers, which wrote no separate rows for producers: id, an unused time,
+    batches."""
     boot_id: str = ""
     """Boot id of the machine when the checkpoint was made. If it differs from the present one, a power cut may have
     taken unsynced bytes."""
     epochs: list[EpochStart] = []
-    """Leader epochs at the beginning of the synced file. They are stored here, because the file has no checksum."""
+    """The first entries of the file of leader epochs: those that begin below the recovery point. They are stored here,
+    too, because the file has no checksum."""
     unsynced_bound_bytes: int = -1
     """Maximum bytes at the log's end that are unsynced at any time until the next checkpoint; -1: no limit."""
     gaps_below: int = 0
@@ -83,8 +85,8 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 def epochs_unknown_below(checkpoint: PartitionCheckpoint, epochs: Sequence[EpochStart]) -> list[EpochStart]:
-    """Return the epochs of a file that no broker has written: they begin below the recovery point, but are not in the
-    checkpoint, which has all epochs up to there.
+    """Return the epochs in a file that cannot come from a broker: they begin below the recovery point, but are not in
+    the checkpoint, which has all epochs that begin there.
 
     At the recovery point or above it, a recovery may have begun an epoch and never stored a checkpoint for it. A
     checkpoint without epochs comes from an older broker, or is for files that another program wrote; it says nothing
@@ -133,7 +135,7 @@ def decode_partition(key: bytes, row: bytes) -> PartitionCheckpoint:
     offsets = [checkpoint.recovery_point, checkpoint.log_start_offset]
     offsets += [number for entry in checkpoint.segments for number in (entry.base_offset, entry.size_bytes)]
     if min(offsets) < 0 or max(offsets) > MAX_INT64:
-        raise unreadable_row(PARTITIONS, key, f"it names an offset or a size of {min(offsets)}, or {max(offsets)}")
+        raise unreadable_row(PARTITIONS, key, f"its offsets and sizes range from {min(offsets)} to {max(offsets)}")
     if not all(batches for _, _, batches in checkpoint.old_producers):
         raise unreadable_row(PARTITIONS, key, "it names a producer without a batch")
     return checkpoint
@@ -171,10 +173,11 @@ def _producer_key(key: bytes, producer_id: int) -> bytes:
 def segment_checkpoints(
     segments: Sequence[Segment], synced_segment: Segment | None, synced_position: int, max_timestamp_ms: int
 ) -> list[SegmentCheckpoint]:
-    """Return the checkpoints of the segments up to the one that holds the synced end; None: nothing is synced.
+    """Return the checkpoints of the segments up to `synced_segment`, which holds the synced end. If it is None, nothing
+    is synced.
 
-    `max_timestamp_ms` is the largest timestamp in that segment up to `synced_position`; later records of the segment
-    may have larger ones.
+    `max_timestamp_ms` is the largest timestamp in `synced_segment` up to `synced_position`; later records of the
+    segment may have larger timestamps.
     """
     known = segments[: segments.index(synced_segment) + 1] if synced_segment else ()
     rows = [

@@ -1,10 +1,10 @@
 """A partition's memory of idempotent producers, and the checks of their batches.
 
-Pure: no files, no clock. A partition remembers the producers that appended last. It forgets none because of its age:
-after a jump of the clock it would store a retry twice. The rules are Kafka's (ProducerAppendInfo), but two are
-stricter. A producer id that the partition does not know must begin at sequence 0, so that a client notices if its
-records were cut off. And if the partition may have forgotten an id for lack of room, it accepts no batch of it, because
-the batch may be a retry. Ids ascend, so one number is enough: all forgotten ids are below it.
+Pure: no files, no clock. A partition remembers the producers that appended last. It forgets no producer because of its
+age: otherwise, after a jump of the clock, it could store a retry twice. The rules are Kafka's (ProducerAppendInfo), but
+two are stricter. A producer id that the partition does not know must begin at sequence 0, so that a client notices if
+its records were cut off. And if the partition may have forgotten an id for lack of room, it accepts no batch of it,
+because the batch may be a retry. Ids ascend, so one number is enough: all forgotten ids are below it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ REMEMBERED_BATCHES: Final = 5
 MAX_PRODUCERS: Final = 10_000
 """Maximum number of producers that a partition remembers. It forgets the producer that appended longest ago first."""
 FOREIGN_IDS: Final = 7 << 60
-"""Broker ids are below this number: the clock takes them to 2^62 at most. Ids from here on that are found in a log do
-not count."""
+"""Producer ids that brokers give out are below this number: even if they begin at the time of the clock, they begin at
+2^62 at most. Ids from this number on that are found in a log come from other programs, and do not count."""
 
 
 class ProducerBatch(msgspec.Struct, gc=False, array_like=True):

@@ -39,8 +39,8 @@ MAX_POSITION: Final = 2**31 - 1
 _Found = TypeVar("_Found")
 
 _DIRECT_STEPS: Final = 4
-"""If a chunk has at most about so many batches, its end is found by their headers. With more batches, the chunk is read
-and cut."""
+"""If a chunk has at most about this many batches, its end is found by their headers. With more batches, the chunk is
+read and cut."""
 _MAX_UNINDEXED_BYTES: Final = 2 * MAX_STORED_BATCH_BYTES
 """Maximum distance between the end of an index and the end of its log. If it is larger, the index has lost entries."""
 
@@ -169,8 +169,8 @@ class Segment:
         """Return the time that gives the segment's age, never later than now; -1: it cannot be found.
 
         It is the largest timestamp. If the records have no timestamp, or one in the future, it is the file's last
-        modification. If that is in the future, too, the clock was wrong at the write: the file is set to be modified
-        now.
+        modification. If the last modification is in the future, too, the clock was wrong at the write. The file's time
+        of modification is then set to now.
         """
         if 0 <= self.max_timestamp_ms <= now_ms:
             return self.max_timestamp_ms
@@ -346,7 +346,7 @@ class Segment:
         return limit
 
     def locate_time(self, handle: Handle, timestamp_ms: int, limit: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Find a batch so that all earlier records are older than `timestamp_ms`, and walk from it on.
+        """Find a batch before which all records are older than `timestamp_ms`, and walk from this batch on.
 
         Each batch is checked as a whole, so that no damaged batch is skipped without notice.
         """

@@ -38,7 +38,7 @@ def sync_data(fd: int) -> None:
 
 
 def sync_all(fd: int) -> None:
-    """Do as `sync_data`, with the names in a directory included. Raises OSError."""
+    """Flush a file as `sync_data` does, or the names in a directory. Raises OSError."""
     if not _full_sync(fd):
         os.fsync(fd)
 
@@ -121,7 +121,7 @@ def lock(fd: int) -> None:
 
 
 def lock_record(file: Any) -> None:
-    """Do as `lock`, with the kind of locks that Java takes."""
+    """Lock a file as `lock` does, with the kind of lock that Java takes."""
     if fcntl is not None:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

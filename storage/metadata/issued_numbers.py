@@ -1,4 +1,4 @@
-"""The file `issued-numbers`: the ends of numbers that were given out and must never repeat.
+"""The file `issued-numbers`: bounds above all numbers that were given out and must never be given out again.
 
 It lies beside the metadata store, not in it, so that it is not reset when an older store is restored.
 
@@ -7,7 +7,7 @@ It lies beside the metadata store, not in it, so that it is not reset when an ol
     producer-ids: 2001
     crc-32c: 37a4577a
 
-All numbers below these ends may have been given out. The checksum covers the lines before it.
+All numbers below these bounds may have been given out. The checksum covers the lines before it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 class IssuedNumbers(msgspec.Struct, frozen=True):
-    """The ends of the numbers that may have been given out."""
+    """Bounds above all numbers that may have been given out."""
 
     receipts: int = 0
-    """End of receipts, fencing tokens and group epochs of queue groups."""
+    """Bound above all receipts, fencing tokens and group epochs of queue groups."""
     producer_ids: int = 0
 
 

@@ -46,8 +46,8 @@ _READ_TRIES: Final = 20
 _READERS_SECONDS: Final = 10.0
 """Minimum time between two looks for readers that were killed. LMDB keeps the pages of their snapshots until then."""
 _FULL_SECONDS: Final = 1.0
-"""Time for which the store counts as full after a refusal. Callers try again far more often, so if the map is still
-full, it is noticed."""
+"""Time for which the store counts as full after a refusal. If the map is still full after this time, the next commit is
+refused again."""
 
 _DAMAGED: Final = (
     lmdb.BadDbiError,
@@ -273,10 +273,10 @@ class MetadataReader:
     """Reads committed rows, even while a broker runs; `close` it.
 
     It registers with LMDB, so that a broker does not overwrite the pages of its snapshots: to read overwritten pages
-    would end this process. Registration needs the lock file. A stopped store may lack it, and perhaps only the broker's
-    user can write it. Without the lock file, the store is read without a lock. LMDB does not know of such a reader, so
-    the broker may reuse pages of the reader's snapshot: the third commit after the snapshot reuses pages that the first
-    one freed. So reads are short, and repeated if this may have happened.
+    would end this process. Registration needs the lock file. A stopped store may lack this file, and perhaps only the
+    broker's user can write the file. Without the lock file, the store is read without a lock. LMDB does not know of
+    such a reader, so the broker may reuse pages of the reader's snapshot: the third commit after the snapshot reuses
+    pages that the first one freed. So reads are short, and repeated if such pages may have been reused.
     """
 
     def __init__(self, path: Path, environment: lmdb.Environment, *, is_registered: bool) -> None:
@@ -367,7 +367,7 @@ def _begin_read(environment: lmdb.Environment, table: Any) -> lmdb.Transaction:
 
 
 def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
-    """Open a store, or a copy of a store. Also return whether LMDB knows of its readers."""
+    """Open a store, or a copy of a store, to read it. Also return whether the reader is registered with LMDB."""
     # 0: LMDB takes the map size from the file.
     options: dict[str, Any] = {
         "map_size": 0,

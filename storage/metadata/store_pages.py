@@ -60,7 +60,8 @@ HARMLESS_COMMITS: Final = 1
 until it ends."""
 _LIVE_TRIES: Final = 5
 _META_READS: Final = 100
-"""Maximum number of reads of a meta page until two are equal: commits are not so fast for so long."""
+"""Maximum number of reads of a meta page until two successive reads are equal. Commits are never so fast for so
+long."""
 
 
 class _Tree(NamedTuple):

@@ -16,7 +16,7 @@ _SEARCH_BYTES: Final = 1 << 20
 _SEARCH_FACTOR: Final = 16
 _LEAST_SEARCH_BYTES: Final = 4 * MAX_STORED_BATCH_BYTES
 _HEADER_COST_BYTES: Final = 256
-"""Cost of checking one header: for Python it takes at least as long as reading so many bytes."""
+"""Cost of checking one header: the check takes at least as long as reading this many bytes."""
 _HEADER_LIKE: Final = re.compile(rb"(?s)(?=.{8}[\x00-\x7f].{3}(?:\x00\x00..|\xff{4})\x02)")
 """Pattern of a header: a length above 0, a leader epoch below 65536 or none, and magic 2. It also finds overlapping
 matches."""
@@ -55,8 +55,8 @@ def good_batch(
 class SearchBudget:
     """The bytes that a search for good batches may read: a multiple of the range that it searches.
 
-    Anything that looks like a header may claim a batch of 16 MiB, and a client can send bytes with very many of them.
-    To read each such batch would take time that grows with the square of the size.
+    Anything that looks like a header may claim a batch of 16 MiB, and a client can send bytes with very many such
+    headers. To read the batch of each would take time that grows with the square of the size.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -80,7 +80,7 @@ class FoundBatch(NamedTuple):
 def find_good_batch(files: Files, fd: int, start: int, end: int, offset: int) -> FoundBatch:
     """Find the first good batch at or above `offset` between two positions of a file.
 
-    It may have any leader epoch: a torn write does not explain a batch of a lower epoch either. Raises OSError.
+    The batch may have any leader epoch: a torn write does not explain a batch of a lower epoch either. Raises OSError.
     """
     budget = SearchBudget(end - start)
     while end - start >= HEADER_BYTES:

@@ -206,8 +206,8 @@ class _Recovery:
 
     def _check_others(self) -> None:
         """Raise an error if something other than a file has the name of a segment: the log would seem to end before it.
-        Also raise one for a directory with the name of another file that the partition needs. Anything else with such a
-        name is replaced, or reported where the file is missing."""
+        Also raise an error for a directory with the name of another file that the partition needs. Anything else with
+        such a name is replaced, or reported where the file is missing."""
         for name in self._files.list_others(self._directory):
             path = f"{self._directory}/{name}"
             is_small = name.removesuffix(".tmp") in (METADATA_NAME, EPOCHS_NAME)

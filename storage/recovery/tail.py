@@ -195,8 +195,8 @@ class TailRecovery:
             self._check_torn(segment, handle, file_bytes, later)
 
     def _check_bound(self, path: str, start: int, segments: Sequence[Segment]) -> None:
-        """Raise CorruptLogError if more bytes would be lost, from byte `start` of the first of `segments` on, than can
-        have been unsynced."""
+        """Raise CorruptLogError if a cut at byte `start` of the first of `segments` would lose more bytes than can have
+        been unsynced."""
         lost_bytes = sum(self._file_bytes[segment.base_offset] for segment in segments) - start
         if 0 <= self._unsynced_bound_bytes < lost_bytes:
             raise CorruptLogError(

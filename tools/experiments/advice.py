@@ -13,7 +13,7 @@ from logbroker.tools.experiments.keys import key_name
 from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun, calibrated
 
 ENOUGH: Final = 0.9
-"""The share of the best rate at which more partitions no longer count as a help."""
+"""The share of the best rate from which on more partitions do not count as helpful."""
 
 SKEW_NAMES: Final = {
     "uniform": "with keys that are all alike",
@@ -65,8 +65,8 @@ def _choice(runs: Sequence[ScalingRun]) -> list[str]:
 
 
 def worst_shares(rows: Sequence[Sequence[ScalingRun]]) -> dict[int, float]:
-    """Return for each partition count that all rows have: its rate as a share of the best rate of the row, in the row
-    where this share is lowest.
+    """Return the lowest share of a row's best rate that each partition count reaches. Partition counts that a row lacks
+    are left out.
 
     More partitions are not always faster, because it depends on chance which keys share a partition.
     """

@@ -25,7 +25,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     worker_pause_seconds: float
     """The pause between two records of a worker while enough records wait."""
     handover_seconds: float
-    """The pause between two records of a key of which enough records wait. A queue group delivers the second record
+    """The pause between two records of a key that has enough waiting records. A queue group delivers the second record
     when the first one is settled."""
 
     @property

@@ -36,7 +36,7 @@ def key_shares(skew: str, keys: int) -> list[float]:
 
 
 def hot_shares(hottest: float, keys: int) -> list[float]:
-    """Return shares by which the first key has `hottest` of the records, and the others have equal shares."""
+    """Return the share of each key: `hottest` for the first key, and equal shares for the others."""
     if keys == 1:
         return [1.0]
     return [hottest] + [(1 - hottest) / (keys - 1)] * (keys - 1)

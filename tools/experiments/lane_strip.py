@@ -81,11 +81,11 @@ class Strip:
         self._latest: dict[int, int] = {}
 
     def add(self, told: Sequence[Finish]) -> None:
-        """Add a finish that a worker reported. `look` finds its place in the order."""
+        """Add the finishes that a worker reported. `look` puts them in order."""
         self._told += told
 
     def look(self, now: float) -> None:
-        """Bring the finishes up to a moment ago into order, because the lists of several workers arrive interleaved."""
+        """Put the finishes in order, except the most recent ones: other workers may not have reported theirs yet."""
         self._told.sort(key=lambda finish: finish.finished)
         known = bisect_right(self._told, now - _SETTLED_SECONDS, key=lambda finish: finish.finished)
         for finish in self._told[:known]:

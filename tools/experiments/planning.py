@@ -21,8 +21,8 @@ partition."""
 _PLACED_KEYS: Final = 30_000
 """The approximate number of keys in all placements together."""
 _NEAR: Final = 1.1
-"""The factor that is allowed above the lowest utilisation of the busiest consumer, if no partition count meets the
-target."""
+"""If no partition count meets the target, the utilisation of the busiest consumer may be this many times the lowest
+one."""
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,10 +29,10 @@ def mean_wait_seconds(
 ) -> float:
     """Return the mean time before the work on a record begins. It is infinite if the servers do not keep up.
 
-    The wait of M/M/c (Erlang C), times the mean of the squared coefficients of variation of arrivals and of service:
-    A. O. Allen, "Probability, Statistics, and Queueing Theory" (1990), ch. 5, the Allen-Cunneen approximation of G/G/c.
-    With one server it is J. F. C. Kingman's formula, "The single server queue in heavy traffic" (1961). By default
-    arrivals are random (Poisson) and the work on each record takes equally long.
+    It is the wait of M/M/c (Erlang C), times the mean of the squared coefficients of variation of arrivals and of
+    service: A. O. Allen, "Probability, Statistics, and Queueing Theory" (1990), ch. 5, the Allen-Cunneen approximation
+    of G/G/c. With one server it is J. F. C. Kingman's formula, "The single server queue in heavy traffic" (1961). By
+    default arrivals are random (Poisson) and the work on each record takes equally long.
     """
     offered = rate * service_seconds
     if offered >= servers:

@@ -164,7 +164,8 @@ class _Experiment:
             ahead = due - monotonic()
             if ahead > 0:
                 await asyncio.sleep(ahead)
-            # If a record is late because the send before it took long, its latency counts from when it was due.
+            # If a record is late because the send before it took long, its latency counts from the time at which it was
+            # due.
             await self._send(producer, key, due_at=None if ahead > 0 else due)
         await producer.flush()
         await self._finished(crew, seconds)

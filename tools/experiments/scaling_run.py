@@ -18,7 +18,7 @@ ASSUMED: Final = {
     GROUP: Service(work_seconds=0, worker_pause_seconds=0.0002, handover_seconds=0.0002),
     QUEUE: Service(work_seconds=0, worker_pause_seconds=0.004, handover_seconds=0.005),
 }
-"""The costs in addition to the work that are assumed if nothing was measured, for two busy cores."""
+"""The assumed costs besides the work, if nothing was measured. They suit two busy cores."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,11 +81,11 @@ class Observed(NamedTuple):
     """The events of a run. Records are numbered from 0 in the order of sending, over both parts."""
 
     keys: Sequence[int]
-    """The key of each record. Keys from KEYS on belong to the records of the warm-up."""
+    """The key of each record. Keys >= KEYS belong to the records of the warm-up."""
     sent_at: Sequence[float]
     """The time at which each record was sent, on the same clock as `finishes`."""
     finishes: Mapping[int, Finish]
-    """The first one of each record."""
+    """The first finish of each record, by the number of the record."""
     drained: Sequence[int]
     """The records of the backlog, in the order in which they were finished."""
     loaded: Sequence[int]
@@ -190,7 +190,7 @@ def calibrated(runs: Sequence[ScalingRun], mode: str, work_ms: float) -> Service
 
     A sleep lasts a little longer than requested, so the work time is increased by this difference. The pauses of a
     worker are taken from runs with uniform keys, in which every worker has enough work. The handovers of a key are
-    taken from runs with a hot key, of which records always wait.
+    taken from runs with a hot key, which always has waiting records.
     """
     assumed = ASSUMED[mode]
     longer = [run.work_ms_mean - run.work_ms for run in runs if run.mode == mode]

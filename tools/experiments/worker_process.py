@@ -26,7 +26,7 @@ from logbroker.types import TopicPartition
 REPORT_SECONDS: Final = 0.05
 TURN_SECONDS: Final = 0.025
 _STEPS: Final = 5
-"""Number of event loop steps in a turn: from its ack, a settlement needs this many steps to be sent."""
+"""Number of event loop steps in a turn: a settlement is sent this many steps after the ack."""
 
 
 class WorkerJob(msgspec.Struct, frozen=True, kw_only=True):

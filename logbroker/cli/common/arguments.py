@@ -123,7 +123,7 @@ PARTITION: Final = Whole()
 
 
 def take_texts_as_utf8(command: click.Command) -> None:
-    """Make arguments and options without a type of their own texts, in a command and its subcommands."""
+    """Set the type of arguments and options that have none to TextType, in a command and its subcommands."""
     for parameter in command.params:
         if type(parameter.type) is click.types.StringParamType:
             parameter.type = TextType()

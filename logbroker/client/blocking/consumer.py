@@ -107,8 +107,8 @@ class Consumer(Uncopied):
         of one batch after decompression.
 
         `growth_order` concerns topics to which partitions are added, which moves keys to other partitions. With "key"
-        (the default), a group, or a consumer that assigned a whole topic, finishes all records from before the
-        addition, in all partitions, before it delivers any record from after it. So the records of a key stay in order.
+        (the default), a group, or a consumer that assigned a whole topic, finishes all records that were there before
+        the addition, in all partitions, before it delivers any later record. So the records of a key stay in order.
         With "none", every record is delivered as soon as it is there. All members of a group must give the same value,
         or none. Partitions that are assigned one by one are not held back.
 
@@ -172,8 +172,8 @@ class Consumer(Uncopied):
         they have positions. `on_revoked` is called before the partitions are given away and their finished records are
         committed. `on_lost` is called if another member already has them and nothing can be committed any more.
         Callbacks may commit, seek, pause, subscribe and close, but not ask for records. An error in a callback is
-        raised by the loop or `poll`; the next one calls `on_assigned` or `on_revoked` again before it delivers
-        anything.
+        raised by the loop or `poll`. The next loop or `poll` calls `on_assigned` or `on_revoked` again before it
+        delivers anything.
 
         If a later call raises, the member keeps its subscription, its partitions and its callbacks.
 
@@ -227,7 +227,7 @@ class Consumer(Uncopied):
         A topic is read with all its partitions; partitions that are added later join the assignment, from their
         beginning, while the program waits for records. Records of a key stay in order when partitions are added to
         their topic: a record that was appended afterwards is delivered only when the program has finished all earlier
-        ones. See `growth_order`. With `bands`, a topic that has bands is read only in the partitions of these bands;
+        records. See `growth_order`. With `bands`, a topic that has bands is read only in the partitions of these bands;
         each must be a band of one of the topics. Raises UnknownTopicError, UnknownPartitionError or
         InvalidRequestError, and then changes nothing.
         """

@@ -286,10 +286,10 @@ class Session:
                 session.state = fold(session.state, delivery.value)
 
     The lock is renewed as long as the block lasts. `state` (up to 256 KiB) is stored atomically with the next ack, and
-    the next holder reads it. A nacked or released delivery is delivered again, and so are all behind it. If the session
-    is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or it is unknown whether
-    it was because the broker crashed, the loop and the settlements raise LeaseLostError: open the session again to read
-    the stored state.
+    the next holder reads it. A nacked or released delivery is delivered again, and so are all deliveries behind it. If
+    the session is lost, its loop and every settlement raise StaleSessionError. If a state was not written, or if a
+    crash of the broker leaves this unknown, the loop and the settlements raise LeaseLostError: open the session again
+    to read the stored state.
     """
 
     def __init__(

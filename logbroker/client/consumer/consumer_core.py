@@ -59,7 +59,7 @@ class Step(enum.Enum):
 
 
 class Room:
-    """The room that is left in a list of records. The first record goes in whatever its size."""
+    """The room that is left in a list of records. The first record always goes in, even if it is larger."""
 
     __slots__ = ("bytes", "records")
 
@@ -136,7 +136,7 @@ class ConsumerCore(Droppable):
         self._reached: dict[TopicPartition, int] = {}
         """The end offsets of a bounded loop that were reached."""
         self._not_reached: dict[TopicPartition, int] = {}
-        """The end offsets of partitions that had reached them and that the program has moved back since."""
+        """The end offsets of partitions that reached them in a bounded loop, and that the program then moved back."""
         self._holds = False
         self._settings = group
         self._group: GroupReader | None = None
@@ -146,7 +146,7 @@ class ConsumerCore(Droppable):
         forking.watch(self)
 
     def forked(self) -> None:
-        """See `forking.Forked`. The records in hand belong to the parent."""
+        """See `forking.Forked`. The received records belong to the parent process."""
         self.cursor.stop()
 
     @property
@@ -280,8 +280,8 @@ class ConsumerCore(Droppable):
         reads = self._assigned
 
         def add(assigned: Assigned) -> None:
-            # Not a method: nothing in the event loop may refer to the consumer, so that a dropped consumer is
-            # collected.
+            # This is not a method, because nothing in the event loop may refer to the consumer: a dropped consumer
+            # would then not be collected.
             if assigned.partition not in reads:
                 reads[assigned.partition] = assigned
                 fetcher.add(assigned)
@@ -450,8 +450,8 @@ class ConsumerCore(Droppable):
 
     def open_next(self, ends: dict[TopicPartition, int] | None) -> Step:
         """Open the next batch. `ends` holds the remaining ends of a bounded loop. Partitions that have reached their
-        ends, are paused, or are no longer assigned are removed from it. If only standing partitions remain in it, their
-        error is raised."""
+        ends, are paused, or are no longer assigned are removed from `ends`. If only standing partitions remain in
+        `ends`, their error is raised."""
         if ends is not None and self._not_reached:
             ends |= self._not_reached
             self._not_reached.clear()
@@ -481,7 +481,7 @@ class ConsumerCore(Droppable):
         return Step.OPENED if opened else Step.NEEDS_CHUNK
 
     def _leave_blocked(self, ends: dict[TopicPartition, int]) -> None:
-        """Remove the partitions from `ends` that wait at the end of their generation for a partition that the loop does
+        """Remove from `ends` the partitions that wait at the end of their generation for a partition that the loop does
         not read."""
         held_back = held_back_topics(self._assigned.values(), ends)
         for partition in list(ends) if held_back else ():
@@ -542,8 +542,8 @@ class ConsumerCore(Droppable):
 
 
 def _fill(records: list[Record], cursor: Cursor, room: Room) -> None:
-    """Add records one by one, because each may be larger than the room that is left. Once all others are known to fit,
-    add them together."""
+    """Add records one by one, because each may be larger than the room that is left. Once all remaining records are
+    known to fit, add them in one step."""
     left, before = room.bytes, len(records)
     try:
         for record in itertools.islice(cursor.records, room.records):

@@ -157,7 +157,7 @@ class Fetcher:
         self._refusal: LogbrokerError | None = None
         """The error with which the broker currently refuses every stream. Every call raises it."""
         self.just_told = False
-        """Whether the program has received no record since the error of a standing partition was raised."""
+        """Whether the error of a standing partition was raised and the program has received no record since then."""
         self._topics_may_go = topics_may_go
         self._connection = connection
         self._records = records
@@ -346,8 +346,9 @@ class Fetcher:
         """Return the next chunk, waiting for it. Return None when the deadline (monotonic seconds) is over, when there
         is a chunk but ownership has lapsed, or when the caller has to look again at what it waits for.
 
-        With `tell_again`, raises the error that stopped a partition; if it was raised before, only after a short wait.
-        Otherwise the caller has to raise it. Raises BrokerUnavailableError once the fetcher is closed.
+        With `tell_again`, raises the error that stopped a partition; if the error was raised before, only after a short
+        wait. Without `tell_again`, the caller has to raise it. Raises BrokerUnavailableError once the fetcher is
+        closed.
         """
         refusal = self._refusal
         if (self.standing and tell_again) or refusal is not None:
@@ -672,7 +673,7 @@ class Fetcher:
         if self._searching.get(assigned) is task:
             del self._searching[assigned]
             if damage is not None and task.cancelled() and not self._closed:
-                # Other code cancelled the task. A new stream repeats other searches, but not one because of damage.
+                # Other code cancelled the task. A new stream repeats other searches, but not a search for damage.
                 self._end_with(assigned, damage)
 
     async def _find_place(self, assigned: Assigned, policy: Reset | datetime.datetime) -> None:

@@ -446,7 +446,7 @@ class GroupReader:
     async def _look_at_committed(self) -> None:
         """After the stream broke, ask the broker for its committed offsets, and commit again those that it has lost.
 
-        Only the member that holds a partition knows of later commits.
+        Only the member that holds a partition still knows the commits that the broker has lost.
         """
         async with self._looking:
             if self._unsure:

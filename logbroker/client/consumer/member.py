@@ -41,7 +41,8 @@ from logbroker.v1 import groups_pb2
 _log = logging.getLogger(__name__)
 
 _LAST_BACKOFF_SECONDS: Final = 0.25
-"""Short, because by default the broker waits only two seconds for a member to come back."""
+"""Maximum pause before a new stream. It is short, because by default the broker waits only two seconds for a member to
+come back."""
 _GOODBYE_SECONDS: Final = 2.0
 _LATE_ANSWERS: Final = 3
 _LATE_SECONDS: Final = 0.05
@@ -128,8 +129,8 @@ class GroupMember:
         )
         """The time between two heartbeats, while records are delivered and otherwise."""
         self._is_busy = False
-        """Whether records are being delivered or will be soon. If so, heartbeats move the ownership deadline ahead in
-        time."""
+        """Whether records are being delivered or will be soon. If so, heartbeats are frequent enough to extend the
+        ownership deadline before it ends."""
         self._next_heartbeat_at = 0.0
         self._beat_anew = asyncio.Event()
         """Set when the next heartbeat has to come at another time than planned."""
@@ -306,7 +307,7 @@ class GroupMember:
             self._commits.pop(correlation_id, None)
 
     def tell(self) -> None:
-        """Report the reader's positions to the broker at once, if they are news."""
+        """Report the reader's new positions to the broker at once, if there are any."""
         if self.membership.state is MembershipState.MEMBER:
             positions = self._reader.new_positions()
             if positions:

@@ -12,10 +12,10 @@ Why a member delivers no record of a partition that it does not hold:
 - The broker gives a partition to another member only after this member has taken an assignment without it, or was
   fenced. The program takes an assignment between two records. It has then finished all records that it was given, and
   gets no others of that partition.
-- The broker fences a member from which it has heard nothing for the session timeout. It has certainly heard the last
-  heartbeat that it answered, and not before that heartbeat was sent. So ownership ends one session timeout after the
-  heartbeat was sent, by this machine's clock, even if the process was frozen in between. For the same reason ownership
-  ends one poll interval after the last answered heartbeat that reported a poll.
+- The broker fences a member from which it has heard nothing for the session timeout. It has certainly received the last
+  heartbeat that it answered, and received it after that heartbeat was sent. So ownership ends one session timeout after
+  the heartbeat was sent, by this machine's clock, even if the process was frozen in between. For the same reason
+  ownership ends one poll interval after the last answered heartbeat that reported a poll.
 - When the stream of a member breaks, the broker keeps its partitions for the grace. The stream was still alive when the
   broker got the heartbeat. The member may notice the break late, because its program blocks the event loop or the
   process is frozen while the broker is killed and started again. So ownership also ends one grace after the heartbeat
@@ -114,7 +114,7 @@ class Membership:
         self.placed = False
         """Whether the program knows where to begin in all partitions that it holds."""
         self.lost = False
-        """Whether the program has lost its partitions without having been told yet."""
+        """Whether the program has lost its partitions and was not told yet."""
         self.error: LogbrokerError | None = None
         """The error with which the broker keeps the member out. The program must be told before the member tries
         again."""
@@ -271,7 +271,8 @@ class Membership:
         return error
 
     def check_commit(self, losses: int) -> None:
-        """Raise an error if a commit is refused for records that were read when the number of losses was `losses`."""
+        """Raise an error if all partitions were lost since the number of losses was `losses`: records that were read
+        before the loss cannot be committed."""
         if self.lost or losses != self.losses:
             raise UnknownMemberError(LOST) if self.error is None else self.error.anew()
 

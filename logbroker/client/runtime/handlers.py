@@ -64,7 +64,7 @@ def check_plain_outcome(what: str, outcome: object) -> None:
 
 
 def check_outcome(what: str, outcome: object) -> None:
-    """Raise InvalidRequestError if the result of a function, once awaited, is work that has not started."""
+    """Raise InvalidRequestError if a function's result, after any await, is a coroutine or a generator."""
     if inspect.iscoroutine(outcome):
         _drop(outcome)
         raise InvalidRequestError(f"{what} returned a coroutine that nobody awaits: await it in the function")
@@ -79,8 +79,9 @@ def _drop(outcome: object) -> None:
 
 
 def call_plain(what: str, function: Callable[[T], object], argument: T) -> None:
-    """Call a function without awaiting anything. Raises the function's error; InvalidRequestError if its work has not
-    started; and RuntimeError in place of a CancelledError, because nobody cancels a thread."""
+    """Call a function without awaiting anything. Raises the function's error; InvalidRequestError if the function
+    returned a coroutine or a generator; and RuntimeError in place of a CancelledError, which does not mean here that
+    the caller was cancelled."""
     try:
         outcome = function(argument)
     except asyncio.CancelledError as error:
@@ -182,7 +183,7 @@ class Slots:
 
     def _is_cancelled(self) -> bool:
         """Whether the tasks were cancelled because the call was cancelled. If other code cancels all tasks of a loop,
-        it may cancel these tasks before the task of the call."""
+        these tasks may run before the call sets `are_over`. So the task of the call is checked, too."""
         return self.are_over or self._owner.cancelling() > self._cancelled_before
 
 

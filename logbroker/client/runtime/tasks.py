@@ -48,9 +48,9 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
     """Cancel tasks and wait for them. Return their results or errors.
 
     If the caller is cancelled, even repeatedly, the tasks are cancelled again, and the call still returns only when all
-    of them have ended. It then raises the last CancelledError that it received. `gather` would raise the error of a
-    task instead, but libraries such as anyio recognise their own cancellations by the message. Put steps that must
-    follow into a `finally`.
+    of them have ended. It then raises the last CancelledError that it received, because libraries such as anyio
+    recognise their own cancellation by the message of this error. `gather` would raise the error of a task instead. Put
+    steps that must follow into a `finally`.
 
     A cancelled task keeps its error until its outcome is fetched. The error refers to the frames that it passed and to
     their streams. Without the fetch, gRPC would keep running in a program that has closed all its clients.
@@ -69,8 +69,8 @@ async def end_tasks(*tasks: asyncio.Task[Any]) -> list[Any]:
         if cancelled is not None:
             raise cancelled
     finally:
-        # Any error is returned here: an exception that ends the event loop, such as a signal handler's SystemExit, has
-        # ended it already.
+        # Any error is only returned here. Even an error that ends the event loop, such as a signal handler's
+        # SystemExit, need not be raised again: it has ended the loop already.
         outcomes = [_outcome(task) for task in tasks]
         del cancelled
     return outcomes

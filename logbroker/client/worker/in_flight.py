@@ -265,8 +265,8 @@ class InFlight(Generic[D]):
             self._leases.lease_seconds = message.lease_ms / 1000
             self._leases.begin(batch, self._leases.lease_seconds, self.outbox.heard_at, now)
             if message.session_token:
-                # The session was closed in the meantime, and the broker has taken its deliveries back. They were on the
-                # link nevertheless.
+                # The session was closed in the meantime, and the broker has taken its deliveries back. They took their
+                # time on the link nevertheless.
                 self._fit_window(None, self._leases.lease_seconds, now)
                 self._lose(batch, StaleSessionError("the session was closed"))
                 return 0

@@ -24,8 +24,8 @@ class Patience:
     least twice as long as gRPC needs for this, the worker leaves it to gRPC. If they are shorter, the worker watches
     the answers to its extensions. It sees only whole messages, so a large message on a slow link looks like silence.
     Therefore each connection that the worker gives up makes it more patient, up to the length of a lease; otherwise
-    such a message would never arrive. The worker stays patient for a lease. If a long silence ends with a message, the
-    link is slow and not dead, and the worker stays patient for longer.
+    such a message would never arrive. The worker stays more patient for the length of a lease. If a long silence ends
+    with a message, the link is slow and not dead, and the worker stays patient for longer.
     """
 
     def __init__(self) -> None:

@@ -30,12 +30,13 @@ _log = logging.getLogger(__name__)
 D = TypeVar("D", bound=LeasedRecord)
 
 _LAST_BACKOFF_SECONDS: Final = 0.25
-"""Short, because by default the broker waits only two seconds for a worker to come back."""
+"""Maximum pause before a new stream. It is short, because by default the broker waits only two seconds for a worker to
+come back."""
 _GOODBYE_SECONDS: Final = 2.0
 _NO_ROOM_SECONDS: Final = 0.1
 """If the broker had no room for a settlement, it is sent again after this time."""
 _LEASE_SHARE: Final = 10
-"""How many times a lease or lock is checked before it ends, if it is short."""
+"""Number of times that a short lease or lock is checked before it ends."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 

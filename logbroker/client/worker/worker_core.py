@@ -261,7 +261,7 @@ class WorkerCore(Generic[D]):
         return False
 
     async def close_session(self, session: HeldSession[D], *, save: bool) -> None:
-        """Settle a session and give it back. Raises the first refusal of its settlements, or the error by which the
+        """Settle a session and give it back. Raises the first refusal of its settlements, or the error with which the
         session was lost before."""
         self.lifetime.check()
         self.check_loop()
@@ -278,7 +278,7 @@ class WorkerCore(Generic[D]):
                 raise type(error)(error.message)
 
     async def _give_back(self, session: HeldSession[D], *, save: bool) -> list[SettlementBatch]:
-        """Give a session back when its settlements are answered; return these. Raises LogbrokerError."""
+        """Give a session back when its settlements are answered. Return these settlements. Raises LogbrokerError."""
         settlements: list[SettlementBatch] = []
         try:
             if session.lost is None:
@@ -299,8 +299,8 @@ class WorkerCore(Generic[D]):
             self.in_flight.sessions.lost(session.token, session.key, StaleSessionError("the session was closed"))
 
     def _close_later(self, session: HeldSession[D]) -> None:
-        """End a session for the program, and give it back in the background when its settlements are answered. Without
-        that, settlements that are not sent yet would be lost."""
+        """End a session for the program, and give it back in the background when its settlements are answered.
+        Otherwise, settlements that are not sent yet would be lost."""
         closed = StaleSessionError("the session was closed")
         self.in_flight.sessions.leave(session, closed)
 

@@ -44,7 +44,7 @@ class Admission:
         self._scanned_to: dict[int, int] = {}
         """Offsets by partition. Records below them may be done before they are admitted."""
         self._noted: Sequence[int] = ()
-        """Sorted ids of the records that need a look when they are admitted, as known when the scan began."""
+        """Sorted ids of the records that must be examined when they are admitted, as known when the scan began."""
         self.is_broken = False
         """Whether a block that was admitted cannot be read. The index must then be rebuilt."""
 
@@ -72,7 +72,8 @@ class Admission:
             self._positions[partition] = self._done.floor(partition)
 
     def position(self, partition: int) -> int:
-        """Return the offset to scan a partition from. Skips whole pages that are done."""
+        """Return the offset to scan a partition from. Skips pages (aligned ranges of offsets) in which all records are
+        done."""
         position = self._positions[partition]
         if position < self._scanned_to.get(partition, 0):
             position = self._done.skip_full(record_id_of(partition, position)) & OFFSET_MASK
@@ -140,8 +141,8 @@ class Admission:
     def admit_block(
         self, ranking: Ranking, settings: QueueGroupSettings, partition: int, generation: int, block: Block, now: Moment
     ) -> int | None:
-        """Admit a block, and return how many of its records were not done; None: the block cannot be read. It stays
-        unread if none of its records needs a look. See `Queue.admit_block`."""
+        """Admit a block, and return how many of its records were not done; None: the block cannot be read. It is read
+        only if necessary. See `Queue.admit_block`."""
         start, end = self._positions[partition], block.next_offset
         self._check_follows(end, generation, start)
         if block.first_offset > start:
@@ -179,7 +180,7 @@ class Admission:
         self._positions[partition] = end
 
         def read(level: int) -> tuple[array[int], array[int]] | None:
-            """Read the records of a level. None of them was done or handed out since its admission."""
+            """Read the records of a level. None of them was done or handed out since the block was admitted."""
             columns = block.load()
             if columns is None:
                 self.is_broken = True

@@ -1,8 +1,8 @@
 """Approximate production times of records, from which the age of the oldest waiting record is computed.
 
-Each partition keeps a few thousand samples, at least a second apart: a record id and the time from there on. When there
-are too many, every second sample is dropped, and the distance between new ones doubles. So the error stays below a
-thousandth of the time span that the samples cover.
+Each partition keeps a few thousand samples, at least a second apart. A sample is a record id and the timestamp from
+that record on. When there are too many samples, every second sample is dropped, and the distance between new samples
+doubles. So the error stays below a thousandth of the time span that the samples cover.
 """
 
 from __future__ import annotations

@@ -78,11 +78,13 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     session_token: int
     """Fencing token of the lane's session; 0: no session."""
     due_in_seconds: float
-    """Seconds until the lease or the session's lock ends, or the lane becomes ready again; 0: none of these is due."""
+    """Seconds until the lease or the session's lock ends, or the lane becomes ready again; 0: the lane waits for no
+    time."""
     failure: Failure | None
     """Failure of the record that holds up the lane."""
     cause: int
-    """Id of that record. It is the head, unless a rewind put records before the record that the lane was parked for."""
+    """Id of the record that holds up the lane: the head, unless a rewind put records before the record that the lane
+    was parked for."""
     level: int | None
     """The priority that counts for the lane; None: the group has no priorities, or none of the lane's records is
     admitted."""
@@ -352,7 +354,7 @@ class Inspector:
     # --- deciding ----------------------------------------------------------------------------------------------------
 
     def resume(self, lane: Lane) -> None:
-        """Let a held lane go on with its head, whose attempts begin anew. Raises LaneNotHeldError."""
+        """Let a held lane go on with its head. The attempts of the head begin anew. Raises LaneNotHeldError."""
         self._check_returns(lane)
         self._take_over(lane)
         if lane.head == NO_RECORD:
@@ -371,7 +373,7 @@ class Inspector:
             self._queue.outcomes.finish([lane], now)
 
     def replace_head(self, lane: Lane, record: LogRecord) -> None:
-        """Let a held lane go on with another record instead of its head, for this group only. Its attempts begin anew.
+        """Let a held lane go on with another record instead of its head, for this group only. The attempts begin anew.
 
         The code that hands out records reads the new one from `Queue.replacements`. Key, offset and timestamp should be
         those of the head. Raises LaneNotHeldError, UnknownLaneError, RecordTooLargeError over 1 MiB, or
@@ -447,7 +449,8 @@ class Explanation:
         """Find the holders of the lanes, by examining all deliveries since the last call."""
         deliveries = self._queue.deliveries
         for _ in range(MAX_CATCHES):
-            # More is handed out meanwhile. Each pass has less to do, unless deliveries outpace it.
+            # More records are handed out during a pass. Each pass has less to do than the one before, unless deliveries
+            # outpace it.
             end = deliveries.next_receipt
             while self._next < end:
                 yield self._look()

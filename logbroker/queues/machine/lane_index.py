@@ -2,16 +2,16 @@
 
 With an ordering, all records of one ordering key form a lane: a head and, behind it, the record ids of its successors
 in the order of their admission. A record without an ordering key is a lane of its own, which cannot be found by key.
-Without any ordering the ready queue contains *runs* of consecutive offsets instead, and a lane only for a record that
-comes back alone. With priorities it contains `cursors` over all records without an ordering key.
+Without any ordering, the ready queue contains *runs* of consecutive offsets instead; only single records, such as one
+that failed, are lanes. With priorities, it contains `cursors` over all records without an ordering key.
 
 `line` is the ready queue, in which lanes, runs and cursors wait for workers: a `FifoLine` or, in a group with
 priorities, a `PriorityLine`. In the latter case `ranking` is told of each change of a lane. Every entry of the ready
 queue is ready: a lane that is held, in flight or in a session is not in it.
 
-Memory: a lane takes about 110 bytes and its key, a successor (see `successors`) 8 bytes; with priorities 290 and 20.
-Without priorities, the cost of a delivery does not depend on the number of waiting records; with them, it grows with
-the logarithm of the number of lanes and cursors.
+Memory: a lane takes about 110 bytes plus its key, and each successor (see `successors`) takes 8 bytes. With priorities,
+a lane takes 290 bytes plus its key, and each successor 20 bytes. Without priorities, the cost of a delivery does not
+depend on the number of waiting records; with them, it grows with the logarithm of the number of lanes and cursors.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LaneIndex:
     def __init__(self, changes: ChangeSet, store: ChunkStore | None = None) -> None:
         self.line: FifoLine | PriorityLine = FifoLine()
         self.ranking: Ranking | None = None
-        """The ranking in a group with priorities, over the same ready queue as `line`."""
+        """The ranking of the lanes, in a group with priorities. Its ready queue is `line`."""
         self._by_key: dict[bytes, Lane] = {}
         self.has_keyless = False
         """Whether there are, or were, records without a key."""
@@ -112,7 +112,7 @@ class LaneIndex:
     ) -> None:
         """Append records to the lanes of their keys. `base` is the record id of offset 0 of their partition.
 
-        A new lane becomes ready, unless `enter` is given, which then puts the lane where it belongs.
+        A new lane becomes ready. If `enter` is given, it gets the new lane instead, and puts it where it belongs.
         """
         by_key = self._by_key
         get, roll = by_key.get, self.successors.roll
@@ -188,8 +188,8 @@ class LaneIndex:
     # --- the ready queue ---------------------------------------------------------------------------------------------
 
     def take(self, credit: int, levels: int = ALL_LEVELS) -> list[list[Lane] | Run]:
-        """Take up to `credit` records out of the ready queue: lanes, now in flight, and runs. With priorities, only
-        some levels are served."""
+        """Take up to `credit` records out of the ready queue, as lanes and runs. The lanes are then in flight. With
+        priorities, only the given levels are served."""
         if isinstance(self.line, FifoLine):
             return self.line.take(credit)
         assert self.ranking is not None
@@ -207,8 +207,9 @@ class LaneIndex:
         return found
 
     def take_these(self, wanted: Sequence[int], found: Sequence[Lane] | None = None) -> list[Lane]:
-        """Take the `wanted` records that are ready out of the ready queue. `wanted` is sorted. `found`: the result of
-        `find_heads` for it. Without that, or if there are records without a key, this scans the whole queue."""
+        """Take the `wanted` records out of the ready queue, as far as they are in it. `wanted` is sorted. `found`: the
+        result of `find_heads` for `wanted`. Without `found`, or if there are records without a key, this scans the
+        whole queue."""
         if found is None or self.has_keyless:
             lanes = self.line.take_these(wanted)
         else:
@@ -251,7 +252,7 @@ class LaneIndex:
         return self.line.next_key()
 
     def reserve(self, key: bytes) -> None:
-        """Take the lane of a key that now has a session out of the ready queue, if it is there."""
+        """Move the lane of a key from the ready queue, if it is there, to the key's new session."""
         lane = self._by_key.get(key)
         if lane is not None and lane.state == READY:
             self.line.remove(lane)

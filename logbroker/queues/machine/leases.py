@@ -176,8 +176,8 @@ class Deliveries:
             position = end
 
     def _gone_by(self, grant: Grant) -> Loss | None:
-        """Return why a grant is lost although it is not taken back yet, because too much else was lost with it; None:
-        it is not lost."""
+        """Return why a grant is lost, even if it is not taken back yet because too much else was lost with it; None: it
+        is not lost."""
         if grant.worker.gone is not None:
             return grant.worker.gone
         if grant.session is not None:

@@ -1,4 +1,4 @@
-"""Loads a queue group at a start of the broker: the machine from its rows; another scan makes the index."""
+"""Loads the machine of a queue group from its rows, at a start of the broker. Another scan then makes the index."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def load_queue(
     store: ChunkStore | None = None,
     group_epoch: int | None = None,
 ) -> Queue:
-    """Load the rows that an earlier run of the broker stored, into a new group epoch; None: an epoch far above the last
-    one.
+    """Load the rows that an earlier run of the broker stored. `group_epoch` is the new group epoch; None: one far above
+    the last epoch.
 
     `ends` are the ends of the partitions' logs. State of records at or above them is dropped, and the first outputs
     delete its rows. `Queue.after_crash` is set unless the earlier broker committed `Queue.stop_events` last. The

@@ -79,7 +79,8 @@ class Outcomes:
         return len(record_ids)
 
     def dead_lettered(self, record_id: int, now: Moment) -> None:
-        """Mark the record of a synced dead letter as done. Raises KeyError for a record without an intent."""
+        """Mark the record of a synced dead letter as done. Raises KeyError for a record that was not on its way to the
+        dead-letter topic."""
         lane = self._dead_letters.done(record_id)
         if lane is not None:
             self.finish([lane], now)
@@ -136,7 +137,8 @@ class Outcomes:
             self._lanes.give_back(settled)
 
     def note_handed_out(self) -> None:
-        """Note as handed out each record that is in flight or came back, because the index is about to be forgotten."""
+        """Note that each record that is in flight or came back was handed out, because the index is about to be
+        forgotten."""
         redelivery = self._redelivery
         redelivery.note_returned()
         if isinstance(self._lanes.line, FifoLine):
@@ -147,8 +149,8 @@ class Outcomes:
             redelivery.note(record_ids if isinstance(record_ids, range) else (record_ids,))
 
     def mark_handed_out(self) -> None:
-        """Mark as handed out, for the start after a clean stop, everything up to the records that are in flight or came
-        back."""
+        """Mark all records as handed out up to the last one that is in flight or came back, in each partition. The
+        start after a clean stop needs this mark."""
         self._redelivery.mark_returned()
         if isinstance(self._lanes.line, FifoLine):
             self._redelivery.mark(run.end - 1 for run in self._lanes.line.runs() if run.redelivered)

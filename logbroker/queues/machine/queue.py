@@ -18,8 +18,9 @@ the head only when the head is done. Successors lie in the order of admission, w
 and admission only goes forward.
 
 Why nothing is lost: a record is done only by an acknowledgement, a synced dead letter, or an operator's decision. All
-others lie at or above their partition's floor with their bit unset, and a start scans from the floors. A repeat is
-marked: by its failures, by having been given back, or by lying below the end of the log at a start after a crash.
+others lie at or above their partition's floor and are not marked as done there, and a start scans from the floors. A
+repeated delivery is marked as redelivered (see `redelivery`): the record has failures, was given back, or may have been
+handed out before the start.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ class Queue:
         self.previous_epoch = 0
         """The group epoch that ended with the last stop or crash of the broker; 0: none."""
         self.after_crash = False
-        """Whether the earlier broker did not stop cleanly. For a grace, workers may then get back what they held, by
-        `sessions.reclaim` and then `reclaim`; `sessions.forget_unclaimed` ends the grace."""
+        """Whether the earlier broker did not stop cleanly. If so, workers may reclaim for some time what they held,
+        first with `sessions.reclaim`, then with `reclaim`. `sessions.forget_unclaimed` ends this grace."""
         self._changes = changes = ChangeSet()
         changes.events.append(upsert(HEADER_ROW, HeaderRow(VERSION, GROUP_TYPE, topic_id, group_epoch)))
         self.done = DoneRecords(changes)
@@ -165,7 +166,8 @@ class Queue:
         self.admission.open(partition, start_offset)
 
     def position(self, partition: int) -> int:
-        """Return the offset to scan the partition from. Skips pages that are done."""
+        """Return the offset to scan the partition from. Skips pages (aligned ranges of offsets) in which all records
+        are done."""
         return self.admission.position(partition)
 
     @property
@@ -185,7 +187,7 @@ class Queue:
     def begin_generation(self, generation: int, start_offsets: Sequence[int]) -> None:
         """Go on with the records of another generation of the topic, as TopicGeneration describes it.
 
-        Raises ValueError while a record of the generation before is not admitted.
+        Raises ValueError while a record of the previous generation is not admitted.
         """
         self.admission.begin_generation(generation, start_offsets)
 
@@ -204,11 +206,11 @@ class Queue:
     ) -> None:
         """Admit the next records of a partition: ascending `offsets` below `next_offset`, where the next batch begins.
 
-        `keys`: the `lane.lane_key` of each record with ordering `key`, else empty. `not_before`: offsets and wall clock
-        times (ms). `timestamp_ms`: time of the first record, -1 if unknown; alarms compute ages from it. `priorities`,
-        `times`: for each record, as in `Columns`; without them, a group with priorities uses the default priority and
-        `timestamp_ms`. Records that are done or lie below the position are skipped. Raises ValueError if the scan goes
-        back.
+        `keys`: the `lane.lane_key` of each record if the group has ordering `key`, otherwise empty. `not_before`:
+        offsets and wall clock times (ms). `timestamp_ms`: time of the first record, -1 if unknown; alarms compute ages
+        from it. `priorities`, `times`: for each record, as in `Columns`; without them, a group with priorities uses the
+        default priority and `timestamp_ms`. Records that are done or lie below the position are skipped. Raises
+        ValueError if the scan goes back.
         """
         if timestamp_ms >= 0:
             self.ages.admit(record_id_of(partition, self.admission.position(partition)), timestamp_ms)
@@ -220,8 +222,8 @@ class Queue:
         )
 
     def admit_block(self, partition: int, generation: int, block: Block, now: Moment) -> bool:
-        """Admit the next records of a partition, in a group with priorities and without ordering. They are read only
-        where necessary: at once, or later when one of them may be the next to be handed out.
+        """Admit the next records of a partition, in a group with priorities and without ordering. They are read at once
+        if this is necessary, otherwise when one of them may be the next to be handed out.
 
         Return False if the records cannot be read now: the caller must scan them. If they prove unreadable later,
         everything is scanned again as soon as all deliveries in flight are settled. Raises ValueError as `admit` does.
@@ -278,7 +280,7 @@ class Queue:
         self, worker_id: str, record_ids: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
     ) -> list[Granted]:
         """Hand out again to a worker the records that it held when the broker crashed, as far as they are ready. Call
-        it in the grace after such a start, when the shell takes records for no other worker. `found`: the result of
+        it in the grace after the crash, while the shell takes records for no worker. `found`: the result of
         `LaneIndex.find_heads` for the records; without it, this scans everything that is ready."""
         self.tick(now)
         if self.draining:
@@ -322,15 +324,15 @@ class Queue:
             self.deliveries.excuse(worker_id, first, last)
 
     def dead_lettered(self, record_id: int, now: Moment) -> None:
-        """Mark the record of a synced dead letter as done. Raises KeyError for a record without an intent."""
+        """Mark the record of a synced dead letter as done. Raises KeyError for a record that was not on its way to the
+        dead-letter topic."""
         self.outcomes.dead_lettered(record_id, now)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Moment) -> None:
         """Carry out what is due: leases and graces end, backoffs and delays are over. If much is due, the rest is left
-        to the next tick, which is due at once. Until then, a worker's settlement of a delivery that it has lost is
-        refused all the same."""
+        to the next tick, which is due at once. Settlements of lost deliveries are refused even before that tick."""
         if now.seconds >= self.deadline() or self.draining:
             self._tick(now)
 
@@ -384,16 +386,16 @@ class Queue:
         kept: Mapping[int, RecordIds] | None = None,
     ) -> None:
         """Begin some partitions at other offsets. Records below these offsets count as done. Records from these offsets
-        on do not, and their failures are forgotten. The index is rebuilt by another scan.
+        on count as not done, and their failures are forgotten. The index is rebuilt by another scan.
 
         `kept`, by partition, are the standing records below the offset, which stay as they are (see
         `stalled_records.StalledRecords.below`). None: they are done, too, and lanes parked for one of them are not
         parked any more.
 
         All receipts and sessions become void, including those of other partitions, whose records come again without a
-        counted attempt. States of sessions stay. Parked lanes stay parked, with the records that now precede them in
-        their order, or go on if `include_parked`. Records with an intent go to the dead-letter topic nevertheless.
-        Raises KeyError for a partition that is not open.
+        counted attempt. States of sessions stay. Parked lanes stay parked, now with the earlier records of their keys
+        in front. With `include_parked`, the parked lanes of these partitions go on. Records that are on their way to
+        the dead-letter topic still go there. Raises KeyError for a partition that is not open.
         """
         self.tick(now)
         self._index.rewind(targets, include_parked=include_parked, kept=kept)

@@ -6,7 +6,8 @@ from logbroker.group_runtime.deadline_heap import NEVER
 
 
 class ReconnectGraces:
-    """Ends of reconnect graces (monotonic seconds) by worker. They are few, and of about the same length."""
+    """Ends of reconnect graces (monotonic seconds) by worker. The graces are few, and all have about the same
+    length."""
 
     def __init__(self) -> None:
         self._ends: dict[str, float] = {}

@@ -83,7 +83,8 @@ class SessionTable:
         return over
 
     def stop_rows(self) -> list[StateEvent]:
-        """Return the rows of a clean stop, after which nobody holds a session."""
+        """Return the events of a clean stop, after which nobody holds a session: they delete the rows of all
+        sessions."""
         return [delete(hashed_key(SESSION_ROW, key)) for key in self._rows.stored()]
 
     def _row_of(self, key: bytes) -> tuple[bytes, int] | None:

@@ -49,7 +49,7 @@ MAX_SESSIONS: Final = 100_000
 """Maximum number of open sessions in a queue group."""
 
 _REASONS: Final = {Loss.LOCK_ENDED: "the lock of the session ended", Loss.WORKER_LOST: "the worker was lost"}
-"""Failure reason of the record at work, by the reason why its session ended."""
+"""Failure reason of the record that was being worked on, by the reason why its session ended."""
 
 
 class Sessions:
@@ -135,9 +135,9 @@ class Sessions:
         """Open the session of a key or, if it is None, of the first lane in the ready queue. The caller answers when
         the events are synced. Returns None if no lane is ready, the worker is in its grace, or new settings wait.
 
-        Raises SessionHeldError if somebody has the session, or a record of the key outside of one; InvalidRequestError
-        without an ordering key, or for a prefetch that is not 1 to 1,000; OverloadedError if the worker would hold more
-        than `max_in_flight`, or too many sessions are open.
+        Raises SessionHeldError if somebody has the session, or a record of the key outside of a session;
+        InvalidRequestError without an ordering key, or for a prefetch that is not 1 to 1,000; OverloadedError if the
+        worker would hold more than `max_in_flight`, or too many sessions are open.
         """
         self._tick(now)
         worker = self._deliveries.worker(worker_id)
@@ -153,7 +153,7 @@ class Sessions:
 
     def reclaim(self, worker_id: str, key: bytes, token: int, prefetch: int, now: Moment) -> WorkerSession:
         """Give back to a worker the session that it held when the broker crashed, under the same token. `take` then
-        hands out its records, with new receipts. Call it in the grace after such a start, before `Queue.reclaim`: that
+        hands out its records, with new receipts. Call it in the grace after the crash, before `Queue.reclaim`, which
         would hand out the heads of these lanes outside of their sessions. Raises StaleSessionError, and the errors of
         `open`."""
         self._tick(now)
@@ -232,7 +232,7 @@ class Sessions:
         is_seen: bool = True,
     ) -> None:
         """Put deliveries of a session back, in the order of their receipts, together with all from receipt `end` on.
-        With a reason, the first of them has failed. `is_seen`: whether they may have left the broker."""
+        With a reason, the first of them has failed. `is_seen`: whether the deliveries may have left the broker."""
         records = _records(settled)
         if records:
             self.prolong(session, now)
@@ -241,14 +241,16 @@ class Sessions:
             self._go_on(session, now)
 
     def prolong(self, session: WorkerSession, now: Moment, lease_seconds: float | None = None) -> None:
-        """Extend the lock to this length from now, but never shorten it; None: the group's lease."""
+        """Extend the lock to `lease_seconds` from now, but never shorten it. None: the lease of the group's
+        settings."""
         seconds = self._stalled.settings.lease_seconds if lease_seconds is None else lease_seconds
         session.deadline = max(session.deadline, now.seconds + seconds)
 
     # --- time and workers --------------------------------------------------------------------------------------------
 
     def expire(self, now: Moment) -> None:
-        """End sessions whose lock has ended, at most `ENDED_AT_ONCE`. The others count as over, too, and end later."""
+        """End sessions whose lock has ended, at most `ENDED_AT_ONCE`. The other sessions with such a lock count as
+        over, too, and end later."""
         self._now = now.seconds
         for session in self._table.expired(now.seconds, ENDED_AT_ONCE):
             self.end(session, Loss.LOCK_ENDED, now)
@@ -271,7 +273,8 @@ class Sessions:
             self._put_back(key, records, None if excused else reason, None, now)
         lane = self._lanes.get(key)
         if lane is not None and lane.state == IN_SESSION:
-            # To the end of the ready queue, so that opening any free session does not return this one again and again.
+            # It goes to the end of the ready queue, so that opening any free session does not return this one again and
+            # again.
             self._stalled.enter(lane, now)
 
     def offer_again(self, worker_id: str) -> None:
@@ -296,7 +299,8 @@ class Sessions:
     # --- outputs -----------------------------------------------------------------------------------------------------
 
     def stop_rows(self) -> list[StateEvent]:
-        """Return the rows of a clean stop, after which nobody holds a session."""
+        """Return the events of a clean stop, after which nobody holds a session: they delete the rows of all
+        sessions."""
         return self._table.stop_rows()
 
     # --- internals ---------------------------------------------------------------------------------------------------

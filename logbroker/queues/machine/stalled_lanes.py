@@ -178,8 +178,8 @@ class StalledLanes:
 
     @contextmanager
     def noting(self) -> Iterator[dict[int, bytes | None]]:
-        """Gather the records that fail during the context, with the keys of their lanes, for a search for standing
-        lanes that takes several turns."""
+        """Gather the records that fail during the context, with the keys of their lanes. A search for standing lanes
+        needs this, because it takes several turns."""
         noted: dict[int, bytes | None] = {}
         self._noting.append(noted)
         try:

@@ -67,7 +67,7 @@ class Successors:
         if chunks is None:
             chunks = lane.chunks = deque()
             self._long[id(lane)] = lane
-        tail.reverse()  # Consumed from its end, which costs the same however long it is.
+        tail.reverse()  # Records are popped from its end, which costs the same however long it is.
         chunks.append(tail if self._store is None or len(chunks) < CHUNKS_IN_MEMORY else self._store.put(tail))
         lane.tail = None
 

@@ -36,7 +36,8 @@ def heads_of(
     times: Sequence[int],
     levels: Iterable[int] = range(LEVELS),
 ) -> list[Head]:
-    """Return the lowest (timestamp, offset) of each of these levels; any pair for a level without records."""
+    """Return the lowest (timestamp, offset) of each of these levels. For a level without records, the pair has no
+    meaning."""
     if rises(times):
         firsts = [max(0, priorities.find(level)) for level in levels]
         return [(times[first], offsets[first]) for first in firsts]
@@ -47,4 +48,4 @@ def heads_of(
 def rises(times: Sequence[int]) -> bool:
     """Return whether the timestamps never decrease."""
     listed = list(times)
-    return listed == sorted(listed)  # The fastest check if they rise.
+    return listed == sorted(listed)  # Fastest if the timestamps rise, the usual case.

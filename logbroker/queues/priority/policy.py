@@ -20,7 +20,7 @@ _STRIDE: Final = 1 << 40
 """Stride of a band of weight 1, per delivery. It is large, so that the remainder of a division does not matter."""
 
 Heaps = Sequence[Sequence[tuple[Any, ...]]]
-"""Ready entries by level. The first entry of each level begins with its timestamp (ms)."""
+"""Ready entries by level. The first entry of each level begins with the timestamp (ms) of the level's first record."""
 
 
 class SchedulingPolicy(Protocol):

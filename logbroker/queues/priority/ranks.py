@@ -1,7 +1,7 @@
 """Ranks (priorities and timestamps) of the records behind the heads of lanes, by record id.
 
-They are kept in pages of 128 offsets, with 9 bytes for a record and 2 for its share of the page's overhead. A page is
-freed when its last rank is taken. So a record that waits for long among others that are done costs 1.5 KiB.
+Ranks are kept in pages of 128 offsets: 9 bytes for each record, and 2 for its share of the page's overhead. A page is
+freed when its last rank is taken. So a record that waits for long costs 1.5 KiB if the others of its page are done.
 """
 
 from __future__ import annotations

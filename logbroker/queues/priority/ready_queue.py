@@ -1,13 +1,14 @@
 """The ready queue with priorities: records by level, in each level in the order of timestamp and record id.
 
 Ten heaps, one for each level, contain *sources*: a ready lane, or a `RunCursor` or `Unread`, which stand for many
-records without an ordering key. A heap contains only the front of each source. Taking a record means to take the first
-of these fronts and to replace it by the next one of its source, so a delivery costs O(log sources), however many
-records wait. `Unread` sources become cursors level by level, when their front is taken. Many records that are admitted
-at once become an `Unread` first, instead of being sorted into cursors.
+records without an ordering key. A heap contains only the first record of each source, the *front* of the source. To
+take a record is to take the first of these fronts and to replace it by the next record of its source. So a delivery
+costs O(log sources), however many records wait. `Unread` sources become cursors level by level, when their front is
+taken. Many records that are admitted at once become an `Unread` first, instead of being sorted into cursors.
 
-An entry is (timestamp, record id, number, source). If its source was taken out or moved to another level, the source
-has another number. The entry is then void, and dropped when it comes to the front, or when too many are void.
+An entry is (timestamp, record id, number, source). If the source was taken out or moved to another level, it has
+another number. The entry is then void. Void entries are dropped when they come to the front, or when there are too
+many.
 
 A lane has the level of its most urgent record, so that a less urgent head does not hold back the records behind it;
 with `by_head`, it has the level of its head. Within a level, lanes are sorted by the timestamp and record id of their
@@ -36,7 +37,7 @@ UNREAD_RECORDS: Final = 256
 """Minimum number of records that become an `Unread` when they are admitted together and have several levels. Fewer
 become cursors at once."""
 MAX_READS: Final = 128
-"""Maximum number of reads of `Unread` sources in one `take`. They take about 10 ms."""
+"""Maximum number of reads of `Unread` sources in one `take`. So many reads take about 10 ms."""
 _COMPACT_AT: Final = 64
 
 
@@ -121,7 +122,7 @@ class PriorityLine:
             if count:
                 heapq.heappush(heaps[level], (timestamp_ms, base | offset, number, unread))
                 if ready[level]:
-                    # As `_count` does, in half the time, because a start admits many.
+                    # Does the same as `_count` in half the time, because a start admits many such records.
                     ready[level] += count
                     self.records += count
                 else:
@@ -131,7 +132,8 @@ class PriorityLine:
 
     def take(self, credit: int, levels: int = ALL_LEVELS) -> list[Lane]:
         """Take up to `credit` records of some levels, in the order of the policy; they are then in flight. Returns
-        fewer if more would need many reads, and none only if there are none or they cannot be read."""
+        fewer records if more would need many reads. Returns none only if no record is ready or the records cannot be
+        read."""
         self._settle()
         choose, heaps = self.policy.choose, self._heaps
         taken: list[Lane] = []
@@ -249,8 +251,8 @@ class PriorityLine:
             self.append(lane)
 
     def next_key(self) -> bytes | None:
-        """Return the key of the next lane that has a key. If records without a key are mixed with such lanes, this
-        scans the queue."""
+        """Return the key of the next lane that has a key. If there are records without a key, too, this scans the
+        queue."""
         self._settle()
         fronts: list[list[Entry]] = [[] for _ in range(LEVELS)]
         active = 0

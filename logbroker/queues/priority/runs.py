@@ -2,9 +2,9 @@
 ready queue.
 
 A *cursor* stands for records of one partition and one priority, sorted by timestamp and offset, at 16 bytes each.
-Records older than the last one of a cursor go to another cursor, so that nothing is ever inserted in the middle.
-*Unread* stands for records of which only the first of each priority is known. The other records of a priority are read
-when its first one is taken.
+Records older than the last one of a cursor go to another cursor, so that nothing is ever inserted in the middle. An
+*unread* source stands for records of which only the first of each priority is known. The other records of a priority
+are read when its first one is taken.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class RunCursor(msgspec.Struct, gc=False, eq=False):
     """A run of records. The first ones may be consumed."""
 
     base: int
-    """The record id of offset 0 of its partition."""
+    """The record id of offset 0 of the partition."""
     level: int
     offsets: array[int]
     times: array[int]
     at: int = 0
     """Index of the head. At the length of `offsets`, the cursor is at its end."""
     entry: int = 0
-    """Number of its entry in the ready queue; 0: it is not there."""
+    """Number of the run's entry in the ready queue; 0: the run is not there."""
 
     def __len__(self) -> int:
         return len(self.offsets) - self.at
@@ -88,10 +88,11 @@ class Unread(msgspec.Struct, gc=False, eq=False):
     """Return offsets and timestamps of the waiting records of a priority, or None if they cannot be read. Called once
     for each priority."""
     entry: int = 0
-    """Number of its entries in the ready queue, one for each priority that is not read yet."""
+    """The number that all its entries in the ready queue have. There is an entry for each priority that is not read
+    yet."""
 
     def has_any(self, record_ids: Sequence[int]) -> bool:
-        """Return whether it contains one of these record ids, which are sorted."""
+        """Return whether one of these record ids is between the first and the last record. `record_ids` is sorted."""
         index = bisect_left(record_ids, self.base | self.first_offset)
         return index < len(record_ids) and record_ids[index] < self.base | self.next_offset
 
@@ -100,7 +101,7 @@ class Cursors:
     """All cursors that are not at their end, by partition and level."""
 
     def __init__(self, enter: Callable[[RunCursor], None], leave: Callable[[RunCursor], None]) -> None:
-        """`enter` is called with each new cursor, `leave` with each cursor that another replaces."""
+        """`enter` is called with each new cursor, `leave` with each cursor that another cursor replaces."""
         self._enter = enter
         self._leave = leave
         self._cursors: dict[int, list[RunCursor]] = {}
@@ -113,8 +114,8 @@ class Cursors:
             times, offsets = _columns(sorted(zip(times, offsets, strict=True)))
         cursors = self._cursors.setdefault(base | level, [])
         for cursor in cursors:
-            # Append the records after the last one of the cursor: usually all, by their times alone. A block may be
-            # read after a later one.
+            # Append the records that follow the last one of the cursor. Usually all do, because their timestamps are
+            # higher. Some do not if a block is read after a later block.
             last_ms = cursor.times[-1]
             start = bisect_left(times, last_ms, 0, end)
             if start < end and times[start] == last_ms:
@@ -158,7 +159,7 @@ class Cursors:
         for cursor in shorter:
             self._leave(cursor)
             pairs += zip(cursor.times[cursor.at :], cursor.offsets[cursor.at :], strict=True)
-            # Its void entry may stay in the ready queue for long.
+            # Free the memory: the void entry of the cursor may stay in the ready queue for long.
             cursor.times = cursor.offsets = _NOTHING
         times, offsets = _columns(sorted(pairs))
         cursors.append(joined := RunCursor(shorter[0].base, shorter[0].level, offsets, times))

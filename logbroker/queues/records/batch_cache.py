@@ -19,7 +19,7 @@ ENTRY_BYTES: Final = 512
 
 
 class Found(NamedTuple):
-    """The batch with the record ids from `start` to before `end`, or the error in its place."""
+    """The batch with the record ids from `start` to before `end`, or the error that takes its place."""
 
     start: int
     end: int
@@ -67,7 +67,7 @@ class GroupBatches:
         return len(self._kept)
 
     def find(self, record_id: int) -> Found | None:
-        """Return the batch with a record, and count that as a use of it."""
+        """Return the batch with a record. This counts as a use of the batch."""
         index = bisect_right(self._starts, record_id) - 1
         if index < 0:
             return None
@@ -78,7 +78,7 @@ class GroupBatches:
         return found
 
     def last_not_kept(self, record_id: int, stop: int) -> int:
-        """Return the last record id below `stop` up to which, from `record_id` on, no batch is kept."""
+        """Return the last record id of the range from `record_id` on, and below `stop`, in which no batch is kept."""
         index = bisect_right(self._starts, record_id)
         return (min(stop, self._starts[index]) if index < len(self._starts) else stop) - 1
 

@@ -25,7 +25,7 @@ from logbroker.record.stored_batch import StoredBatch
 MAX_RECORDS: Final = 4096
 """Maximum number of records of one piece, which is admitted in 1 to 4 ms."""
 MAX_BATCHES: Final = 512
-"""Maximum number of batches of one piece: decoding and keeping a batch takes some microseconds, however small it is."""
+"""Maximum number of batches of one piece. Decoding and keeping a batch takes some microseconds, even if it is small."""
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of the batches of one piece, expanded ones included."""
@@ -112,8 +112,8 @@ def columns_of(
 ) -> Iterator[Columns | Undecodable]:
     """Yield the columns of batches of one partition, from offset `position` on.
 
-    Batches are decoded one by one, as more is asked for. Raises an error of the iteration over `batches` after yielding
-    everything before it.
+    Batches are decoded one by one, when the caller asks for more columns. Raises an error of the iteration over
+    `batches` after yielding everything before it.
     """
     gathered: Columns | None = None
     broken: LogbrokerError | None = None
@@ -157,7 +157,7 @@ def _columns(batch: StoredBatch, settings: QueueGroupSettings) -> Columns:
     header = batch.header
     if header.is_control:
         return Columns((), header.next_offset, [], [], b"", array("q"), [])
-    # Most batches have no such headers, and cost only a search in their bytes.
+    # Most batches have none of these headers. Then only a search in their bytes is needed.
     plain = batch.plain()
     has_not_before = NOT_BEFORE_BYTES in plain
     has_priority = settings.has_priorities and _PRIORITY_BYTES in plain

@@ -1,8 +1,8 @@
 """Fetches records by their ids: from the cache if their batch is still there, else from the log.
 
-The index holds no records, so its size does not depend on the size of the records. The batches of records that are
-handed out soon after the scan are kept as bytes, and only the records asked for are decoded; others are read again. A
-batch that is read for one record is kept too, as its other records are likely to be next.
+The index holds no records, so its size does not depend on the size of the records. If records are handed out soon after
+the scan, their batches are kept as bytes, and only the requested records are decoded. Other batches are read again. A
+batch that is read for one record is kept, too, because its other records are likely to be next.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class Records:
         """Return the batches with these record ids: slices of the ids in their order, each with its batch. Decodes
         nothing.
 
-        After about `max_bytes` are read from the log, the rest is `LATER`.
+        After about `max_bytes` are read from the log, the other batches are `LATER`.
         """
         loaded: list[Found] = []
         while True:
             groups, missing = self._group(record_ids, loaded)
             if not missing:
                 return groups
-            # A batch that was kept may be evicted by now: then another round follows.
+            # A batch that was in the cache may be evicted by now. Then another round reads it.
             loaded = sorted([*loaded, *await self._load(_spans(missing), max_bytes)], key=lambda found: found.start)
 
     def _group(

@@ -22,8 +22,8 @@ from logbroker.queues.scan.poison_batch import admit_undecodable
 _log = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.005
-"""Time after which admitting blocks yields to other tasks. Most blocks take microseconds; a block that must be read,
-with gaps or with records that need a look, takes milliseconds."""
+"""Time after which admitting blocks yields to other tasks. Most blocks take microseconds. A block that must be read,
+for instance because it has gaps or records with stored state, takes milliseconds."""
 
 
 class Admitter:
@@ -56,8 +56,8 @@ class Admitter:
                 records.keep(partition, batch)
 
     def admit_undecodable(self, partition: int, found: Undecodable) -> LogbrokerError | None:
-        """Dead-letter a batch as it is; return its error, or None if it was admitted before. Raises the error if the
-        partition must stop instead."""
+        """Admit a batch as a dead letter; return its error, or None if it was admitted before. Raises the error if the
+        settings demand that the partition stops instead."""
         header = found.batch.header
         if self._queue.settings.on_undecodable is OnUndecodable.STOP:
             raise found.error.anew()
@@ -74,7 +74,7 @@ class Admitter:
             await self._index_cache.load()
 
     def begin_index(self) -> None:
-        """Note that the index is begun anew: everything will be admitted again."""
+        """Note that the index is built anew: everything will be admitted again."""
         self._begun = monotonic()
         self._is_made = False
         self._blocks = 0
@@ -90,7 +90,8 @@ class Admitter:
         self._is_made = True
 
     async def take_up(self, partition: int) -> bool:
-        """Admit the blocks of a partition that follow its position; return whether the blocks reach its end."""
+        """Admit the blocks of a partition that follow its position; return whether the blocks reach the end of the
+        partition."""
         queue = self._queue
         generation = queue.admission.generation
         while queue.admission.generation == generation:

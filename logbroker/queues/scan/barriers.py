@@ -2,8 +2,8 @@
 scanned.
 
 The scan is divided into rounds. A round is over when each of its partitions is scanned up to the end that it had when
-the round first read it. So a round ends however fast the partitions grow; records that become readable meanwhile belong
-to the next one. A barrier is the number of a round: when this round is over, everything that was readable when the
+the round first read it. So a round ends however fast the partitions grow. Records that become readable meanwhile belong
+to the next round. A barrier is the number of a round: when this round is over, everything that was readable when the
 barrier was taken is scanned.
 """
 
@@ -42,7 +42,7 @@ class ScanBarriers:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether everything known to be readable is scanned; then no partition waits for the next round either."""
+        """Whether everything known to be readable is scanned. If so, no partition waits for the next round either."""
         return not self._ends and not self._is_behind
 
     @property
@@ -52,7 +52,7 @@ class ScanBarriers:
 
     @property
     def is_behind(self) -> bool:
-        """Whether some generations of the topic are not begun: the round goes on until they are."""
+        """Whether some generations of the topic are not begun. The round goes on until all are begun."""
         return self._is_behind
 
     @is_behind.setter

@@ -61,7 +61,7 @@ class GenerationScan:
         self.current = self._queue.admission.generation
 
     def begin_next(self) -> LogGeneration | None:
-        """Begin the last generation whose predecessors are all scanned, and return it; None if it is already begun."""
+        """Begin the last generation before which everything is scanned, and return it; None if it is already begun."""
         position = self._queue.position
         for span in reversed(self.topic.generations if self.topic else ()):
             if span.generation <= self.current:

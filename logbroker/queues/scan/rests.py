@@ -1,8 +1,8 @@
-"""Turns for the scans of unused queue groups: one group at a time looks at the log, and seldom.
+"""Turns for the scans of unused queue groups: one group at a time looks for new records in the log.
 
-For each group, the cost of a look grows with what was appended. All looks together therefore get a small share of the
-event loop, however many groups there are and however much is appended: a single group is hardly behind the log, but a
-thousand groups wait for their turns. If somebody needs a group, it does not wait: it is roused.
+The cost of a look grows with the number of records that were appended since the last look of the group. All looks
+together therefore get a small share of the event loop, however many groups there are. A single group is hardly behind
+the log, but a thousand groups wait for their turns. If somebody needs a group, it is roused and does not wait.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOOK_SHARE: Final = 0.03
 LEAST_PAUSE_SECONDS: Final = 0.02
 """Shortest pause between two looks."""
 LONGEST_LOOK_SECONDS: Final = 1.0
-"""Longest time that others wait for one look, which may be held up by a read."""
+"""Longest time that other groups wait for one look, because a read may hold the look up."""
 
 
 class Rests:
@@ -39,7 +39,7 @@ class Rests:
         return turn
 
     def looked(self, seconds: float) -> None:
-        """Note that a look is over. It took at most this long, other tasks included."""
+        """Note that a look is over. `seconds`: the time that it took, including other tasks that ran meanwhile."""
         self._free_at = self._loop.time() + seconds / LOOK_SHARE
         self._arm()
 

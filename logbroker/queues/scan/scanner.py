@@ -7,10 +7,10 @@ The scan keeps no copy of the queue's state: it goes on at the queue's position,
 queue's generation, which only the scan sets. After each read or call in a thread it checks both, and drops its results
 if the queue has moved on.
 
-A waiter that must not be served before everything readable now is scanned takes a barrier (`barriers.py`).
+A waiter takes a barrier (`barriers.py`) if it must not be served before everything readable now is scanned.
 
-The scan of a group without workers and waiters rests before each look (`rests.py`), the first one after a start
-included. A caller that needs its results rouses it.
+The scan of a group without workers and waiters rests before each look (`rests.py`), also before the first look after a
+start. A caller that needs the results of the scan rouses it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from logbroker.types import PartitionKey, TopicId
 RETRY_SECONDS: Final = 0.1
 """Pause between two attempts to read if the engine is overloaded."""
 BARRIER_SECONDS: Final = 1.0
-"""Minimum wait for a barrier, even for a caller that would not wait: the scan is rarely farther behind."""
+"""Time that `reached` waits if necessary, even if its caller asked for a shorter wait, and the default of `catch_up`.
+The scan is rarely farther behind."""
 
 _BREATHE: Final = 64
 """Number of partitions taken from the index cache after which other tasks run."""
@@ -75,7 +76,7 @@ class Scanner:
         self._rests = rests
         self._is_needed = is_needed
         self._turn: asyncio.Future[bool] | None = None
-        """Future of its turn to look; None unless the scan rests."""
+        """Future that completes when it is this scan's turn to look; None unless the scan rests."""
         self.looks = 0
         """Number of looks so far."""
         self._topic_id = TopicId(queue.topic_id)
@@ -101,8 +102,8 @@ class Scanner:
     # --- interface ---------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Wake the scan after a possible change of what it waits for: room in the queue, its settings or index, the
-        topic.
+        """Wake the scan after a possible change of something that it waits for: the room in the queue, the queue's
+        settings or index, or the topic.
 
         Costs next to nothing if nothing has changed.
         """
@@ -112,7 +113,7 @@ class Scanner:
         if self._paused or has_news:
             self._awake.set()
         if has_news and self.looks:
-            self.rouse()  # Before the first look everything counts as a change.
+            self.rouse()  # Before the first look, `_has_news` is always true.
 
     def rouse(self) -> None:
         """End the rest, because somebody needs the results of the scan."""
@@ -126,8 +127,8 @@ class Scanner:
 
     async def catch_up(self, wait_seconds: float = BARRIER_SECONDS) -> bool:
         """Wait up to `wait_seconds` until the scan has reached everything that is readable now, for callers that only
-        look. Return whether it has; `unscanned` counts what is left. If `wait_seconds` is 0, neither wait nor rouse a
-        resting scan."""
+        look. Return whether the scan has reached it; `unscanned` counts the rest. If `wait_seconds` is 0, neither wait
+        nor rouse a resting scan."""
         barrier = self.barrier()
         if wait_seconds > 0 and not self.may_serve(barrier):
             await self._passed(barrier, wait_seconds)
@@ -150,8 +151,8 @@ class Scanner:
         return self._barriers.has_passed(barrier) and not self.is_indexing
 
     async def reached(self, barrier: int, wait_seconds: float) -> float:
-        """Wait for `may_serve`, at most for `wait_seconds` or BARRIER_SECONDS, whichever is longer; return what is left
-        of `wait_seconds`."""
+        """Wait until `may_serve` is true, at most for `wait_seconds` or BARRIER_SECONDS, whichever is longer. Return
+        the rest of `wait_seconds`."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         await self._passed(barrier, max(wait_seconds, BARRIER_SECONDS))
@@ -167,7 +168,7 @@ class Scanner:
 
     @property
     def is_indexing(self) -> bool:
-        """Whether the scan has not yet reached everything that was readable when it began, or began anew."""
+        """Whether the scan has not yet reached everything that was readable when the scan last began."""
         return not self._barriers.has_passed(self._index_barrier) or self._barriers.is_behind or self._has_news()
 
     def unscanned(self) -> int:
@@ -209,7 +210,7 @@ class Scanner:
             self._progress.set()
 
     async def _look(self, watch: Watch) -> None:
-        """Scan everything readable; wait for a turn first if nobody needs the results yet."""
+        """Scan everything readable. If nobody needs the results yet, wait for a turn first."""
         is_turn = False
         if self._rests is not None and not (self._is_needed() or (self.looks and self._has_news())):
             self._turn = self._rests.join()
@@ -243,7 +244,7 @@ class Scanner:
                 self._changed()
             self._paused = not self._queue.wants_more
             if self._paused:
-                self._progress.set()  # Barriers count as passed then: see `may_serve`.
+                self._progress.set()  # Barriers count as passed while the scan pauses: see `may_serve`.
             if self._paused or not self._due:
                 return
             partition = self._next_due()
@@ -321,14 +322,15 @@ class Scanner:
             self._barriers.begin(partition)
 
     async def _take_up(self, partition: int) -> bool:
-        """Admit the blocks of an earlier scan of a partition; return whether the blocks reach its end."""
+        """Admit the blocks of an earlier scan of a partition; return whether the blocks reach the end of the
+        partition."""
         if not await self._admitter.take_up(partition):
             return False
         self._barriers.scanned_all(partition)
         return True
 
     async def _scan_some(self, partition: int) -> None:
-        """Read on in a partition, and admit the records. Raises the error that prevents this."""
+        """Read the next records of a partition, and admit them. Raises the error that prevents this."""
         position = self._queue.position(partition)
         if position >= self._generations.end(partition):
             self._barriers.scanned_all(partition)
@@ -404,7 +406,8 @@ class Scanner:
                     _log.warning("a batch of %s goes to the dead-letter topic as it is: %s", name, error)
             elif piece.next_offset > position:
                 if position < result.log_start_offset:
-                    # These are copies, or follow the last copy: retention took all other records there.
+                    # The records are copies, or follow the last copy. Retention took all other records below the log
+                    # start.
                     end = min(result.log_start_offset, piece.next_offset)
                     self._queue.count_expired(partition, end, piece.offsets)
                 self._admitter.admit(partition, piece)

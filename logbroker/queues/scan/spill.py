@@ -1,6 +1,6 @@
 """Spill file for chunks of long lanes: ids of records that are not needed soon.
 
-Each queue group has one temporary file without a name: the system removes it however the broker ends, and the next
+Each queue group has one temporary file without a name. The system removes the file however the broker ends. The next
 start scans the log again. The file is an array of slots of 4 KiB, one chunk each. Free slots are reused, and the file
 is closed when none is in use. A chunk that the disk refuses stays in memory. If a chunk cannot be read back, the log is
 scanned again: a full or broken disk must not stop a queue group.
@@ -26,7 +26,7 @@ class SpillFile:
     """The `successors.ChunkStore` of one queue group. Its calls take microseconds in the page cache."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        """The file is made in `directory` when first needed; `name` is for the log."""
+        """The file is made in `directory` when it is first needed. `name` is the name of the group for log messages."""
         self._directory = directory
         self._name = name
         self._file: BinaryIO | None = None

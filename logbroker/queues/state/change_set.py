@@ -62,7 +62,8 @@ class ChangedRows(Generic[K]):
     def __init__(
         self, changes: ChangeSet, row_key: Callable[[K], bytes], content: Callable[[K], object | None]
     ) -> None:
-        """`content` returns the content for the row of an item; None: the item has no row, or no longer."""
+        """`content` returns the content for the row of an item; None: the item has no row any more, or never had
+        one."""
         self._changes = changes
         self._row_key = row_key
         self._content = content

@@ -6,8 +6,8 @@ log finds these offsets again.
 
 Only changed pages are stored, and a floor only when it leaves its page, because the bits show where it is within the
 page. So acknowledging any number of records of one page costs one row of at most 4 KiB. A page ends about at its last
-done record, so it is short if partitions have few records. A page that is completely done, above a floor that is held
-back, takes one byte on disk and one set member in memory.
+done record, so it is short if partitions have few records. A page above the floor in which all records are done takes
+one byte on disk and one set member in memory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _IS_UNDONE: Final = bytes.maketrans(b"01", b"\1\0")
 
 
 class RecordIds:
-    """A set of record ids, as a bitmap for each page that has some."""
+    """A set of record ids, as a bitmap for each page that contains any of them."""
 
     def __init__(self) -> None:
         self.pages: dict[int, bytearray] = {}
@@ -150,9 +150,9 @@ class DoneRecords:
         self._moved[partition] = None
 
     def rewind(self, targets: Mapping[int, int], kept: Mapping[int, RecordIds]) -> dict[int, bytes | bytearray]:
-        """In some partitions, count all records below an offset as done, and no record from the offset on. Records in
-        `kept` that are not done stay so. Return the bitmaps, by page, of the records done above the old floors, absent
-        offsets included. Raises KeyError for a partition that is not open."""
+        """In some partitions, count all records below an offset as done, and all records from the offset on as not
+        done. Records in `kept` that are not done stay undone. Return the bitmaps, by page, of the records done above
+        the old floors, absent offsets included. Raises KeyError for a partition that is not open."""
         for partition in targets:
             if partition not in self._floors:
                 raise KeyError(partition)
@@ -234,7 +234,7 @@ class DoneRecords:
         return in_pages + full * PAGE_RECORDS - below
 
     def any_in(self, start: int, end: int) -> bool:
-        """Return whether the pages of a range contain anything. False means that certainly no record of the range is
+        """Return whether a record of the range may be done. False means that certainly no record of the range is
         done."""
         pages, full = self._pages, self._full
         return start < self._floors.get(partition_of(start), start) or any(
@@ -360,7 +360,7 @@ class DoneRecords:
         self._stale.clear()
         events: list[StateEvent] = []
         for page_id in sorted(self._dirty):
-            # Absent if the floor has passed the page, or went back to before it.
+            # The page is absent if the floor has passed it, or went back to an offset before it.
             page = self._pages.get(page_id, bytearray())
             if page == _FULL:
                 del self._pages[page_id]

@@ -4,14 +4,14 @@ An intent is a row that names the record, the partition of the dead-letter topic
 group's own producer id appends the record there. When the append is synced, one transaction marks the record as done
 and deletes the intent. After a crash between the two, the remaining intents are carried out again with the same
 sequences, and the deduplication of producers in the dead-letter topic drops the copies. The topic remembers the last
-five batches, so at most five intents per partition are outstanding. Further records wait for an intent, as heads of
-their lanes.
+five batches of a producer, so at most five intents per partition are outstanding. Further records wait for an intent,
+as heads of their lanes.
 
 A letter that the topic refuses is *set apart*: its intent then also names the producer under which it was sent, and all
 later letters of its partition continue under another producer, so that their sequences have no gap. The letter is no
-longer outstanding. It is sent again under its own producer and sequence: if it is in the topic after all, the topic
-drops the repeat. After a set-apart letter, its producer appends only letters that were sent together with it, so the
-topic does not forget the letter's sequence.
+longer outstanding. It is sent again under its own producer and sequence. If the letter is in the topic already, the
+topic drops the copy. After a set-apart letter, its producer appends only letters that were sent together with it, so
+the topic does not forget the letter's sequence.
 
     row     key                              value
     intent  b"d" partition (4) offset (8)    msgpack array: partition of the dead-letter topic, sequence; and, if it
@@ -43,8 +43,8 @@ from logbroker.queues.state.rows import (
 )
 
 MAX_OUTSTANDING: Final = 5
-"""Maximum for each partition of the dead-letter topic: the number of batches of a producer that a partition
-remembers."""
+"""Maximum number of outstanding intents for each partition of the dead-letter topic. It is the number of batches of a
+producer that a partition remembers."""
 
 WHOLE_TOPIC: Final = -1
 """Stands for all partitions of the dead-letter topic."""
@@ -61,7 +61,7 @@ class _Intent(msgspec.Struct, array_like=True, gc=False):
 
 
 class _Waiting(NamedTuple):
-    """A lane whose head is on its way."""
+    """A lane whose head is on its way to the dead-letter topic."""
 
     lane: Lane
     partition: int
@@ -137,7 +137,8 @@ class DeadLetters:
         return [waiting.lane for waiting in self._lanes.values()]
 
     def forget_lanes(self) -> None:
-        """Forget the lanes, which are made anew. `request` is called again for lanes with a head that has no intent."""
+        """Forget the lanes, because they are made anew. `request` is then called again for each lane whose head is on
+        its way."""
         self._lanes.clear()
         self._waiting.clear()
 
@@ -240,8 +241,8 @@ class DeadLetters:
         self._refusals.pop(letter.record_id, None)
 
     def trouble(self, partition: int, why: str) -> None:
-        """Note that a partition of the dead-letter topic, or `WHOLE_TOPIC`, accepts nothing for now; "": it does
-        again."""
+        """Note why a partition of the dead-letter topic, or `WHOLE_TOPIC`, accepts nothing for now; "": it accepts
+        letters again."""
         if why:
             self._troubles[partition] = why
         else:

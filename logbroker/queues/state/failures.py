@@ -23,7 +23,7 @@ from logbroker.queues.state.change_set import ChangedRows, ChangeSet
 from logbroker.queues.state.rows import FAILURE_ROW, decode, record_id_in, record_row_key
 
 MAX_REASONS: Final = 8
-"""Maximum number of reasons that are kept: the last ones."""
+"""Maximum number of reasons that are kept. The last ones are kept."""
 
 RETRYING: Final = 0
 BLOCKED: Final = 1
@@ -53,7 +53,8 @@ class Failure(msgspec.Struct, array_like=True, gc=False):
 def backoff_seconds(settings: QueueGroupSettings, failures: int, random: Callable[[], float]) -> float:
     """Return the wait after this many failures; `random` draws from [0, 1).
 
-    It is initial * factor ** (failures - 1), at most the cap. The share given by the jitter is drawn uniformly.
+    The wait is initial * factor ** (failures - 1), at most the cap. A random part of it, at most the share
+    `backoff_jitter`, is subtracted.
     """
     # At most 2^64, because a factor of 100 overflows a float after 154 failures.
     growth = min(settings.backoff_factor ** min(failures - 1, 64), 2.0**64)

@@ -1,10 +1,10 @@
 """The records that may have been handed out before, and get the redelivered mark.
 
 In this group epoch, the records that came back are known exactly. After a crash nobody knows what the workers had, so
-every record in the log counts. A clean stop stores, for each partition, the end of what may have been handed out. So
-the mark is sometimes set needlessly, but never missing. A rebuild of the index within a group epoch loses none of this:
-records that were in flight or came back are kept one by one, and so are records that were done before a rewind. Only
-the records below the floor of a rewound partition count as a whole.
+every record in the log gets the mark. A clean stop stores, for each partition, the offset below which records may have
+been handed out. So the mark is sometimes set needlessly, but never missing. A rebuild of the index within a group epoch
+keeps these facts: records that were in flight or came back are noted one by one, and so are records that were done
+before a rewind. In a rewound partition, all records below the old floor get the mark.
 
     row      key    b"h"
              value  msgpack array: group epoch, map of partition -> offset
@@ -31,13 +31,13 @@ class Redelivery:
         self.returned: set[int] = set()
         """Records that were handed out and given back."""
         self.marks: dict[int, int] = {}
-        """Record id by partition. Everything below it may have been handed out."""
+        """Record ids by partition. Every record of the partition below this id may have been handed out."""
         self.noted = RecordIds()
         """Other records that were handed out. Read-only for other classes."""
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int], group_epoch: int, done: DoneRecords) -> bool:
-        """Load the row of a clean stop in the stored epoch, or else assume the worst; return whether the stop was
-        clean.
+        """Load the row of a clean stop in the stored epoch. Without such a row, every record in the log may have been
+        handed out. Return whether the stop was clean.
 
         Raises CorruptLogError.
         """
@@ -121,8 +121,8 @@ class Redelivery:
         self.marks[partition] = max(self.marks.get(partition, 0), record_id)
 
     def drop_a_mark(self, done: DoneRecords) -> None:
-        """Drop the next mark and the next page if everything below them is done; else keep them for later. One of each
-        per call, because there may be many."""
+        """Drop the next mark if everything below it is done, and the next page if all its records are done. Otherwise
+        keep them for a later call. Each call looks at one of each, because there may be many."""
         for partition in self.marks:
             mark = self.marks.pop(partition)
             if not done.is_open(partition) or done.floor(partition) < offset_of(mark):

@@ -39,7 +39,7 @@ class Replacements:
 
     def __init__(self, changes: ChangeSet) -> None:
         self.records: dict[int, LogRecord] = {}
-        """Replacements by the ids of the records that they replace. They have the offsets of these records.
+        """Replacements by the ids of the records that they replace. A replacement has the offset of the record.
         Read-only."""
         self._bytes = 0
         self._rows = ChangedRows(changes, partial(record_row_key, REPLACEMENT_ROW), self._row_of)

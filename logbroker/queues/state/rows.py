@@ -117,7 +117,8 @@ def page_in(key: bytes) -> int:
 
 
 def hashed_key(kind: bytes, lane_key: bytes) -> bytes:
-    """Return the key of a row about one lane. It has a hash, because an ordering key may be longer than a row's key."""
+    """Return the key of a row about one lane. It contains a hash of the lane's key, because an ordering key may be
+    longer than the key of a row."""
     return kind + hashlib.blake2b(lane_key, digest_size=_HASH_BYTES).digest()
 
 

@@ -1,10 +1,10 @@
-"""States of sessions, which a holder leaves to the next holder of the same key.
+"""States of sessions. The holder of a session leaves its state to the next holder of the same key.
 
     row      key    b"y" BLAKE2b of the key (16)
              value  msgpack array: key, state
 
-A state is empty or has a row. It outlives sessions, starts and a rewind. All states are in memory, so their number and
-size are bounded.
+Each state that is not empty has a row. A state outlives sessions, starts of the broker and rewinds. All states are in
+memory, so their number and size are bounded.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from logbroker.v1 import groups_pb2 as pb
 _MEMBER: Final = "/logbroker.v1.Groups/Member"
 _STREAMS_PER_CHANNEL: Final = 25
 _NEVER_MS: Final = 3_600_000
-"""These members send no heartbeats."""
+"""Timeouts of these members, which send no heartbeats."""
 
 
 class StreamMember:

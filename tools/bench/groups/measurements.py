@@ -120,8 +120,8 @@ async def join(setup: Setup, *, members: int, partitions: int) -> Row:
 
 
 async def takeover(setup: Setup, *, members: int, partitions: int, freeze: bool) -> Row:
-    """Measure the time until all partitions of a member that was killed, or froze, are read again, without the grace or
-    the session timeout, in ms."""
+    """Measure the time until all partitions of a member that was killed, or froze, are read again, in ms. The grace or
+    the session timeout is subtracted."""
     rounds = []
     forgiven_seconds = SESSION_SECONDS if freeze else GRACE_SECONDS
     async with _broker(setup, partitions) as address, Producer(address) as producer:
@@ -150,8 +150,8 @@ async def takeover(setup: Setup, *, members: int, partitions: int, freeze: bool)
 
 
 async def crowd(setup: Setup, *, members: int, partitions: int) -> list[Row]:
-    """Measure the time in which all members join at once, then one leaves, then one joins, in ms. Also with half and a
-    quarter of the members and partitions."""
+    """Measure the time until the group is stable: after all members join at once, after one leaves, and after one
+    joins, in ms. Half and a quarter of the members and partitions are measured, too."""
     sizes = [(members // part, partitions // part) for part in (4, 2, 1)]
     rows = []
     async with _broker(setup, 1) as address:
@@ -220,7 +220,7 @@ async def commits(setup: Setup, *, members: int, seconds: float) -> list[Row]:
 
 async def disturbance(setup: Setup, *, partitions: int, changes: int) -> list[Row]:
     """Measure the longest wait for the next record of a partition that is not moved, in ms: without changes, then while
-    one more member joins and leaves. Each is one round of `setup.seconds`.
+    one more member joins and leaves. Each measurement is one round of `setup.seconds`.
     """
     async with _broker(setup, partitions) as address:
         with ExitStack() as stack:
@@ -262,8 +262,9 @@ class _Child:
 
     def __init__(self, *arguments: str | float) -> None:
         command = [sys.executable, "-m", "logbroker.tools.bench.groups.group_child", *map(str, arguments)]
-        # Not asyncio's subprocesses, because these fork under uvloop, and gRPC must not be forked. In a process group
-        # of its own, because Ctrl-C is meant for the program: the child must not end before the program.
+        # asyncio's subprocesses are not used, because they fork under uvloop, and gRPC must not be forked. The child
+        # has a process group of its own, because Ctrl-C is meant for the program: the child must not end before the
+        # program.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
 
     async def holds(self, least: int) -> None:

@@ -121,8 +121,8 @@ async def append_load(
 async def append_latencies(
     channel: Channel, method: str, request: bytes, *, count: int, check: Callable[[bytes], None]
 ) -> list[float]:
-    """Return the seconds that each of `count` appends took, one at a time. Before them, a tenth as many appends are not
-    measured."""
+    """Return the seconds that each of `count` appends took, one at a time. A tenth as many appends precede them and are
+    not measured."""
     call: Any = channel.unary_unary(method)
     latencies: list[float] = []
     for number in range(-count // 10, count):

@@ -15,8 +15,8 @@ from logbroker.errors import BrokerUnavailableError
 def baseline_server(directory: Path) -> Iterator[str]:
     """Run the baseline server on a file in `directory`. Yield its address."""
     command = [sys.executable, "-m", "logbroker.tools.bench.harness.baseline_server", str(directory)]
-    # In a process group of its own, because Ctrl-C is meant for the program: the server must not end before the
-    # program.
+    # The server has a process group of its own, because Ctrl-C is meant for the program: the server must not end before
+    # the program.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0)
     try:
         assert process.stdout is not None

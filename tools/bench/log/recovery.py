@@ -19,8 +19,8 @@ from logbroker.tools.segments.metadata import Metadata
 from logbroker.types import TopicPartition
 
 NO_CHECKPOINTS_SECONDS: Final = 86_400
-"""The time between recovery points, long enough for appended bytes to stay above them, until half the broker's bound on
-such bytes is used."""
+"""The time between checkpoints. It is so long that appended bytes stay above the recovery points, until they use half
+of the broker's bound on such bytes."""
 
 
 async def recovery(

@@ -69,8 +69,8 @@ async def drain(setup: Setup, *, ordering: str, keys: int, records: int, workers
 
 
 async def backlog(setup: Setup, *, sizes: Sequence[int], keys: int, deliveries: int) -> list[Row]:
-    """Measure the CPU time of the broker per delivery, while `sizes` records wait. The ratio compares with the smallest
-    backlog."""
+    """Measure the CPU time of the broker per delivery, while `sizes` records wait. The ratio compares with the result
+    for the first of the `sizes`."""
     rounds: dict[int, list[float]] = {size: [] for size in sizes}
     with running_broker(setup) as broker:
         address = broker.address

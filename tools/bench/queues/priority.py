@@ -58,8 +58,8 @@ async def merge(
     setup: Setup, *, counts: Sequence[int], records: int, workers: int, ordering: str, keys: int
 ) -> list[Row]:
     """Measure the records per second that worker processes take and acknowledge once all records are scanned, and the
-    CPU time of the broker per record. The ratio compares with the smallest number of partitions. The last rows are
-    without priority."""
+    CPU time of the broker per record. The ratio compares with the result for the first number of partitions. The last
+    rows are without priority."""
     plans = [(count, "strict") for count in counts] + [(counts[-1], "none")]
     speeds: list[list[float]] = [[] for _ in plans]
     costs: list[list[float]] = [[] for _ in plans]
@@ -127,14 +127,14 @@ async def rebuild(setup: Setup, *, partitions: int, waiting: int) -> list[Row]:
     name = f"{waiting:,} records wait in {partitions:,} partitions, after a restart"
     return [
         Row(
-            name=f"{name}: the index, with the files beside the log",
+            name=f"{name}: building the index from its files",
             durability="-",
             unit="ms",
             rounds=kept,
             ceiling_rounds=[],
         ),
         Row(
-            name=f"{name}: looked through without these files",
+            name=f"{name}: records scanned without the index files",
             durability="-",
             unit="records/s",
             rounds=scanned,
@@ -144,7 +144,7 @@ async def rebuild(setup: Setup, *, partitions: int, waiting: int) -> list[Row]:
 
 
 async def _restarted_ms(broker: EmbeddedBroker, admin: QueueAdmin, *, forget: bool = False) -> float:
-    """Stop the broker and start it again. Return the time for the index that the broker reports, in ms."""
+    """Stop the broker and start it again. Return the time that the broker reports for building the index, in ms."""
     broker.stop()
     if forget:
         shutil.rmtree(broker.data_dir / INDEX_DIRECTORY)

@@ -71,8 +71,9 @@ class Child:
 
     def __init__(self, *arguments: str | float) -> None:
         command = [sys.executable, "-m", "logbroker.tools.bench.queues.queue_child", *map(str, arguments)]
-        # Not asyncio's subprocesses, because these fork under uvloop, and gRPC must not be forked. In a process group
-        # of its own, because Ctrl-C is meant for the program: the child must not end before the program.
+        # asyncio's subprocesses are not used, because they fork under uvloop, and gRPC must not be forked. The child
+        # has a process group of its own, because Ctrl-C is meant for the program: the child must not end before the
+        # program.
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
 
     def ask(self) -> dict[str, Any]:

@@ -36,7 +36,7 @@ _PARTITIONS: Final = 8
 _BANDS: Final = "hot=5-9:4,cold=0-4:4"
 _ROUTED: Final = 0
 _WARM_UP_PRIORITY: Final = MAX_PRIORITY - 1
-"""The priority of a warm-up record for the free worker, which is not counted."""
+"""The priority of the warm-up record for the free worker. This record is not counted."""
 
 
 class _Plan(msgspec.Struct):
@@ -54,7 +54,8 @@ class _Plan(msgspec.Struct):
 
 async def urgent(setup: Setup, *, waiting: int, workers: int, works_ms: Sequence[float], count: int) -> list[Row]:
     """Measure the time from the append to the delivery of a record of the highest priority, while `waiting` records of
-    the lowest priority wait and `workers` spend some time on each record; also with one more worker that is free.
+    the lowest priority wait and `workers` spend some time on each record. This is measured with and without one more
+    worker that is free.
 
     Each round sends `count` such records, one at a time. The broker's timestamp is in whole milliseconds, so a result
     may be up to 1 ms too high. The last rows are the broker's CPU time per delivery, with the acks and the urgent

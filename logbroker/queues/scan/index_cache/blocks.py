@@ -1,4 +1,4 @@
-"""The blocks in a queue group's index cache, by partition, and the bytes that they take of its files."""
+"""The blocks in a queue group's index cache, by partition, and the number of bytes that they take in each file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _next_offset: Final = attrgetter("next_offset")
 
 
 class Blocks:
-    """A set of blocks that do not overlap. Finding, adding or dropping one costs the logarithm of the number of blocks
-    in its partition."""
+    """A set of blocks that do not overlap. Finding, adding or dropping a block takes time in the logarithm of the
+    number of blocks in its partition."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, list[BlockSummary]] = {}
@@ -26,7 +26,7 @@ class Blocks:
 
     @property
     def bytes_by_file(self) -> Mapping[int, int]:
-        """Bytes that the blocks take of each file that has any. Callers only read it."""
+        """Number of bytes of blocks in each file that has blocks. Read-only."""
         return self._bytes
 
     def __iter__(self) -> Iterator[BlockSummary]:

@@ -1,12 +1,12 @@
 """The index cache of a queue group with priorities: it keeps the index on disk, so that a start need not scan the log
 again.
 
-The scan passes on all that it admits (`gather`). Behind the scan, each partition is written as blocks of some thousand
-records; a checkpoint, written now and then and at a clean stop, lists the blocks. Nothing in it is synced, no produce
-request waits for it, and nothing depends on it. If a block is missing or damaged, or comes from another boot of the
-machine, from other settings or from a log that was cut since, a scan of the log replaces it.
+The scan passes on all records that it admits (`gather`). They are written in blocks of some thousand records of a
+partition. A checkpoint lists the blocks; it is written every few seconds and at a clean stop. No file of the cache is
+synced, no produce request waits for the cache, and nothing depends on it. If a block is missing or damaged, or comes
+from another boot of the machine, from other settings or from a log that was cut since, a scan of the log replaces it.
 
-Writing takes steps of a few milliseconds, between which other tasks run, however many blocks there are.
+Writing is done in steps of a few milliseconds, however many blocks there are. Other tasks run between the steps.
 
 A block only repeats the log, so it does not matter which group epoch wrote it, or which records are done since.
 """
@@ -51,7 +51,7 @@ MAX_GATHERED_RECORDS: Final = 131_072
 MAX_BYTES: Final = 4 << 30
 """Maximum size of all blocks. Beyond it, the oldest blocks are removed."""
 SLACK_BYTES: Final = 64 << 20
-"""Blocks of done records may take as many bytes as the other blocks, and this many more."""
+"""Blocks of done records may take as many bytes as all other blocks, plus this number."""
 CHECKPOINT_SECONDS: Final = 5.0
 PART_BLOCKS: Final = 512
 """Blocks of a checkpoint that are written in one step."""
@@ -69,7 +69,7 @@ class IndexCache:
         self._settings: QueueGroupSettings | None = None
         """Settings at the last look."""
         self._keyed_by = ("", "")
-        """Ordering and key header of the blocks here."""
+        """Ordering and key header of the blocks in this cache."""
         self._blocks = Blocks()
         self._lent = Blocks()
         """Blocks that the index refers to and has not read: their files stay for as long as it may read them."""
@@ -86,7 +86,7 @@ class IndexCache:
     # --- blocks of an earlier scan -----------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Load the checkpoint, if it fits; once, before any other call."""
+        """Load the checkpoint, if it is valid for this group. Call it once, before any other method."""
         try:
             if self._is_current():
                 for part in split(self._files.read_checkpoint()):
@@ -119,7 +119,7 @@ class IndexCache:
 
     def block_at(self, partition: int, generation: int, position: int) -> Block | None:
         """Return the valid block that covers a position of a partition; None: there is none."""
-        # Checked first, as it drops blocks of other keys.
+        # Called first, because it drops blocks with other keys.
         if not self._is_current():
             return None
         while self._damaged:
@@ -222,7 +222,7 @@ class IndexCache:
         self._files.remove()
 
     def _steps(self, least_records: int) -> Iterator[None]:
-        """Write the gathered records of each partition with at least this many, then a checkpoint."""
+        """Write the gathered records of each partition that has at least `least_records`, then a checkpoint."""
         if not self._is_loaded or not self._is_current():
             return
         for partition, gathered in list(self._gathered.items()):
@@ -254,7 +254,8 @@ class IndexCache:
         self._written = changes
 
     def _remove_unused(self) -> None:
-        """Forget blocks whose records are done, and the oldest blocks if all take too many bytes. Raises OSError.
+        """Forget blocks whose records are done, and the oldest blocks if all blocks together take too many bytes.
+        Raises OSError.
 
         The previous checkpoint may name files that are removed: a missing file does no harm.
         """
@@ -279,7 +280,8 @@ class IndexCache:
         self._files.keep({*used, *lent})
 
     def _is_current(self) -> bool:
-        """Return whether the group keeps an index; begin anew if its keys have changed."""
+        """Return whether the group keeps an index on disk. If the keys of the group have changed, forget the index
+        first."""
         settings = self._queue.settings
         if settings is not self._settings:
             self._settings = settings

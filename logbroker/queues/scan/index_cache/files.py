@@ -14,7 +14,7 @@ from logbroker.private_files import DIRECTORY_MODE, FILE_MODE
 DIRECTORY: Final = "queue-index"
 """Folder in the data directory, with one directory per queue group."""
 SUFFIX: Final = ".index"
-"""Suffix of a group's directory name, as a group may be named `..`."""
+"""Suffix of a group's directory name. It is needed because a group may be named `..`."""
 FILE_BYTES: Final = 32 * 1024 * 1024
 """Approximate size of one file of blocks."""
 

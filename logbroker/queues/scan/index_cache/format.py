@@ -1,7 +1,7 @@
 """The bytes of a queue group's index cache: blocks of columns, and the checkpoint that lists them; see docs/FORMAT.md.
 
 Both have the same frame: a magic, the length of the payload, its CRC-32C, and the payload in msgpack. Damaged bytes are
-read as None: the log has the same data.
+decoded as None. Nothing is lost then: the log has the same data.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StoredBlock(msgspec.Struct, frozen=True, array_like=True):
     not_before: list[tuple[int, int]]
 
     def is_of(self, summary: BlockSummary) -> bool:
-        """Return whether this is the block that a summary describes."""
+        """Return whether the summary describes this block."""
         return (self.partition, self.first_offset, self.next_offset, len(self.priorities)) == (
             summary.partition,
             summary.first_offset,
@@ -65,12 +65,13 @@ class StoredBlock(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BlockSummary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The summary of a block: where it is, and what the index needs before it is read."""
+    """The summary of a block: its place in the files, and the facts that the index needs before the block is read."""
 
     partition: int
     generation: int
     leader_epoch: int
-    """Leader epoch of the partition when the block was written; if the log was cut since, the block does not count."""
+    """Leader epoch of the partition when the block was written. If the log was cut since then, its epoch is another,
+    and the block is ignored."""
     first_offset: int
     next_offset: int
     counts: list[int]
@@ -159,7 +160,7 @@ def encode(value: StoredBlock | Checkpoint) -> bytes:
 
 
 def split(data: bytes) -> Iterator[bytes]:
-    """Yield the encoded parts of a concatenation, for `decode`; damaged ones as they are."""
+    """Yield the encoded parts of a concatenation, for `decode`. Damaged parts are yielded as they are."""
     start = 0
     while start + HEAD_BYTES <= len(data):
         _, length, _ = _HEAD.unpack_from(data, start)
