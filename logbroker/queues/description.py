@@ -105,7 +105,8 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
         group_id=group.group_id,
         topic_id=group.topic_id,
         settings=group.latest_settings,
-        state=group.state,
+        # Nothing waits for a pause when everything is scanned.
+        state="serving" if group.state == "paused" and not unscanned else group.state,
         counts=counts,
         tally=msgspec.structs.replace(queue.tally),
         delivered=group.dispatcher.line.delivered,

@@ -395,3 +395,23 @@ def is_asleep(pid: int) -> bool:
 def signal_is_pending(pid: int, number: int) -> bool:
     [pending] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("ShdPnd")]
     return bool(int(pending.split()[1], 16) >> (number - 1) & 1)
+
+
+@pytest.mark.prove
+def test_the_last_words_of_a_command_do_not_wait_for_ever() -> None:
+    """A broker whose storage has failed would look alive to those who would restart it."""
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(writer, False)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(writer, bytes(4096))
+        os.set_blocking(writer, True)
+        with subprocess.Popen([*LOGBROKER, "topic", "list", "--broker", "nobody:1"], stderr=writer) as process:
+            try:
+                assert process.wait(60) == 1
+            finally:
+                process.kill()
+    finally:
+        os.close(reader)
+        os.close(writer)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import logbroker
 from logbroker.client.sync import Admin, Consumer, Producer
@@ -17,8 +18,14 @@ from logbroker.record.header import parse_header
 from logbroker.storage.data_dir import DataDir
 from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
-from logbroker.storage.metadata.metadata_store import MetadataReader
-from logbroker.storage.partition_checkpoint import decode_checkpoint, decode_producers
+from logbroker.storage.metadata.metadata_store import MetadataReader, MetadataStore
+from logbroker.storage.partition_checkpoint import (
+    SegmentCheckpoint,
+    decode_checkpoint,
+    decode_partition,
+    decode_producers,
+    encode_checkpoint,
+)
 from logbroker.storage.partition_log import PartitionLog
 from logbroker.tools.segments import mend, partition_repair
 from logbroker.tools.segments.locate import PartitionFiles, locate
@@ -193,6 +200,19 @@ def another_segment_beside_a_side_file(stopped: StoppedPartition) -> None:
     log.with_name(f"{log.name}.cut-0").write_bytes(b"")
 
 
+def another_size_in_the_store(stopped: StoppedPartition) -> None:
+    """As where the file was put back from a backup after a repair had cut something out of it."""
+    key = checkpoint_key(stopped.disk.topic_id, 0)
+    store = MetadataStore.open(stopped.data_dir / "meta", on_failure=print)
+    row = store.get("partitions", key)
+    assert row is not None
+    checkpoint = decode_partition(key, row)
+    first, *others = checkpoint.segments
+    smaller = SegmentCheckpoint(first.base_offset, first.size_bytes - 100, first.max_timestamp_ms, first.first_crc)
+    store.submit(encode_checkpoint(key, replace(checkpoint, segments=[smaller, *others]))).result(20)
+    store.close()
+
+
 def a_stray(stopped: StoppedPartition) -> None:
     shutil.copy(stopped.logs()[1], stopped.directory / f"{7:020d}.log")
 
@@ -251,6 +271,7 @@ BELOW_THE_RECOVERY_POINT = (
 """Damage of which a start reads nothing: readers meet it."""
 LOSSLESS: list[Damage] = [
     longer,
+    another_size_in_the_store,
     a_stray,
     no_epochs,
     bad_epochs,

@@ -210,7 +210,10 @@ class _Surveyor:
             later = (each.base_offset for each in entries if each.base_offset > segment.base_offset)
             closed_at = next(later, MAX_INT64)
             first_crc = entry.first_crc if entry is not None else -1
+            problems = len(found.problems)
             self._look_at(segment, after.base_offset if after is not None else None, closed_at, first_crc)
+            if entry is not None and closed_at != MAX_INT64 and len(found.problems) == problems:
+                self._check_size(segment, entry.size_bytes)
         end = self._expected or 0
         found.end_offset = found.reached_offset = end
         if checkpoint is not None:
@@ -352,6 +355,14 @@ class _Surveyor:
             self._tell_missing(segment.path, before, segment.base_offset, "before it")
         self._tell_damage(kept, faults)
         found.kept.append(kept)
+
+    def _check_size(self, segment: SegmentFile, size_bytes: int) -> None:
+        """Compare the size of a closed segment whose batches are all good with that in the metadata store. The segment
+        may be a copy that was made before a repair."""
+        found_bytes = os.path.getsize(segment.path)
+        if found_bytes != size_bytes:
+            message = f"it has {found_bytes} bytes, the metadata store says {size_bytes}; all of them are good"
+            self._survey.problems.append(Problem(path=segment.path, message=message, is_in_log=False))
 
     def _known_end(self) -> int:
         """Return the offset up to which the log is known to have reached."""

@@ -18,13 +18,16 @@ import traceback
 import warnings
 from contextlib import suppress
 from types import TracebackType
-from typing import BinaryIO, TextIO
+from typing import BinaryIO, Final, TextIO
 
 import click
 import msgspec
 
-from logbroker.cli.common.standard_output import OutputError, has_standard_output
+from logbroker.cli.common.standard_output import OutputError, has_room, has_standard_output
 from logbroker.texts import shown, shown_json
+
+_PATIENCE_SECONDS: Final = 2.0
+"""The time after which a reader of standard error that takes nothing is not waited for."""
 
 
 def write_line(text: str = "", *, flush: bool = True) -> None:
@@ -46,14 +49,23 @@ def tell(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Write one line to standard error."""
+    """Write one line to standard error. It is dropped if that is a full pipe whose reader takes nothing for a while."""
     with suppress(
         OSError, ValueError, OutputError
     ):  # Flush standard output first, because it was written first. Its errors are reported later.
         sys.stdout.flush()
     with suppress(OSError):  # Standard error may be closed, for example after the end of a terminal.
+        if not _takes_more(sys.stderr):
+            return
         sys.stderr.write(f"{shown(text)}\n")
         sys.stderr.flush()
+
+
+def _takes_more(stream: TextIO) -> bool:
+    try:
+        return has_room(stream.fileno(), _PATIENCE_SECONDS)
+    except (AttributeError, OSError, ValueError):  # No `poll`, or no descriptor.
+        return True
 
 
 def encoded_line(text: str) -> bytes:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from queue import SimpleQueue
+from time import monotonic
 from types import FrameType, TracebackType
 from typing import Final, Self, cast
 
@@ -27,7 +28,7 @@ from logbroker.cli.common.output_formats import json_delivery
 from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput, has_lost_reader
 from logbroker.cli.common.stops import Interrupter
 from logbroker.client.runtime.sync_loop import Latch
-from logbroker.client.sync import QueueAdmin, QueueDescription, WorkerDelivery
+from logbroker.client.sync import QueueAdmin, QueueCounts, QueueDescription, WorkerDelivery
 from logbroker.client.worker.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
 from logbroker.config import MAX_SECONDS
 from logbroker.errors import LogbrokerError, quoted
@@ -35,6 +36,8 @@ from logbroker.errors.system import system_error_text
 
 _PREFIX: Final = b"LOGBROKER_"
 _LOOK_SECONDS: Final = 0.2
+_PAUSED_SECONDS: Final = 5.0
+"""The time after which a paused scan counts as the end, if nothing has changed."""
 _WAITING: Final = "logbroker: waiting for the commands that run; Ctrl-C again kills them"
 _STOPS: Final = tuple(
     getattr(signal, name)
@@ -255,13 +258,14 @@ def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[
 
     def look() -> None:
         nonlocal left
+        pause = _Pause()
         try:
             with QueueAdmin(broker) as admin:
                 while not over.wait(_LOOK_SECONDS):
                     # If the broker is away, the worker decides whether to wait for it or to end.
                     with suppress(LogbrokerError):
                         queue = admin.describe_queue(group)
-                        if _is_worked_off(queue):
+                        if _is_worked_off(queue) and pause.lasts(queue):
                             left = _unscanned_text(queue)
                             worker.stop()
                             return
@@ -278,6 +282,23 @@ def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[
             pass
     if left:
         raise LogbrokerError(left)
+
+
+class _Pause:
+    """Finds out whether a paused scan stays paused. It goes on when a retry is due, or when somebody mends a lane."""
+
+    def __init__(self) -> None:
+        self._since = monotonic()
+        self._counts: QueueCounts | None = None
+
+    def lasts(self, queue: QueueDescription) -> bool:
+        """Whether nothing has changed for some seconds, if the scan is paused."""
+        if queue.state != "paused":
+            return True
+        now = monotonic()
+        if queue.counts != self._counts:
+            self._since, self._counts = now, queue.counts
+        return now - self._since >= _PAUSED_SECONDS
 
 
 def _is_worked_off(queue: QueueDescription) -> bool:
