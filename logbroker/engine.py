@@ -115,8 +115,8 @@ class RoutingFence:
         return True
 
     def refused(self, topic_id: TopicId, generation: int) -> None:
-        """Close the fence for batches after a refused batch. `generation` is the old generation of the refused batch,
-        else 0."""
+        """Close the fence for batches after a refused batch. `generation` is the generation of the refused batch if it
+        is older than the topic's, and otherwise 0."""
         before, unanswered = self._closed.get(topic_id, (0, 0))
         self._closed[topic_id] = max(before, generation), unanswered + 1
 

@@ -243,7 +243,7 @@ class WorkerCore(Generic[D]):
         return None
 
     def session_failed(self, key: bytes, error: LogbrokerError, *, is_handled: bool) -> None:
-        """Log the error of a handler of sessions or, if `is_handled`, of the end of its session; or raise it.
+        """Log or raise an error of a session. It comes from the handler or, if `is_handled`, from closing the session.
 
         The loss of a session is only logged, and so is a broker that is away when a session ends. Unsettled deliveries
         are delivered again to the next holder.

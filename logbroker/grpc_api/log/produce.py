@@ -62,7 +62,7 @@ INLINE_BYTES: Final = 256 * 1024
 class PreparedProduce:
     """A request whose plain records are encoded in batches. Call `prepare`, then `append` once, then `release`.
 
-    Create it when the request arrives: it notes for which topics the sender has been told of all refusals by then.
+    Create it when the request arrives: it asks the fence for the topics whose refusals the sender already knows.
     """
 
     def __init__(self, engine: LogEngine, clock: Clock, request: WireRequest, fence: RoutingFence) -> None:

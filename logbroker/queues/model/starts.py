@@ -43,7 +43,7 @@ class StartAt(msgspec.Struct, frozen=True, kw_only=True):
     async def offsets(
         self, engine: LogEngine, log: ReadableLog, topic_id: TopicId, partitions: Iterable[int]
     ) -> dict[int, int | LogbrokerError]:
-        """Look up the offset for each partition of a topic as `log` has it.
+        """Look up the offset at which to begin in each partition. `log` reports the bounds of the partitions.
 
         A partition that fails gets UnknownTopicError, UnknownPartitionError or PartitionOfflineError in place of its
         offset. Raises InvalidRequestError.
@@ -69,8 +69,8 @@ class StartAt(msgspec.Struct, frozen=True, kw_only=True):
     def offset_unseen(self) -> int | None:
         """Return where to begin in a partition that is offline; None: unknown until the partition is back.
 
-        The first start that finds the partition again reduces an offset above the end of its log to this end, and
-        nothing is appended before that start. So the highest possible offset stands for the present end of the log.
+        The partition takes no records until a start of the broker finds it again. That start lowers an offset above the
+        end of the log to the end. So the highest possible offset stands for the present end of the log.
         """
         if self.latest:
             return UNSEEN_END

@@ -123,7 +123,7 @@ class Copies:
         self.topic_id = topic_id
 
     async def take_up(self) -> None:
-        """Adopt copies that are missing in the metadata, because these were restored from a backup.
+        """Adopt copies that the metadata does not know, because the metadata was restored from a backup.
 
         A batch is adopted if the log no longer has any of its records. If the log has some of them, the others are
         copied again. If it has all of them, the batch was left by a crash, and is ignored.
@@ -190,14 +190,14 @@ class Copies:
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def batches(self, partition: int, offset: int = 0) -> list[tuple[int, CopyBatch]]:
-        """Return the batches that copy records of a partition from `offset` on, sorted: of each, the last copied offset
-        and the batch."""
+        """Return the batches with copies of a partition's records from `offset` on, sorted, as pairs: the last copied
+        offset, and the batch."""
         index = bisect_left(self._lasts, record_id_of(partition, offset))
         end = bisect_left(self._lasts, record_id_of(partition + 1, 0))
         return [(offset_of(last), self._batches[last]) for last in self._lasts[index:end]]
 
     def next_batch(self, partition: int, offset: int) -> CopyBatch | None:
-        """Return the batch that copies the first copied record from `offset` on."""
+        """Return the batch with the copy of the first record at or above `offset` that was copied."""
         index = bisect_left(self._lasts, record_id_of(partition, offset))
         if index == len(self._lasts) or partition_of(self._lasts[index]) != partition:
             return None

@@ -65,8 +65,8 @@ class Redelivery:
         ]
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
-        """Cut consecutive records into pieces: yield from, to before, and whether the piece may have been handed out.
-        Failures are not considered."""
+        """Cut consecutive records into pieces: yield the first id, the id after the last, and whether the piece may
+        have been handed out. Failures are not considered."""
         middle = min(max(self.marks.get(partition_of(start), start), start), end)
         if start < middle:
             yield start, middle, True
