@@ -89,11 +89,13 @@ def _logging(level: str) -> Iterator[None]:
     root = logging.getLogger()
     with ErrorWriter() as errors:
         handler = _LogHandler(errors)
+        before = root.level
         root.addHandler(handler)
         root.setLevel(level.upper())
         try:
             yield
         finally:
+            root.setLevel(before)
             root.removeHandler(handler)
 
 
