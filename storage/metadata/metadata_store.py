@@ -300,7 +300,8 @@ class MetadataReader:
         reader = cls(path, environment, is_registered=is_registered)
         try:
             if is_registered:
-                environment.reader_check()  # Killed readers may have all of LMDB's slots for readers.
+                with suppress(lmdb.Error):
+                    environment.reader_check()  # Killed readers may have all of LMDB's slots for readers.
             version = reader.get("broker", _FORMAT_KEY)
             if version != FORMAT_VERSION:
                 raise DataDirError(

@@ -264,7 +264,7 @@ def test_a_slow_reader_gets_every_byte(
     is_blocking: bool, pause_seconds: float, blocked_errors: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also what waits for room longer than a reader may stand still, and what is left at the end."""
-    monkeypatch.setattr(error_writer, "_PATIENCE_SECONDS", 0.8)
+    monkeypatch.setattr(error_writer, "PATIENCE_SECONDS", 0.8)
     monkeypatch.setattr(error_writer, "_BEHIND_BYTES", 16 * 1024)
     os.set_blocking(blocked_errors.writer.fileno(), is_blocking)
     count, lines = 5, 7500

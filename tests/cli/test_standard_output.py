@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -144,6 +145,7 @@ def test_a_slow_reader_is_waited_for(address: str, full: str, queue_group: str, 
             assert process.stderr is not None
             while (read := process.stdout.read(1)) != b"\n":
                 assert read
+            assert select.select([process.stderr], [], [], 60)[0]
             assert b"waiting for the reader of standard output" in process.stderr.readline()
             process.stdout.close()
             assert process.wait(60) == 0

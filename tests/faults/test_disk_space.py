@@ -263,3 +263,15 @@ async def test_rows_count_as_much_as_they_take(open_at: OpenEngine, tmp_path: Pa
             events = [StateEvent(rng.randbytes(key_bytes), bytes(value_bytes)) for _ in range(rows // 100)]
             await opened.state.commit("scope", events)
         assert free_bytes - disk._free_bytes >= path.stat().st_size - size_bytes
+
+
+def test_what_other_programs_write_is_noticed_soon(
+    tmp_path: Path, disk: FakeDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("logbroker.broker.local_engine.disk_space.time", SimpleNamespace(monotonic=lambda: now[0]))
+    space = DiskSpace(tmp_path, MIB)
+    disk.free_bytes = MIB // 2
+    now[0] += 0.2
+    with pytest.raises(DiskFullError):
+        space.check()

@@ -10,15 +10,13 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
-from logbroker.cli.common.lines import encoded_line, raw_errors
+from logbroker.cli.common.lines import PATIENCE_SECONDS, encoded_line, raw_errors
 from logbroker.cli.common.standard_output import has_room
 
 _PIECE_BYTES: Final = 4096
 """Maximum bytes of one write. A full pipe has room for them as soon as its reader has read as many."""
 _BEHIND_BYTES: Final = 1024 * 1024
 """Maximum bytes of standard error that wait for our reader. If more wait, commands have to wait, too."""
-_PATIENCE_SECONDS: Final = 2.0
-"""The time after which a reader of standard error that accepts nothing stands still."""
 _LOOK_SECONDS: Final = 0.25
 """The time between two checks whether the reader stands still."""
 
@@ -103,7 +101,7 @@ class ErrorWriter:
         self.close()
 
     def _stands_still(self) -> bool:
-        return self._bytes > 0 and monotonic() - self._moved_at >= _PATIENCE_SECONDS
+        return self._bytes > 0 and monotonic() - self._moved_at >= PATIENCE_SECONDS
 
     def _put(self, data: bytes) -> None:
         if data and not self._closed:

@@ -26,7 +26,7 @@ import msgspec
 from logbroker.cli.common.standard_output import OutputError, has_room, has_standard_output
 from logbroker.texts import shown, shown_json
 
-_PATIENCE_SECONDS: Final = 2.0
+PATIENCE_SECONDS: Final = 2.0
 """The time after which a reader of standard error that takes nothing is not waited for."""
 
 
@@ -63,7 +63,7 @@ def warn(text: str) -> None:
 
 def _takes_more(stream: TextIO) -> bool:
     try:
-        return has_room(stream.fileno(), _PATIENCE_SECONDS)
+        return has_room(stream.fileno(), PATIENCE_SECONDS)
     except (AttributeError, OSError, ValueError):  # No `poll`, or no descriptor.
         return True
 

@@ -225,14 +225,14 @@ class HeldSession(Settlements, Generic[D]):
         the acked records twice. It has to open the session again, and then gets the stored state."""
         self._failed = error
         self.unsaved = False
-        for batch in self.batches:
-            for index in list(batch.held()):
-                batch.lose(index, error)
-        self.buffer.tell_all()
+        self._lose_unsettled(error)
 
     def leave(self, error: LogbrokerError) -> None:
         """End the session for the program. Deliveries that it has not settled are lost."""
         self.lost = error
+        self._lose_unsettled(error)
+
+    def _lose_unsettled(self, error: LogbrokerError) -> None:
         for batch in self.batches:
             for index in list(batch.held()):
                 batch.lose(index, error)
