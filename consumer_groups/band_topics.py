@@ -1,4 +1,4 @@
-"""Topics for assignors, in which each band of a topic becomes a topic of its own, its *part*.
+"""The topics that assignors see. Each band of a topic becomes a topic of its own, called a *part* of that topic.
 
 So assignors do not need to know about bands: a subscription to a band is a subscription to its part. A part has the
 name of its topic with the number of its band, such as `orders:0`, and an id made in the same way. No topic has such a

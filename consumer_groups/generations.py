@@ -12,8 +12,8 @@ A partition is finished up to the end of a generation in these cases:
    members that commit late are waited for, but members that never commit the last records of a generation do not block
    it for ever. It also counts at once if the member says that no commit will follow, because it began there or its
    commits are refused.
-3. There is nothing to read: the partition has no records of these generations, retention has removed them, or the log
-   was cut before them and is read to its end.
+3. There is nothing left to read: the partition has no records before the end, retention has removed them, or the log
+   was cut before the end and the group has read what is left.
 4. Nobody can read the partition: it is offline, or its member has reported that an error ended the reading. For a
    paused partition, the group waits for the max poll interval of its member.
 
@@ -21,7 +21,7 @@ Nothing of this is stored. Committed offsets survive a restart. Members that com
 a position is dropped when the member no longer holds the partition. So in a group without commits, the generation may
 go back: a partition gets another member, which begins before the end, or a program seeks back. The other members then
 wait again until this member has caught up. In a group that commits, committed offsets never go back while there are
-members. So the generation does not go back there, unless case 4 let it advance.
+members. So the generation goes back there only if a case other than 1 let it advance.
 
 Cost: almost nothing for topics that have not grown. Otherwise O(partitions) when a generation begins or goes back, and
 O(1) per commit (only the first unfinished partition is checked, and those before it never again).
@@ -103,7 +103,7 @@ class _Reading:
         """The topic as it was when the generation was computed; None: the generation has to be computed again."""
         self.generation = 1
         self.waits: deque[int] = deque()
-        """Partitions that may not be finished up to the end of the generation. All others are finished."""
+        """Partitions that are perhaps not finished up to the end of the generation. All others are finished."""
         self.announced = NO_BOUND
 
 

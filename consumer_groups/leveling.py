@@ -16,8 +16,8 @@ remaining gaps are not worth another pass."""
 def level(target: Mapping[str, MutableSequence[PartitionKey]], topics: Sequence[tuple[TopicId, Sequence[str]]]) -> None:
     """Move partitions, in place, to subscribers of the same topic whose load is lower by two or more.
 
-    `topics` are the ids with the keys of their subscribers. Within a topic, the most loaded subscriber gives partitions
-    to the least loaded subscriber, its last partition first. A level target stays as it is.
+    `topics` has the id of each topic, with its subscribers: their keys in `target`. Within a topic, the most loaded
+    subscriber gives partitions to the least loaded subscriber, its last partition first. A level target stays as it is.
     """
     for _ in range(_MAX_PASSES):
         if not _level_once(target, topics):

@@ -150,7 +150,7 @@ class OffsetTable:
     """Synced offsets, and those staged for the next transaction."""
 
     def __init__(self, rows: Mapping[bytes, bytes] | None = None, budget: OffsetBudget | None = None) -> None:
-        """Load the rows of a scope; other rows are ignored. Raises CorruptLogError.
+        """Load the offsets from the rows of a scope; rows of other kinds are ignored. Raises CorruptLogError.
 
         Stored offsets are loaded even if they exceed the budget. Without a budget nothing is bounded.
         """

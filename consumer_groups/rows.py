@@ -1,11 +1,13 @@
 """The rows that store a group, in the scope `"group:" + group id` of the StateStore.
 
     row      key                        value: a msgpack array that begins with the version of its layout
-    header   b"g"                       1, type, epoch, assignor, since when it has no members (wall clock, ms; -1),
+    header   b"g"                       1, type, epoch, assignor, the time since which it has no members (wall clock,
+                                        ms; -1: it has members),
                                         growth order (missing in older rows: key)
     member   b"m" + member id (UTF-8)   1, instance id, incarnation, topic names, topic pattern, session timeout ms,
-                                        rebalance timeout ms, max poll interval ms, client name, epoch taken,
-                                        epoch assigned, partitions it may hold: [topic id, [partition, ...]] per topic,
+                                        rebalance timeout ms, max poll interval ms, client name, epoch
+                                        of the assignment that it has taken, epoch of the one that was assigned last,
+                                        partitions it may hold: [topic id, [partition, ...]] per topic,
                                         names of bands (missing in older rows: all)
     offset   b"o" + ...                 see `offsets`
 

@@ -66,7 +66,9 @@ def _parted(text: str) -> tuple[str, str]:
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")) or not _is_ipv6(host):
-            raise ValueError("has brackets, but no IPv6 address in them: give [ADDRESS]:PORT, such as [::1]:9192")
+            raise ValueError(
+                "has brackets, but is not an IPv6 address and a port: give [ADDRESS]:PORT, such as [::1]:9192"
+            )
         return host, rest[1:]
     host, _, port = text.rpartition(":") if ":" in text else (text, "", "")
     if ":" in host or (not host and _is_ipv6(text)):

@@ -1,4 +1,4 @@
-"""The clock for everything that decides by time. Tests can replace it."""
+"""The wall clock of the broker. Tests can replace it. Deadlines use the monotonic clock of the event loop instead."""
 
 from __future__ import annotations
 

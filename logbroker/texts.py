@@ -57,7 +57,8 @@ def shown(text: str) -> str:
 
     Control characters (C0 and C1, such as ESC, bells and line ends), separators, format characters (bidirectional
     overrides, zero widths), blank letters and lone surrogates become escapes such as `\\x1b`. A backslash is not
-    escaped: the result is safe, but not unambiguous. A `repr` is both, and this function does not change it.
+    escaped: the result is safe, but not unambiguous. A `repr` is unambiguous; this function changes only the blank
+    letters in it.
     """
     return text.translate(_ESCAPES) if _is_unseen(text) else text
 

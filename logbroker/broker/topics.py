@@ -65,8 +65,8 @@ def check_partition_count(partitions: int, total_elsewhere: int, config: BrokerC
 
 
 def partition_count(asked: int | None, config: TopicConfig, default: int) -> int:
-    """Return the number of partitions of a new topic. Raises InvalidPartitionsError if its bands have a different
-    sum."""
+    """Return the number of partitions of a new topic. Raises InvalidPartitionsError if `asked` is not the number of
+    partitions that its bands have together."""
     if not config.priority_bands:
         return default if asked is None else asked
     of_bands = partitions_of(config.priority_bands)
@@ -118,9 +118,8 @@ def with_configs(topic: Topic, set_: Mapping[str, str], unset: Sequence[str], de
     for name in FIXED_CONFIGS:
         if config_text(config, name) != (present := config_text(topic.config, name)):
             raise FixedTopicError(
-                f"{name} of topic {topic.name} stays {present or 'empty'}: the partitions of its records depend on it; "
-                f"create"
-                " another topic and move them there"
+                f"{name} of topic {topic.name} stays {present or 'empty'}: it decides in which partition a record"
+                " lies; create another topic and move the records there"
             )
     return msgspec.structs.replace(topic, overrides=canonical_texts(config, overrides), config=config)
 
@@ -140,9 +139,9 @@ def check_growth(topic: Topic, partitions: int) -> None:
     kept = sum(len(generation.start_offsets) for generation in topic.generations)
     if kept + topic.partitions > MAX_START_OFFSETS:
         raise InvalidPartitionsError(
-            f"topic {topic.name} has grown {len(topic.generations) - 1} times, by few partitions each time: it would "
-            f"keep more than"
-            f" {MAX_START_OFFSETS:,} offsets at which its generations began; create another topic with more partitions"
+            f"topic {topic.name} has grown {len(topic.generations) - 1} times; if it grew again, it would keep more"
+            f" than {MAX_START_OFFSETS:,} offsets at which its generations began: create another topic with more"
+            " partitions"
         )
 
 

@@ -316,6 +316,19 @@ def test_a_lost_stop_is_raised_at_the_end_at_the_latest(monkeypatch: pytest.Monk
         in_weakref_callback(lambda: signal.raise_signal(signal.SIGTERM))
 
 
+def test_the_clean_up_after_a_delayed_stop_is_not_interrupted() -> None:
+    interrupter = Interrupter(clean_up_seconds=60)
+    cleaned_up = False
+    with stops_are_interrupts(interrupter):
+        try:
+            with interrupter.put_off():
+                signal.raise_signal(signal.SIGTERM)
+        except Stopped:
+            signal.raise_signal(signal.SIGTERM)
+            cleaned_up = True
+    assert cleaned_up
+
+
 def test_other_lost_exceptions_are_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda lost: told.append(str(lost.exc_value)))

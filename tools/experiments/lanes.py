@@ -29,8 +29,8 @@ Row = tuple[bytes, bytes]
 
 
 def strip_plans(rows: Sequence[Row], workers: int) -> list[StripPlan]:
-    """Return the four strips. The subjects of records are hashed to 4 or to 100 keys, in the same way on every
-    machine."""
+    """Return the plans of the four strips, one queue group each (see `lane_strip`). The keys of the rows are hashed to
+    4 or to 100 keys, in the same way on every machine."""
     few = [zlib.crc32(subject) % FEW_KEYS for subject, _ in rows]
     many = [zlib.crc32(subject) % MANY_KEYS for subject, _ in rows]
     return [
@@ -49,10 +49,11 @@ async def drain(
     work_seconds: float,
     look: Callable[[list[Strip]], None],
 ) -> list[Strip]:
-    """Drain a topic for each strip on a broker ("HOST:PORT"), all at the same time. Return the drained strips.
+    """On a broker ("HOST:PORT"), make a topic and a queue group for each strip, send the rows to all topics, and drain
+    all of them at the same time. Return the drained strips.
 
-    Each topic has one partition, so that only keys make work parallel. All workers are connected before the first
-    record is sent. `look` is called ten times a second, and when all records are done. Raises InvalidRequestError
+    Each topic has one partition, so that partitions do not make work parallel. All workers are connected before the
+    first record is sent. `look` is called ten times a second, and when all records are done. Raises InvalidRequestError
     without rows, and LogbrokerError if a worker fails.
     """
     if not rows:

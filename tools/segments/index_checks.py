@@ -100,8 +100,8 @@ class OffsetIndexCheck(_IndexCheck):
 
 
 class TimeIndexCheck(_IndexCheck):
-    """Checks a time index. An entry says that no record before the batch of its offset is younger than its
-    timestamp."""
+    """Checks a time index. An entry is a timestamp and an offset. It says: no record before the batch that contains
+    this offset is younger than this timestamp."""
 
     def __init__(self, content: bytes, *, strict: bool, ceiling_ms: int = -1) -> None:
         """`ceiling_ms` is the youngest timestamp that the broker knows. A record that was lost in a crash may have had

@@ -238,9 +238,9 @@ class LocalEngine:
             ).with_bound(latest_ms)
         else:
             return log.stage(batch, header, now_ms)
-        # A batch that was appended is still a repeat after the topic or the clock has changed. If the log does not know
-        # whether it was, `is_retry` raises ProducerForgottenError instead of the refusal, which would invite the sender
-        # to send it again.
+        # A batch that was appended before stays a repeat, even if it would be refused now because the topic or the
+        # clock has changed. If the log does not know whether it was appended, `is_retry` raises
+        # ProducerForgottenError. The refusal would be wrong then: it would invite the sender to send the records again.
         if log.is_retry(header):
             return log.stage(batch, header, now_ms)
         if item.fence is not None and isinstance(refusal, StaleGenerationError):

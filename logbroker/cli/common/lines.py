@@ -1,9 +1,10 @@
-"""The output of every command. The texts of users and programs are escaped here, and nowhere else.
+"""The output of every command. The texts of users and programs are escaped here and in
+`terminal`, and nowhere else.
 
 A key, a reason, the name of a client or a header may hold anything: escape sequences, bells, line ends that forge a
 line, characters that turn the text around. Commands pass their texts unescaped to this module and to `terminal`
 (tables, progress); both escape them as `logbroker.texts.shown` does. No other module of the package writes to standard
-output or standard error; a test checks this.
+output or standard error, except those that `tests/house/test_output.py` lists.
 
 Bytes for other programs go through `raw_output` unchanged.
 """
@@ -27,7 +28,7 @@ from logbroker.cli.common.standard_output import OutputError, has_room, has_stan
 from logbroker.texts import shown, shown_json
 
 PATIENCE_SECONDS: Final = 2.0
-"""The time after which a reader of standard error that takes nothing is not waited for."""
+"""How long to wait for a reader of standard error that takes nothing."""
 
 
 def write_line(text: str = "", *, flush: bool = True) -> None:

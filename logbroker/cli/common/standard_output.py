@@ -35,7 +35,8 @@ _TOLD_AFTER_SECONDS: Final = 5.0
 _LAST_WAIT_SECONDS: Final = 0.5
 """The time that a reader has after a stop to make room for buffered output. The rest is dropped."""
 _PIECES: Final = 16
-"""A piece is at most this fraction (1/16) of all output before it."""
+"""Records are written in pieces. A piece has one record, or up to 1/16 of the number of records that were written
+before."""
 
 
 CLOSED: Final = "standard output is closed: let it go into a file, a pipe or /dev/null"

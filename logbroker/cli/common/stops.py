@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
 from logbroker.cli.common.standard_output import stop_waiting_for_readers
 
@@ -65,8 +65,7 @@ class Interrupter:
             self._raise_in(_AGAIN_SECONDS, number)
         else:
             self._take_due()
-            self._cleans_up_until = time.monotonic() + self._clean_up_seconds
-            raise _interrupt(number)
+            self._raise(number)
 
     @contextmanager
     def put_off(self) -> Iterator[None]:
@@ -80,7 +79,7 @@ class Interrupter:
             self._is_put_off = False
             due = self._take_due()
         if due is not None:
-            raise _interrupt(due)
+            self._raise(due)
 
     @contextmanager
     def raising_again(self) -> Iterator[None]:
@@ -93,7 +92,7 @@ class Interrupter:
             sys.unraisablehook = before
             due = self._take_due()
         if due is not None:
-            raise _interrupt(due)
+            self._raise(due)
 
     def _hook(self, lost: sys.UnraisableHookArgs) -> None:
         stop = lost.exc_value
@@ -102,6 +101,10 @@ class Interrupter:
             self._raise_in(_AGAIN_SECONDS, stop.number if isinstance(stop, Stopped) else signal.SIGINT)
         else:
             self._next_hook(lost)
+
+    def _raise(self, number: int) -> NoReturn:
+        self._cleans_up_until = time.monotonic() + self._clean_up_seconds
+        raise _interrupt(number)
 
     def _raise_in(self, seconds: float, number: int) -> None:
         self._due = number
@@ -149,5 +152,6 @@ def stops_are_interrupts(interrupter: Interrupter | None = None) -> Iterator[Non
     finally:
         is_cleaning_up = interrupter.is_cleaning_up
         for number, handler in before.items():
-            # The command ends at once. Raised there, a stop would find nothing that handles it.
+            # A stop has ended the block, and the command is about to end. A further stop is ignored from here on,
+            # because nothing would handle its exception.
             signal.signal(number, signal.SIG_IGN if is_cleaning_up else handler)

@@ -1,5 +1,5 @@
-"""Output for people: tables, counts and rates. All cells and titles are escaped plain text; rich's markup is never
-interpreted."""
+"""Output for people: tables, sentences, sizes, times and progress. All cells and titles are escaped plain text; rich's
+markup is never interpreted."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ def table(
 
 
 def show(made: Table) -> None:
-    """Write a table to standard output. Its width is limited only on a terminal."""
+    """Write a table to standard output. It is as wide as the terminal at most; without a terminal, 200
+    characters."""
     console = Console(width=None if shows_output() else 200)
     console.print(made.fitted(console.width))
 

@@ -4,7 +4,8 @@
              value  msgpack array, the fields of `Failure` in their order
 
 Times are wall clock times, because the row outlives the monotonic clock. After a start a record waits for the
-remainder: min(the delay as it was set, due - now). So a clock that stepped never lengthens a wait.
+remainder: min(the delay as it was set, due - now). So however the clock has stepped, the record waits at most its whole
+delay once more.
 """
 
 from __future__ import annotations
