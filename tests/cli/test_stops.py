@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -371,8 +372,11 @@ def test_a_stop_beside_a_frozen_broker_has_the_exit_code_that_it_should(stop: si
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=ENVIRONMENT) as process:
             try:
-                assert line_of(process) == b"v\n"
+                # A record is committed only after it was read from the pipe.
+                assert process.stdout is not None
+                assert select.select([process.stdout], [], [], 60)[0]
                 os.kill(broker.pid, signal.SIGSTOP)
+                assert line_of(process) == b"v\n"
                 process.send_signal(stop)
                 _, err = process.communicate(timeout=60)
             finally:
