@@ -33,6 +33,7 @@ from logbroker.pacing import Pace, let_go
 from logbroker.queues.alarms import Alarms
 from logbroker.queues.context import GroupContext
 from logbroker.queues.dead_letters.redrive import RedriveOutcome, Redriving
+from logbroker.queues.dead_letters.search import LetterEnds
 from logbroker.queues.dead_letters.sender import DeadLetterSender, DeadLetterTopic
 from logbroker.queues.delivery.dispatcher import Dispatcher
 from logbroker.queues.delivery.pull_line import PullRequest
@@ -304,12 +305,19 @@ class QueueGroup:
             await pace.step(part.steps)
         return settling
 
-    async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool = False) -> RedriveOutcome:
+    def letter_ends(self) -> LetterEnds:
+        """See `Redriving.ends`."""
+        self._context.check_serving()
+        return self.redriving.ends()
+
+    async def redrive(
+        self, key: bytes | None, max_records: int, until: LetterEnds | None = None, *, dry_run: bool = False
+    ) -> RedriveOutcome:
         """See `Redriving.redrive`."""
         self._context.check_serving()
         if not dry_run:
             self.check_room(DiskUse.TAKES_ROOM)
-        return await self.redriving.redrive(key, max_records, dry_run=dry_run)
+        return await self.redriving.redrive(key, max_records, until, dry_run=dry_run)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 

@@ -240,14 +240,26 @@ class DecidedAll(msgspec.Struct, frozen=True, kw_only=True):
     """The error of the first refusal."""
 
 
+class LetterEnds(msgspec.Struct, frozen=True, kw_only=True):
+    """The ends of a dead-letter topic at one moment. Pass those of a first `redrive` to the next ones: then they send
+    back only letters that were there at the first.
+
+    offsets: the end offset of each partition, from partition 0 on.
+    """
+
+    topic_id: bytes
+    offsets: tuple[int, ...]
+
+
 class Redriven(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters that were sent back to their topic or, in a dry run, would be.
 
     records, keys: the number of dead letters, and of their keys.
-    more: whether dead letters are left.
+    more: whether dead letters are left below `until`.
     held: dead letters that their topic refuses, or that stay behind a refused one of the same key. The next call tries
         them again.
     why_held: why the first of these is held, or why a part of the dead-letter topic cannot be read, and what to do.
+    until: the ends of the dead-letter topic that the call used; None from an older broker.
     """
 
     records: int
@@ -255,6 +267,7 @@ class Redriven(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
     held: int = 0
     why_held: str = ""
+    until: LetterEnds | None = None
 
 
 class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):
