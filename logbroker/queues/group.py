@@ -26,6 +26,7 @@ from logbroker.errors import (
     LogbrokerError,
     OverloadedError,
     StorageFailedError,
+    UnknownTopicError,
 )
 from logbroker.group_runtime.group_store import GroupStore
 from logbroker.group_runtime.timer import Timer
@@ -167,9 +168,9 @@ class QueueGroup:
         """Whether the latest settings wait until nothing is in flight."""
         return self.queue.draining
 
-    @property
-    def state(self) -> str:
-        """State of the group in one word, for people: serving, or why it does not serve."""
+    def state(self, unscanned: int | None = None) -> str:
+        """Return the state of the group in one word, for people: serving, or why it does not serve. `unscanned` is the
+        number of records that are not scanned yet, if the caller has counted them."""
         if self.has_failed:
             return "failed"
         if self.queue.draining:
@@ -177,9 +178,21 @@ class QueueGroup:
         if self.reserved:
             return "waiting"
         if self.queue.is_held_up:
-            return "paused"
+            # Nothing waits for a pause when everything is scanned.
+            return "paused" if (self._count_unscanned() if unscanned is None else unscanned) else "serving"
         is_indexing = self.queue.settings.has_priorities and self.scanner.is_indexing
         return "indexing" if is_indexing else "serving"
+
+    def _count_unscanned(self) -> int:
+        try:
+            return self.scanner.unscanned()
+        except UnknownTopicError:  # The group is about to be deleted, too.
+            return 0
+
+    @property
+    def state_steps(self) -> int:
+        """Number of steps of a `Pace` that `state` takes without a count."""
+        return 3 * len(self.partitions()) if self.queue.is_held_up else 0
 
     def partitions(self) -> list[int]:
         """Return the numbers of the partitions that the group has seen, sorted."""
