@@ -684,6 +684,19 @@ def test_stops_beside_a_full_pipe_of_errors_take_nothing_more(address: str, grou
     assert counts(address, group).delivered <= 2
 
 
+def test_a_short_pause_of_the_scan_is_not_the_end(queue: Queue, name: str) -> None:
+    """The scan pauses while the few lanes that may be stalled wait for their retries, and goes on after them."""
+    with Admin(queue.address) as admin, Producer(queue.address) as producer:
+        admin.create_topic(name, 1)
+        for number in range(16):
+            producer.send_and_wait(name, bytes(200_000), b"key %d" % number)
+    stalls = ("--max-held-lanes", "3", "--max-ready", "1", "--backoff", "0.8,1,1", "--jitter", "0")
+    queue("create", name, "--topic", name, *stalls)
+    queue("work", name, "--exec", 'test "$LOGBROKER_ATTEMPT" = 2', "--until-end")
+    done = queue.json("describe", name)["counts"]
+    assert (done["nacked"], done["unscanned"]) == (16, 0), "all came, though the last retries are not waited for"
+
+
 def test_the_end_of_what_can_be_scanned_is_an_end(queue: Queue, topic: str, name: str) -> None:
     """The scan pauses when many lanes are stalled. Whoever waits for the end is told what is left."""
     with Producer(queue.address) as producer:
