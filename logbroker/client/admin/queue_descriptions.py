@@ -31,8 +31,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_parked_records: alarm if more than this many records are parked (100,000).
     max_in_flight: unsettled deliveries that one worker may have (10,000).
     max_ready_records, max_held_lanes, max_delayed_records: the scan of the log pauses at this many ready records,
-        stalled lanes, or records that wait for their not-before time (`logbroker config --kind queue` shows the
-        defaults).
+        stalled lanes, or records with a not-before time that are not the first of their lane (`logbroker config --kind
+        queue` shows the defaults).
     on_undecodable: what becomes of a batch that cannot be decoded: stop (the default) or dead-letter.
     priority: none, strict, weighted or ageing; by default strict if the topic has bands, otherwise none.
     priority_rank: what decides how urgent an ordering key is: lane (its most urgent waiting record, the default) or
