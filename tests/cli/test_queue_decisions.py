@@ -171,6 +171,20 @@ def test_all_lanes_that_stand_are_resumed(queue: Queue, topic: str, name: str) -
     assert take(queue.address, name, 4) == [2, 7, 12, 17]
 
 
+def test_heads_of_all_lanes_are_skipped_after_a_question(
+    queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exhaust(queue, topic, name, "block")
+    for answer in ("n\n", ""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        asked = queue("skip", name, "--all", exit_code=1)
+        assert "Count the first record of all lanes that are blocked, parked or refused" in asked
+        assert "nothing was done" in asked
+    assert queue.json("describe", name)["counts"]["blocked_lanes"] == 1
+    assert queue.json("skip", name, "--all", "--yes") == {"lanes": 1, "records_done": 1, "refused": 0}
+    assert take(queue.address, name, 3) == [7, 12, 17]
+
+
 def test_a_lane_is_dropped_with_all_that_is_there(
     queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
