@@ -18,7 +18,7 @@ from typing import Final, Self, cast
 
 import click
 
-from logbroker.cli.common.arguments import COUNT, BytesType, Real, Whole
+from logbroker.cli.common.arguments import COUNT, BytesType, NameType, Real, Whole
 from logbroker.cli.common.child_process import CommandRunner, syntax_error
 from logbroker.cli.common.clients import CommandWorker
 from logbroker.cli.common.error_writer import ErrorWriter
@@ -81,7 +81,9 @@ _TOO_LONG: Final = os.strerror(errno.E2BIG)
     metavar="SECONDS",
     help="Kill CMD after this time, and nack the record.  [default: no limit]",
 )
-@click.option("--band", metavar="NAME", help="Process the records of this band only, in a group with priorities.")
+@click.option(
+    "--band", type=NameType(), metavar="NAME", help="Process the records of this band only, in a group with priorities."
+)
 @number_option("--max-records", kind=COUNT, help="Stop after N records.")
 @click.option(
     "--until-end",
