@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from logbroker.engine import Append, Appended
-from logbroker.errors import InvalidRequestError, UnknownTopicError
+from logbroker.errors import InvalidRequestError, PartitionOfflineError, UnknownTopicError
 from logbroker.queues.dead_letters.redrive import RedriveOutcome, Redriving
 from logbroker.queues.dead_letters.search import LetterEnds, gather
 from logbroker.queues.group import QueueGroup
@@ -18,6 +18,7 @@ from logbroker.record import dead_letter
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import with_priority
 from logbroker.record.partitioner import partition_for_key
+from logbroker.types import TopicId
 from tests.queues.shell import Shell, hello, nack, shell, take, until
 
 LETTERS = "g.dead-letters"
@@ -207,6 +208,32 @@ async def test_ends_may_lie_within_a_batch_or_where_retention_has_been(tmp_path:
         assert await group.redrive(None, 1, LetterEnds(dead_topic.id, [5])) == RedriveOutcome(1, 1, False)
         assert await group.redrive(None, 100, LetterEnds(dead_topic.id, [])) == RedriveOutcome(0, 0, False)
         assert await group.redrive(None, 100, LetterEnds(dead_topic.id, [9])) == RedriveOutcome(1, 1, False)
+
+
+async def test_a_partition_that_is_offline_at_first_stays_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic(partitions=2)
+        for partition in range(2):
+            await opened.append((b"a", b"a"), (b"b", b"b"), partition=partition)
+        group = await group_of(opened, ordering=Ordering.NONE)
+        await fail_all(opened, group, 4)
+        dead_topic_id, partition_facts = opened.engine.topic(LETTERS).id, opened.engine.partition_facts
+
+        def offline(topic_id: TopicId, partition: int) -> Any:
+            if (topic_id, partition) == (dead_topic_id, 0):
+                raise PartitionOfflineError("damaged")
+            return partition_facts(topic_id, partition)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(opened.engine, "partition_facts", offline)
+            ends = group.letter_ends()
+            assert ends.offsets == [0, 2]
+            found = await group.redrive(None, 1, ends)
+            assert (found.records, found.more, found.why) == (1, True, "damaged")
+            found = await group.redrive(None, 100, ends)
+            assert (found.records, found.more, found.why) == (1, False, "damaged")
+        assert (await group.redrive(None, 100, ends)).records == 0
+        assert (await group.redrive(None, 100)).records == 2
 
 
 async def test_ends_of_another_topic_are_refused(tmp_path: Path) -> None:

@@ -157,10 +157,12 @@ class Redriving:
         dead_topic = self._dead_letter_topic.get()
         offsets = []
         for partition in range(dead_topic.partitions):
-            end = 0
-            with suppress(LogbrokerError):  # It is offline: its letters cannot be read anyway.
-                end = self._engine.partition_facts(dead_topic.id, partition).high_watermark
-            offsets.append(end)
+            try:
+                offsets.append(self._engine.partition_facts(dead_topic.id, partition).high_watermark)
+            except LogbrokerError as error:
+                if error.retriable:
+                    raise
+                offsets.append(0)  # It is offline: its letters cannot be read anyway, and `gather` says so.
         return LetterEnds(dead_topic.id, offsets)
 
     async def redrive(
