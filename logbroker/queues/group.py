@@ -34,7 +34,6 @@ from logbroker.pacing import Pace, let_go
 from logbroker.queues.alarms import Alarms
 from logbroker.queues.context import GroupContext
 from logbroker.queues.dead_letters.redrive import RedriveOutcome, Redriving
-from logbroker.queues.dead_letters.search import LetterEnds
 from logbroker.queues.dead_letters.sender import DeadLetterSender, DeadLetterTopic
 from logbroker.queues.delivery.dispatcher import Dispatcher
 from logbroker.queues.delivery.pull_line import PullRequest
@@ -44,6 +43,7 @@ from logbroker.queues.delivery.worker_streams import WorkerStreams
 from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.messages import SMALL_STEPS, Delivered, Outputs, Refusal, Settlement, parts_of, steps_of
+from logbroker.queues.model.redrive_ends import RedriveEnds
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.worker_messages import Hello, check_credit, check_worker_id
 from logbroker.queues.operations import Operations
@@ -318,13 +318,13 @@ class QueueGroup:
             await pace.step(part.steps)
         return settling
 
-    def letter_ends(self) -> LetterEnds:
+    def letter_ends(self) -> RedriveEnds:
         """See `Redriving.ends`."""
         self._context.check_serving()
         return self.redriving.ends()
 
     async def redrive(
-        self, key: bytes | None, max_records: int, until: LetterEnds | None = None, *, dry_run: bool = False
+        self, key: bytes | None, max_records: int, until: RedriveEnds | None = None, *, dry_run: bool = False
     ) -> RedriveOutcome:
         """See `Redriving.redrive`."""
         self._context.check_serving()

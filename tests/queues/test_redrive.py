@@ -11,8 +11,9 @@ import pytest
 from logbroker.engine import Append, Appended
 from logbroker.errors import InvalidRequestError, PartitionOfflineError, UnknownTopicError
 from logbroker.queues.dead_letters.redrive import RedriveOutcome, Redriving
-from logbroker.queues.dead_letters.search import LetterEnds, gather
+from logbroker.queues.dead_letters.search import gather
 from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.redrive_ends import RedriveEnds
 from logbroker.queues.model.settings import OnExhausted, Ordering
 from logbroker.record import dead_letter
 from logbroker.record.codec import NewRecord, encode_batch
@@ -202,12 +203,12 @@ async def test_ends_may_lie_within_a_batch_or_where_retention_has_been(tmp_path:
         letters = [NewRecord(each.value, each.key, each.headers) for each in await opened.stored(LETTERS)]
         dead_topic = opened.engine.topic(LETTERS)
         await opened.engine.append([Append(dead_topic.id, 0, encode_batch(letters))])
-        within = LetterEnds(dead_topic.id, [4])
+        within = RedriveEnds(dead_topic.id, [4])
         assert await group.redrive(None, 100, within) == RedriveOutcome(4, 3, False)
         assert await group.redrive(None, 100, within) == RedriveOutcome(0, 0, False)
-        assert await group.redrive(None, 1, LetterEnds(dead_topic.id, [5])) == RedriveOutcome(1, 1, False)
-        assert await group.redrive(None, 100, LetterEnds(dead_topic.id, [])) == RedriveOutcome(0, 0, False)
-        assert await group.redrive(None, 100, LetterEnds(dead_topic.id, [9])) == RedriveOutcome(1, 1, False)
+        assert await group.redrive(None, 1, RedriveEnds(dead_topic.id, [5])) == RedriveOutcome(1, 1, False)
+        assert await group.redrive(None, 100, RedriveEnds(dead_topic.id, [])) == RedriveOutcome(0, 0, False)
+        assert await group.redrive(None, 100, RedriveEnds(dead_topic.id, [9])) == RedriveOutcome(1, 1, False)
 
 
 async def test_a_partition_that_is_offline_at_first_stays_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +242,7 @@ async def test_ends_of_another_topic_are_refused(tmp_path: Path) -> None:
         group = await dead(opened, b"a", b"b")
         ends = group.letter_ends()
         with pytest.raises(InvalidRequestError, match=r"2 offsets, and topic g.dead-letters has 1 partitions"):
-            await group.redrive(None, 100, LetterEnds(ends.topic_id, [2, 2]))
+            await group.redrive(None, 100, RedriveEnds(ends.topic_id, [2, 2]))
         assert await group.redrive(None, 1, ends) == RedriveOutcome(1, 1, True)
         await opened.engine.delete_topic(opened.engine.topic(LETTERS).id)
         await opened.topic(LETTERS)

@@ -13,10 +13,10 @@ from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
 from logbroker.grpc_api.groups.messages import topic_name
 from logbroker.grpc_api.status import Statuses
 from logbroker.pacing import Pace
-from logbroker.queues.dead_letters.search import LetterEnds
 from logbroker.queues.description import QueueGroupReport, describe_group
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.record_id import MAX_PARTITIONS
+from logbroker.queues.model.redrive_ends import RedriveEnds
 from logbroker.queues.model.settings import (
     OnExhausted,
     OnUndecodable,
@@ -91,7 +91,7 @@ def read_start(message: pb.StartAt) -> StartAt:
     )
 
 
-def read_letter_ends(message: pb.LetterEnds) -> LetterEnds:
+def read_redrive_ends(message: pb.LetterEnds) -> RedriveEnds:
     """Return the ends in a message. Raises InvalidRequestError."""
     if len(message.offsets) > MAX_PARTITIONS:
         raise InvalidRequestError(
@@ -99,7 +99,7 @@ def read_letter_ends(message: pb.LetterEnds) -> LetterEnds:
         )
     if message.offsets and min(message.offsets) < 0:
         raise InvalidRequestError(f"`until` has the offset {min(message.offsets)}: ends of partitions are 0 or more")
-    return LetterEnds(message.topic_id, list(message.offsets))
+    return RedriveEnds(message.topic_id, list(message.offsets))
 
 
 async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float) -> pb.DescribedQueue:

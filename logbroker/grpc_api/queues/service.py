@@ -13,7 +13,7 @@ from logbroker.grpc_api.queues.admin_messages import (
     check_age,
     described_queue,
     new_settings,
-    read_letter_ends,
+    read_redrive_ends,
     read_settings,
     read_start,
     rewound_partition,
@@ -152,7 +152,7 @@ class QueuesService:
             raise InvalidRequestError(f"max_records must be 1 to {MAX_REDRIVEN:,}, not {max_records}")
         group = self._queues.group(request.group_id)
         key = request.key if request.HasField("key") else None
-        until = read_letter_ends(request.until) if request.HasField("until") else group.letter_ends()
+        until = read_redrive_ends(request.until) if request.HasField("until") else group.letter_ends()
         redriven = await group.redrive(key, max_records, until, dry_run=request.dry_run)
         return pb.RedriveResponse(
             records=redriven.records,

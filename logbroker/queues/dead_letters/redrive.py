@@ -40,13 +40,13 @@ from logbroker.queues.dead_letters.search import (
     GatheredLetters,
     HeldLetters,
     Letter,
-    LetterEnds,
     Start,
     Wanted,
     gather,
 )
 from logbroker.queues.dead_letters.sender import DeadLetterTopic
 from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
+from logbroker.queues.model.redrive_ends import RedriveEnds
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
 from logbroker.queues.records.fetch import Records
@@ -151,7 +151,7 @@ class Redriving:
                         error.message,
                     )
 
-    def ends(self) -> LetterEnds:
+    def ends(self) -> RedriveEnds:
         """Return the present ends of the dead-letter topic. Raises UnknownTopicError."""
         self._check_topic()
         dead_topic = self._dead_letter_topic.get()
@@ -163,10 +163,10 @@ class Redriving:
                 if error.retriable:
                     raise
                 offsets.append(0)  # It is offline: its letters cannot be read anyway, and `gather` says so.
-        return LetterEnds(dead_topic.id, offsets)
+        return RedriveEnds(dead_topic.id, offsets)
 
     async def redrive(
-        self, key: bytes | None, max_records: int, until: LetterEnds | None, *, dry_run: bool
+        self, key: bytes | None, max_records: int, until: RedriveEnds | None, *, dry_run: bool
     ) -> RedriveOutcome:
         """Send back up to `max_records` letters below `until` (None: below the present ends), of one ordering key or
         (None) of any; return when they are synced.
@@ -221,7 +221,7 @@ class Redriving:
     # --- gathering ---------------------------------------------------------------------------------------------------
 
     async def _gather(
-        self, key: bytes | None, until: LetterEnds, held: HeldLetters, limit: int, *, counting: bool
+        self, key: bytes | None, until: RedriveEnds, held: HeldLetters, limit: int, *, counting: bool
     ) -> GatheredLetters:
         dead_topic = self._dead_letter_topic.get()
         if dead_topic.id != until.topic_id:

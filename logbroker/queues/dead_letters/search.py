@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -52,19 +52,6 @@ class Start(NamedTuple):
     """Offsets below `position` that are tried once more."""
     end: int = MAX_INT64
     """Only letters below this offset are looked for."""
-
-
-class LetterEnds(msgspec.Struct, frozen=True):
-    """The ends of a dead-letter topic at one moment. A redrive stays below them: records that fail again meanwhile
-    become letters behind them."""
-
-    topic_id: bytes
-    offsets: Sequence[int]
-    """End offset of each partition, from partition 0 on; nothing is looked for in the partitions behind the last
-    one."""
-
-    def of(self, partition: int) -> int:
-        return self.offsets[partition] if partition < len(self.offsets) else 0
 
 
 class HeldLetters:
