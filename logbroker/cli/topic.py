@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from logbroker.cli.common import terminal
-from logbroker.cli.common.arguments import Whole
+from logbroker.cli.common.arguments import NameType, Whole
 from logbroker.cli.common.clients import CommandAdmin
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import broker_option, json_option, number_option, yes_option
@@ -63,6 +63,7 @@ def topic() -> None:
 )
 @click.option(
     "--bands",
+    type=NameType(),
     metavar="NAME=PRIORITIES:N,...",
     help="Ranges of priorities, each with N partitions of its own. The bands together must cover the priorities 0 to 9."
     " Sets the config priority.bands.",

@@ -105,8 +105,7 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
         group_id=group.group_id,
         topic_id=group.topic_id,
         settings=group.latest_settings,
-        # Nothing waits for a pause when everything is scanned.
-        state="serving" if group.state == "paused" and not unscanned else group.state,
+        state=group.state(unscanned),
         counts=counts,
         tally=msgspec.structs.replace(queue.tally),
         delivered=group.dispatcher.line.delivered,

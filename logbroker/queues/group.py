@@ -26,6 +26,7 @@ from logbroker.errors import (
     LogbrokerError,
     OverloadedError,
     StorageFailedError,
+    UnknownTopicError,
 )
 from logbroker.group_runtime.group_store import GroupStore
 from logbroker.group_runtime.timer import Timer
@@ -42,6 +43,7 @@ from logbroker.queues.delivery.worker_streams import WorkerStreams
 from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.messages import SMALL_STEPS, Delivered, Outputs, Refusal, Settlement, parts_of, steps_of
+from logbroker.queues.model.redrive_ends import RedriveEnds
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.worker_messages import Hello, check_credit, check_worker_id
 from logbroker.queues.operations import Operations
@@ -166,9 +168,9 @@ class QueueGroup:
         """Whether the latest settings wait until nothing is in flight."""
         return self.queue.draining
 
-    @property
-    def state(self) -> str:
-        """State of the group in one word, for people: serving, or why it does not serve."""
+    def state(self, unscanned: int | None = None) -> str:
+        """Return the state of the group in one word, for people: serving, or why it does not serve. `unscanned` is the
+        number of records that are not scanned yet, if the caller has counted them."""
         if self.has_failed:
             return "failed"
         if self.queue.draining:
@@ -176,9 +178,21 @@ class QueueGroup:
         if self.reserved:
             return "waiting"
         if self.queue.is_held_up:
-            return "paused"
+            # Nothing waits for a pause when everything is scanned.
+            return "paused" if (self._count_unscanned() if unscanned is None else unscanned) else "serving"
         is_indexing = self.queue.settings.has_priorities and self.scanner.is_indexing
         return "indexing" if is_indexing else "serving"
+
+    def _count_unscanned(self) -> int:
+        try:
+            return self.scanner.unscanned()
+        except UnknownTopicError:  # The group is about to be deleted, too.
+            return 0
+
+    @property
+    def state_steps(self) -> int:
+        """Number of steps of a `Pace` that `state` takes without a count."""
+        return 3 * len(self.partitions()) if self.queue.is_held_up else 0
 
     def partitions(self) -> list[int]:
         """Return the numbers of the partitions that the group has seen, sorted."""
@@ -304,12 +318,19 @@ class QueueGroup:
             await pace.step(part.steps)
         return settling
 
-    async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool = False) -> RedriveOutcome:
+    def letter_ends(self) -> RedriveEnds:
+        """See `Redriving.ends`."""
+        self._context.check_serving()
+        return self.redriving.ends()
+
+    async def redrive(
+        self, key: bytes | None, max_records: int, until: RedriveEnds | None = None, *, dry_run: bool = False
+    ) -> RedriveOutcome:
         """See `Redriving.redrive`."""
         self._context.check_serving()
         if not dry_run:
             self.check_room(DiskUse.TAKES_ROOM)
-        return await self.redriving.redrive(key, max_records, dry_run=dry_run)
+        return await self.redriving.redrive(key, max_records, until, dry_run=dry_run)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 

@@ -699,30 +699,42 @@ class LaneDecided(_message.Message):
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., records_done: _Optional[int] = ..., lanes: _Optional[int] = ..., refused: _Optional[int] = ..., why_refused: _Optional[_Union[_common_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class RedriveRequest(_message.Message):
-    __slots__ = ("group_id", "key", "dry_run", "max_records")
+    __slots__ = ("group_id", "key", "dry_run", "max_records", "until")
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
     group_id: str
     key: bytes
     dry_run: bool
     max_records: int
-    def __init__(self, group_id: _Optional[str] = ..., key: _Optional[bytes] = ..., dry_run: _Optional[bool] = ..., max_records: _Optional[int] = ...) -> None: ...
+    until: LetterEnds
+    def __init__(self, group_id: _Optional[str] = ..., key: _Optional[bytes] = ..., dry_run: _Optional[bool] = ..., max_records: _Optional[int] = ..., until: _Optional[_Union[LetterEnds, _Mapping]] = ...) -> None: ...
+
+class LetterEnds(_message.Message):
+    __slots__ = ("topic_id", "offsets")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic_id: _Optional[bytes] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RedriveResponse(_message.Message):
-    __slots__ = ("records", "keys", "more", "held", "why_held")
+    __slots__ = ("records", "keys", "more", "held", "why_held", "until")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     WHY_HELD_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
     records: int
     keys: int
     more: bool
     held: int
     why_held: str
-    def __init__(self, records: _Optional[int] = ..., keys: _Optional[int] = ..., more: _Optional[bool] = ..., held: _Optional[int] = ..., why_held: _Optional[str] = ...) -> None: ...
+    until: LetterEnds
+    def __init__(self, records: _Optional[int] = ..., keys: _Optional[int] = ..., more: _Optional[bool] = ..., held: _Optional[int] = ..., why_held: _Optional[str] = ..., until: _Optional[_Union[LetterEnds, _Mapping]] = ...) -> None: ...
 
 class RewindRequest(_message.Message):
     __slots__ = ("group_id", "to", "partitions", "include_parked", "dry_run", "drop_standing")

@@ -125,6 +125,22 @@ def test_an_empty_path_is_a_wrong_argument(capsys: pytest.CaptureFixture[str], e
     refusal(capsys, each, "")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("queue", "create", "g", "--topic", "t", "--dead-letter-topic", ""),
+        ("queue", "alter", "g", "--dead-letter-topic", ""),
+        ("queue", "work", "g", "--print", "--band", ""),
+        ("topic", "create", "t", "--bands", ""),
+    ],
+)
+def test_an_empty_name_is_no_default(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """Most likely a variable is not set."""
+    assert run([*arguments, "--broker", "127.0.0.1:1"]) == 2
+    told = capsys.readouterr().err
+    assert f"Invalid value for '{arguments[-2]}': it is empty: give a value, or leave the option out" in told
+
+
 def test_the_environment_is_read_as_arguments_are(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

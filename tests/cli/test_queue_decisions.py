@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.queue import again
-from logbroker.client.sync import Admin, Producer, Worker
+from logbroker.client.sync import Admin, Consumer, Producer, Worker
 from logbroker.errors import DiskFullError
+from tests.cli.command import output_of
 from tests.cli.queues import Queue, exhaust, send, take
 from tests.waiting import until
 
@@ -169,6 +171,20 @@ def test_all_lanes_that_stand_are_resumed(queue: Queue, topic: str, name: str) -
     assert take(queue.address, name, 4) == [2, 7, 12, 17]
 
 
+def test_heads_of_all_lanes_are_skipped_after_a_question(
+    queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exhaust(queue, topic, name, "block")
+    for answer in ("n\n", ""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        asked = queue("skip", name, "--all", exit_code=1)
+        assert "Count the first record of all lanes that are blocked, parked or refused" in asked
+        assert "nothing was done" in asked
+    assert queue.json("describe", name)["counts"]["blocked_lanes"] == 1
+    assert queue.json("skip", name, "--all", "--yes") == {"lanes": 1, "records_done": 1, "refused": 0}
+    assert take(queue.address, name, 3) == [7, 12, 17]
+
+
 def test_a_lane_is_dropped_with_all_that_is_there(
     queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,8 +245,34 @@ def test_letters_that_are_made_meanwhile_stay(
 
     monkeypatch.setattr(CommandQueueAdmin, "redrive", then_fail_again)
     monkeypatch.setattr(again, "_AT_ONCE", 2)
-    assert queue("redrive", name) == "4 dead letters sent back; more are left\n"
-    assert queue.json("redrive", name, "--max-records", "3")["records"] == 3
+    assert queue("redrive", name) == "4 dead letters sent back\n"
+    sent = queue.json("redrive", name, "--max-records", "3")
+    assert (sent["records"], sent["more"]) == (3, True)
+
+
+def test_each_letter_goes_back_once_beside_a_worker_that_fails_all(queue: Queue, name: str) -> None:
+    """More than one call takes, in several partitions: letters of the first that are made anew are not taken for those
+    of the others."""
+    records, partitions = 3000, 3
+    with Admin(queue.address) as admin, Producer(queue.address) as producer:
+        admin.create_topic(name, partitions)
+        for number in range(records):
+            producer.send(name, b"%d" % number, b"k%d" % number)
+    queue("create", name, "--topic", name, "--max-attempts", "1", "--on-exhausted", "dead-letter", "--ordering", "none")
+    with Worker(queue.address, name) as worker, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(worker.run, lambda delivery: delivery.nack(), concurrency=8)
+        try:
+            until(lambda: queue.json("describe", name)["counts"]["dead_lettered"] == records, 60)
+            assert output_of("queue", "redrive", name, "--broker", queue.address) == b"3,000 dead letters sent back\n"
+            until(lambda: queue.json("describe", name)["counts"]["dead_lettered"] == 2 * records, 60)
+        finally:
+            worker.stop()
+        running.result()
+    with Consumer(queue.address) as consumer:
+        consumer.assign(name)
+        values = Counter(record.value for record in consumer.until_end())
+    assert values == {b"%d" % number: 2 for number in range(records)}, "once where it was sent, and once sent back"
+    assert queue.json("redrive", name, "--dry-run")["records"] == records
 
 
 def test_a_redrive_that_fails_midway_says_how_many_it_sent(

@@ -6,12 +6,14 @@ import itertools
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -682,6 +684,49 @@ def test_stops_beside_a_full_pipe_of_errors_take_nothing_more(address: str, grou
         finally:
             process.kill()
     assert counts(address, group).delivered <= 2
+
+
+def test_a_short_pause_of_the_scan_is_not_the_end(queue: Queue, name: str) -> None:
+    """The scan pauses while the few lanes that may be stalled wait for their retries, and goes on after them."""
+    with Admin(queue.address) as admin, Producer(queue.address) as producer:
+        admin.create_topic(name, 1)
+        for number in range(16):
+            producer.send_and_wait(name, bytes(200_000), b"key %d" % number)
+    stalls = ("--max-held-lanes", "3", "--max-ready", "1", "--backoff", "0.8,1,1", "--jitter", "0")
+    queue("create", name, "--topic", name, *stalls)
+    queue("work", name, "--exec", 'test "$LOGBROKER_ATTEMPT" = 2', "--until-end")
+    done = queue.json("describe", name)["counts"]
+    assert (done["nacked"], done["unscanned"]) == (16, 0), "all came, though the last retries are not waited for"
+
+
+@pytest.fixture(params=["a device", "a file"])
+def full_file(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A file that cannot be written because its disk is full."""
+    if request.param == "a device":
+        if not os.path.exists("/dev/full"):
+            pytest.skip("Linux has it")
+        yield Path("/dev/full")
+        return
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "logbroker-test", str(tmp_path)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user cannot mount a tmpfs")
+    with suppress(OSError):
+        (tmp_path / "output").write_bytes(bytes(1 << 20))
+    yield tmp_path / "output"
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_full_disk_behind_a_command_uses_up_no_attempts(address: str, group: str, full_file: Path) -> None:
+    command = [*LOGBROKER, "queue", "work", group, "--exec", "cat", "--until-end", "--broker", address]
+    with full_file.open("ab") as out:
+        result = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=60, check=False)
+    told = result.stderr.decode().splitlines()
+    assert result.returncode == 1
+    assert told[-1] == "logbroker: standard output cannot be written: No space left on device"
+    assert all(line.startswith("cat: ") for line in told[:-1])
+    done = counts(address, group)
+    assert (done.acked, done.nacked, done.in_flight) == (0, 0, 0)
+    assert explain(address, group, b"k0").attempt == 1
 
 
 def test_the_end_of_what_can_be_scanned_is_an_end(queue: Queue, topic: str, name: str) -> None:

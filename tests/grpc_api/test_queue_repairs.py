@@ -65,6 +65,28 @@ def test_what_cannot_be_redriven(group: QueueGroup) -> None:
     assert status_of(other.redrive)[0] is not grpc.StatusCode.INTERNAL
 
 
+def test_a_redrive_is_bounded_by_the_ends_of_its_first_call(group: QueueGroup) -> None:
+    worker = group.worker()
+    fail_all(group, worker, 4)
+    first = group.calls.Redrive(pb.RedriveRequest(group_id=group.id, max_records=3))
+    assert (first.records, first.more, first.until.offsets) == (3, True, [4])
+    fail_all(group, worker, 3)
+    second = group.calls.Redrive(pb.RedriveRequest(group_id=group.id, until=first.until))
+    assert (second.records, second.more, second.until) == (1, False, first.until)
+    assert group.redrive(dry_run=True)[0] == 3, "those that were made meanwhile"
+
+
+@pytest.mark.parametrize("offsets", [[-1], [4, 4], [0] * ((1 << 15) + 1)])
+def test_ends_that_no_topic_has_are_refused(group: QueueGroup, offsets: list[int]) -> None:
+    fail_all(group, group.worker(), 4)
+    ends = group.calls.Redrive(pb.RedriveRequest(group_id=group.id, dry_run=True)).until
+    wrong = pb.LetterEnds(topic_id=ends.topic_id, offsets=offsets)
+    assert status_of(lambda: group.redrive(until=wrong))[0] is grpc.StatusCode.INVALID_ARGUMENT
+    unknown = pb.LetterEnds(topic_id=b"another", offsets=ends.offsets)
+    assert status_of(lambda: group.redrive(until=unknown))[0] is grpc.StatusCode.NOT_FOUND
+    assert group.redrive(dry_run=True)[0] == 4
+
+
 def test_a_group_is_rewound(api: Api) -> None:
     group = QueueGroup(api, partitions=2, grace_seconds=30.0)
     for partition in range(2):

@@ -43,7 +43,7 @@ async def test_what_cannot_be_stored_is_answered_with_an_error(tmp_path: Path, m
                 await link.settle(Settlement(acks=[(receipt, receipt)]))
         with pytest.raises(LogbrokerError, match="planted"):
             await link.settle(Settlement(acks=[(receipt, receipt)]))
-        assert group.state == "failed"
+        assert group.state() == "failed"
         with pytest.raises(LogbrokerError, match="planted"):
             async with asyncio.timeout(25):
                 await take(link, 1)
@@ -75,14 +75,14 @@ async def test_a_group_whose_scan_breaks_says_so(
     async with shell(tmp_path) as opened:
         await opened.topic()
         group = await opened.group()
-        assert group.state == "serving"
+        assert group.state() == "serving"
 
         def broken(*_: object) -> None:
             raise ZeroDivisionError("planted")
 
         monkeypatch.setattr(group.queue, "admit", broken)
         await opened.append((b"a", b"a1"))
-        await until(lambda: group.state == "failed")
+        await until(lambda: group.state() == "failed")
         assert "queue group g cannot go on" in caplog.text
         with pytest.raises(LogbrokerError, match="cannot go on until the next start: planted"):
             await group.connect(hello())

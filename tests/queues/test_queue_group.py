@@ -18,6 +18,7 @@ from logbroker.errors import (
     UnknownLaneError,
 )
 from logbroker.pacing import Pace
+from logbroker.queues.description import describe_group
 from logbroker.queues.model.messages import Notice, NoticeKind, Settlement
 from logbroker.queues.model.settings import Ordering
 from logbroker.queues.model.starts import StartAt
@@ -346,3 +347,20 @@ async def test_a_lane_that_went_on_meanwhile_is_not_replaced(tmp_path: Path, mon
         may_answer.set()
         with pytest.raises(LaneNotHeldError, match="went on meanwhile"):
             await replacing
+
+
+async def test_a_group_is_paused_only_while_something_is_not_scanned(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"))
+        group = await opened.group(max_held_lanes=1, max_attempts=1)
+        link = await group.connect(hello())
+        [(receipt, _)] = await take(link, 1)
+        await nack(link, receipt)
+        assert (group.queue.is_held_up, group.state()) == (True, "serving")
+        described = await describe_group(opened.engine, group, Pace(), 1)
+        assert (described.unscanned, described.state) == (0, "serving")
+        await opened.append((b"b", b"b1"))
+        assert group.state() == "paused"
+        described = await describe_group(opened.engine, group, Pace(), 1)
+        assert (described.unscanned, described.state) == (1, "paused")

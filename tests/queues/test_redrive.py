@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from logbroker.engine import Append, Appended
-from logbroker.errors import UnknownTopicError
+from logbroker.errors import InvalidRequestError, PartitionOfflineError, UnknownTopicError
 from logbroker.queues.dead_letters.redrive import RedriveOutcome, Redriving
+from logbroker.queues.dead_letters.search import gather
 from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.redrive_ends import RedriveEnds
 from logbroker.queues.model.settings import OnExhausted, Ordering
 from logbroker.record import dead_letter
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import with_priority
 from logbroker.record.partitioner import partition_for_key
+from logbroker.types import TopicId
 from tests.queues.shell import Shell, hello, nack, shell, take, until
 
 LETTERS = "g.dead-letters"
@@ -153,13 +156,108 @@ async def test_many_go_in_rounds_and_small_batches(tmp_path: Path, monkeypatch: 
         assert await tail(opened, 100) == [(key, key) for key in keys]
 
 
+async def test_a_call_ends_with_the_letters_that_were_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that it sends back fails again before the next round."""
+    monkeypatch.setattr("logbroker.queues.dead_letters.search.MAX_ROUND_RECORDS", 2)
+    async with shell(tmp_path) as opened:
+        await opened.topic(partitions=2)
+        for partition in range(2):
+            await opened.append(*[(b"%d" % number, b"%d" % partition) for number in range(3)], partition=partition)
+        group = await group_of(opened, ordering=Ordering.NONE)
+        await fail_all(opened, group, 6)
+
+        async def then_fail_again(*arguments: Any, **options: Any) -> Any:
+            again = (
+                sum([len(await opened.stored("t", partition)) for partition in range(2)]) - group.dead_lettering.sent
+            )
+            if again:
+                await fail_all(opened, group, again)
+            return await gather(*arguments, **options)
+
+        monkeypatch.setattr("logbroker.queues.dead_letters.redrive.gather", then_fail_again)
+        assert await group.redrive(None, 20) == RedriveOutcome(6, 3, False)
+        assert [len(await opened.stored("t", partition)) for partition in range(2)] in ([6, 6], [5, 7], [7, 5]), "once"
+
+
+async def test_calls_with_the_same_ends_send_what_was_there_at_the_first(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await dead(opened, b"a", b"b", b"a", b"b", b"c")
+        ends = group.letter_ends()
+        assert ends.offsets == [5]
+        assert await group.redrive(None, 2, ends) == RedriveOutcome(2, 2, True)
+        await fail_all(opened, group, 2)
+        await opened.engine.alter_topic(opened.engine.topic(LETTERS).id, partitions=3)
+        await opened.append((b"d", b"5"))
+        await fail_all(opened, group, 1)
+        assert await group.redrive(None, 100, ends, dry_run=True) == RedriveOutcome(3, 3, False)
+        assert await group.redrive(b"b", 100, ends) == RedriveOutcome(1, 1, False)
+        assert await group.redrive(b"d", 100, ends) == RedriveOutcome(0, 0, False)
+        assert await group.redrive(None, 100, ends) == RedriveOutcome(2, 2, False)
+        assert await group.redrive(None, 100, ends) == RedriveOutcome(0, 0, False)
+        assert await group.redrive(None, 100) == RedriveOutcome(3, 3, False), "those that were made meanwhile"
+
+
+async def test_ends_may_lie_within_a_batch_or_where_retention_has_been(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await dead(opened, b"a", b"b", b"c")
+        letters = [NewRecord(each.value, each.key, each.headers) for each in await opened.stored(LETTERS)]
+        dead_topic = opened.engine.topic(LETTERS)
+        await opened.engine.append([Append(dead_topic.id, 0, encode_batch(letters))])
+        within = RedriveEnds(dead_topic.id, [4])
+        assert await group.redrive(None, 100, within) == RedriveOutcome(4, 3, False)
+        assert await group.redrive(None, 100, within) == RedriveOutcome(0, 0, False)
+        assert await group.redrive(None, 1, RedriveEnds(dead_topic.id, [5])) == RedriveOutcome(1, 1, False)
+        assert await group.redrive(None, 100, RedriveEnds(dead_topic.id, [])) == RedriveOutcome(0, 0, False)
+        assert await group.redrive(None, 100, RedriveEnds(dead_topic.id, [9])) == RedriveOutcome(1, 1, False)
+
+
+async def test_a_partition_that_is_offline_at_first_stays_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic(partitions=2)
+        for partition in range(2):
+            await opened.append((b"a", b"a"), (b"b", b"b"), partition=partition)
+        group = await group_of(opened, ordering=Ordering.NONE)
+        await fail_all(opened, group, 4)
+        dead_topic_id, partition_facts = opened.engine.topic(LETTERS).id, opened.engine.partition_facts
+
+        def offline(topic_id: TopicId, partition: int) -> Any:
+            if (topic_id, partition) == (dead_topic_id, 0):
+                raise PartitionOfflineError("damaged")
+            return partition_facts(topic_id, partition)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(opened.engine, "partition_facts", offline)
+            ends = group.letter_ends()
+            assert ends.offsets == [0, 2]
+            found = await group.redrive(None, 1, ends)
+            assert (found.records, found.more, found.why) == (1, True, "damaged")
+            found = await group.redrive(None, 100, ends)
+            assert (found.records, found.more, found.why) == (1, False, "damaged")
+        assert (await group.redrive(None, 100, ends)).records == 0
+        assert (await group.redrive(None, 100)).records == 2
+
+
+async def test_ends_of_another_topic_are_refused(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await dead(opened, b"a", b"b")
+        ends = group.letter_ends()
+        with pytest.raises(InvalidRequestError, match=r"2 offsets, and topic g.dead-letters has 1 partitions"):
+            await group.redrive(None, 100, RedriveEnds(ends.topic_id, [2, 2]))
+        assert await group.redrive(None, 1, ends) == RedriveOutcome(1, 1, True)
+        await opened.engine.delete_topic(opened.engine.topic(LETTERS).id)
+        await opened.topic(LETTERS)
+        with pytest.raises(UnknownTopicError, match="is not the dead-letter topic in which this redrive began"):
+            await group.redrive(None, 1, ends)
+        assert await group.redrive(None, 1) == RedriveOutcome(0, 0, False)
+
+
 async def test_letters_of_other_groups_are_not_touched(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         group = await dead(opened, b"a", dead_letter_topic="letters")
         context = copy(group._context)
         context.group_id = "other"
         monkey = Redriving(context, group.dead_lettering.topic)
-        assert await monkey.redrive(None, 100, dry_run=True) == RedriveOutcome(0, 0, False)
+        assert await monkey.redrive(None, 100, None, dry_run=True) == RedriveOutcome(0, 0, False)
 
 
 async def test_without_a_dead_letter_topic_there_is_nothing_to_redrive(tmp_path: Path) -> None:

@@ -63,6 +63,16 @@ class TextType(click.types.StringParamType):
         return text
 
 
+class NameType(TextType):
+    """A text that is not empty. An empty one is most likely a variable that is not set."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx)
+        if not text:
+            self.fail("it is empty: give a value, or leave the option out", param, ctx)
+        return text
+
+
 class BytesType(click.types.StringParamType):
     """An argument of any bytes, such as a key or a shell command. Bytes that are not UTF-8 become lone surrogates."""
 

@@ -7,6 +7,7 @@ exception class, which no other code catches by mistake. Nothing is written afte
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import os
@@ -37,7 +38,8 @@ _LAST_WAIT_SECONDS: Final = 0.5
 _PIECES: Final = 16
 """Records are written in pieces. A piece has one record, or up to 1/16 of the number of records that were written
 before."""
-
+_FULL_BYTES: Final = 64 * 1024
+"""A disk with less free space counts as full, because file systems keep some blocks for themselves."""
 
 CLOSED: Final = "standard output is closed: let it go into a file, a pipe or /dev/null"
 
@@ -84,7 +86,7 @@ class _Output(io.FileIO):
                 return memoryview(data).nbytes
             if isinstance(error, BrokenPipeError):
                 raise OutputClosedError from None
-            raise OutputFailedError(f"standard output cannot be written: {os.strerror(error.errno or 0)}") from None
+            raise OutputFailedError(_failed_text(error.errno or 0)) from None
         except BaseException:
             self.is_torn = True
             raise
@@ -141,6 +143,36 @@ def has_lost_reader() -> bool:
     """Whether standard output is a pipe whose reader is gone."""
     fd = _pipe_of(sys.stdout)
     return fd is not None and _has_no_reader(fd)
+
+
+def output_trouble() -> str:
+    """Return why nothing can be written to standard output, such as a full disk; "" if it can or nobody knows. A pipe
+    that lost its reader is no such trouble.
+
+    Nothing is written to find out, because other processes write to the same file.
+    """
+    try:
+        fd = sys.stdout.fileno()
+        mode = os.fstat(fd).st_mode
+    except (OSError, ValueError):
+        return ""
+    if stat.S_ISREG(mode):
+        disk = os.fstatvfs(fd)
+        free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
+        is_full = disk.f_blocks > 0 and free * disk.f_frsize < _FULL_BYTES
+        return _failed_text(errno.ENOSPC) if is_full else ""
+    if stat.S_ISCHR(mode):
+        try:
+            os.write(fd, b"")  # A device reports its errors nevertheless.
+        except BlockingIOError:
+            return ""
+        except OSError as error:
+            return _failed_text(error.errno or 0)
+    return ""
+
+
+def _failed_text(number: int) -> str:
+    return f"standard output cannot be written: {os.strerror(number)}"
 
 
 def stop_waiting_for_readers() -> None:

@@ -20,12 +20,11 @@ from logbroker.cli.common.options import (
     yes_option,
 )
 from logbroker.cli.queue.decisions import base64_option
+from logbroker.client.sync import LetterEnds
 from logbroker.errors import LogbrokerError
 
 _AT_ONCE: Final = 1000
 """The number of dead letters per call, so that the progress bar moves."""
-_COUNTED: Final = 100_000
-"""Maximum number of dead letters that are counted before they are sent back."""
 
 
 @click.command()
@@ -46,7 +45,8 @@ def redrive(
 ) -> None:
     """Send the dead letters of GROUP back to the topic they came from.
 
-    They are appended to the end of the topic, each key in its original order.
+    They are appended to the end of the topic, each key in its original order. Those that are dead-lettered again
+    meanwhile stay.
 
     \b
     Examples:
@@ -62,20 +62,19 @@ def redrive(
             records, keys, more = found.records, found.keys, found.more
             document = {"records": records, "keys": keys, "more": more}
         else:
-            # Without a bound, it would go on while a worker dead-letters the same records again.
-            if max_records is None:
-                found = admin.redrive(group, key=wanted, dry_run=True, max_records=_COUNTED)
-                max_records = None if found.more else max(found.records, 1)
+            # Only letters that are there at the first call: a worker may dead-letter the same records again meanwhile.
+            until: LetterEnds | None = None
             with terminal.progress("sending back", max_records, "records") as count:
                 while more and (max_records is None or records < max_records):
                     left = _AT_ONCE if max_records is None else min(_AT_ONCE, max_records - records)
                     try:
-                        sent = admin.redrive(group, key=wanted, max_records=left)
+                        sent = admin.redrive(group, key=wanted, max_records=left, until=until)
                     except LogbrokerError as error:
                         if not records:
                             raise
                         raise LogbrokerError(f"{counted(records, 'dead letter')} sent back, then: {error}") from None
                     records, more, held, why = records + sent.records, sent.more, sent.held, sent.why_held
+                    until = until or sent.until
                     count(records)
                     if not sent.records:
                         break

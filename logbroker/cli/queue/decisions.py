@@ -25,11 +25,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 MAX_SHOWN: Final = 20
 """Maximum number of lanes that are named one by one; further lanes are only counted."""
 
+_ALL_LANES: Final = "all lanes that are blocked, parked or refused by the dead-letter topic"
+
 all_option: Final = click.option(
     "--all",
     "of_all",
     is_flag=True,
-    help="Apply to all lanes that are blocked, parked or refused by the dead-letter topic.",
+    help=f"Apply to {_ALL_LANES}.",
 )
 base64_option: Final = click.option(
     "--base64", "in_base64", is_flag=True, help="KEY is base64, for keys that are not text."
@@ -116,6 +118,7 @@ def resume(
 @click.command()
 @_lane_options
 @all_option
+@yes_option
 @broker_option
 @json_option
 def skip(
@@ -124,10 +127,13 @@ def skip(
     record_ids: tuple[tuple[int, int], ...],
     in_base64: bool,
     of_all: bool,
+    yes: bool,
     broker: str,
     as_json: bool,
 ) -> None:
     """Mark the first record of lanes of GROUP as done; the lanes go on.
+
+    With --all, the command asks for confirmation.
 
     \b
     Examples:
@@ -136,6 +142,8 @@ def skip(
     """
     lanes = _lanes(keys, record_ids, in_base64)
     _check_named(lanes, of_all)
+    if of_all and not yes:
+        confirm(f"Count the first record of {_ALL_LANES} as done for queue group {group}?")
     with CommandQueueAdmin(broker) as admin:
         if of_all:
             _decide_all(admin, group, "skip", as_json=as_json)
@@ -173,7 +181,7 @@ def drop(
     if not yes:
         named = ", ".join(map(_lane_text, lanes[:MAX_SHOWN]))
         more = f" and {len(lanes) - MAX_SHOWN:,} more lanes" if len(lanes) > MAX_SHOWN else ""
-        which = "all lanes that are blocked or parked" if of_all else f"{named}{more}"
+        which = _ALL_LANES if of_all else f"{named}{more}"
         confirm(f"Count all records of {which} as done for queue group {group}?")
     with CommandQueueAdmin(broker) as admin:
         if of_all:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
-from logbroker.cli.common.arguments import Real, Whole, real_number, utf8
+from logbroker.cli.common.arguments import NameType, Real, Whole, real_number, utf8
 from logbroker.client.sync import QueueSettings
 from logbroker.config import MAX_INT32, MAX_INT64
 from logbroker.errors import quoted
@@ -62,7 +62,7 @@ _OPTIONS: Final = (
     _Option("--lease", "lease_seconds", Real(), "SECONDS"),
     _Option("--max-attempts", "max_attempts", Whole(), "N"),
     _Option("--on-exhausted", "on_exhausted", click.Choice(_DESCRIBED["on_exhausted"].choices)),
-    _Option("--dead-letter-topic", "dead_letter_topic", str, "TOPIC"),
+    _Option("--dead-letter-topic", "dead_letter_topic", NameType(), "TOPIC"),
     _Option("--jitter", "backoff_jitter", Real(), "SHARE"),
     _Option("--grace", "grace_seconds", Real(), "SECONDS"),
     _Option("--alarm-share", "alarm_share", Real(), "SHARE"),

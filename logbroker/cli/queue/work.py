@@ -18,14 +18,14 @@ from typing import Final, Self, cast
 
 import click
 
-from logbroker.cli.common.arguments import COUNT, BytesType, Real, Whole
+from logbroker.cli.common.arguments import COUNT, BytesType, NameType, Real, Whole
 from logbroker.cli.common.child_process import CommandRunner, syntax_error
 from logbroker.cli.common.clients import CommandWorker
 from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.lines import counted, encoded_line
 from logbroker.cli.common.options import broker_option, number_option
 from logbroker.cli.common.output_formats import json_delivery
-from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput, has_lost_reader
+from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput, has_lost_reader, output_trouble
 from logbroker.cli.common.stops import Interrupter
 from logbroker.client.runtime.sync_loop import Latch
 from logbroker.client.sync import QueueAdmin, QueueCounts, QueueDescription, WorkerDelivery
@@ -81,7 +81,9 @@ _TOO_LONG: Final = os.strerror(errno.E2BIG)
     metavar="SECONDS",
     help="Kill CMD after this time, and nack the record.  [default: no limit]",
 )
-@click.option("--band", metavar="NAME", help="Process the records of this band only, in a group with priorities.")
+@click.option(
+    "--band", type=NameType(), metavar="NAME", help="Process the records of this band only, in a group with priorities."
+)
 @number_option("--max-records", kind=COUNT, help="Stop after N records.")
 @click.option(
     "--until-end",
@@ -126,7 +128,8 @@ def work(
     A record is settled when CMD itself ends, even if CMD left processes in the background. After --timeout, or when the
     record is lost to another worker, CMD is killed with all processes of its session. The standard error of CMD is
     passed on, and its last line is the reason of a nack. If CMD cannot be found or run (exit code 127 or 126), the
-    record is released, no attempt is counted, and the worker ends with exit code 1.
+    record is released, no attempt is counted, and the worker ends with exit code 1. The same applies if CMD fails while
+    standard output of the worker cannot be written, for example because its disk is full.
 
     With --print, the lines are as in `logbroker consume --format json`, plus attempt and redelivered.
 
@@ -398,7 +401,7 @@ class _Handler:
         self._has_told_stop = False
         self._lock = threading.Lock()
         self.failure = ""
-        """The reason why the command cannot be run for any record; empty if it can."""
+        """The reason why the command cannot be run, or fails, for any record; empty if there is none."""
         self.has_lost_reader = False
         """Whether a command failed when the reader of standard output was gone."""
 
@@ -454,6 +457,10 @@ class _Handler:
             # Whatever the command writes kills it, so it would fail for every record.
             self.has_lost_reader = True
             self._worker.stop()
+            self._release(delivery)
+        elif trouble := output_trouble():
+            # No record is at fault when the disk of this worker is full.
+            self._fail(trouble)
             self._release(delivery)
         else:
             self._nack(delivery, reason)

@@ -14,6 +14,7 @@ from logbroker.client.admin.queue_descriptions import (
     LaneDescription,
     LaneList,
     LaneOrder,
+    LetterEnds,
     QueueDescription,
     QueueSettings,
     Redriven,
@@ -204,12 +205,26 @@ class QueueAdmin(Droppable):
     # --- beginning again --------------------------------------------------------------------------------------------
 
     async def redrive(
-        self, group: str, *, key: bytes | None = None, dry_run: bool = False, max_records: int | None = None
+        self,
+        group: str,
+        *,
+        key: bytes | None = None,
+        dry_run: bool = False,
+        max_records: int | None = None,
+        until: LetterEnds | None = None,
     ) -> Redriven:
         """Send dead letters, at most `max_records` in one call, back to the end of their original topic, each key in
         its original order. A letter that cannot be sent back is reported, and holds back only its own key. `dry_run`
-        only counts the letters."""
-        request = queues_pb2.RedriveRequest(group_id=group, key=key, dry_run=dry_run, max_records=max_records)
+        only counts the letters.
+
+        Only letters below `until` are sent back; None: below the present ends of the dead-letter topic. To send back
+        many letters beside workers that fail them again, call until nothing is left, with `Redriven.until` of the first
+        call. Raises UnknownTopicError if another dead-letter topic has taken the place of that topic since.
+        """
+        ends = None if until is None else queues_pb2.LetterEnds(topic_id=until.topic_id, offsets=until.offsets)
+        request = queues_pb2.RedriveRequest(
+            group_id=group, key=key, dry_run=dry_run, max_records=max_records, until=ends
+        )
         response = await self._connection.unary("Redrive", request, retry=False)
         return Redriven(
             records=response.records,
@@ -217,6 +232,9 @@ class QueueAdmin(Droppable):
             more=response.more,
             held=response.held,
             why_held=response.why_held,
+            until=LetterEnds(topic_id=response.until.topic_id, offsets=tuple(response.until.offsets))
+            if response.HasField("until")
+            else None,
         )
 
     async def rewind(

@@ -31,8 +31,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_parked_records: alarm if more than this many records are parked (100,000).
     max_in_flight: unsettled deliveries that one worker may have (10,000).
     max_ready_records, max_held_lanes, max_delayed_records: the scan of the log pauses at this many ready records,
-        stalled lanes, or records that wait for their not-before time (`logbroker config --kind queue` shows the
-        defaults).
+        stalled lanes, or records with a not-before time that are not the first of their lane (`logbroker config --kind
+        queue` shows the defaults).
     on_undecodable: what becomes of a batch that cannot be decoded: stop (the default) or dead-letter.
     priority: none, strict, weighted or ageing; by default strict if the topic has bands, otherwise none.
     priority_rank: what decides how urgent an ordering key is: lane (its most urgent waiting record, the default) or
@@ -240,14 +240,26 @@ class DecidedAll(msgspec.Struct, frozen=True, kw_only=True):
     """The error of the first refusal."""
 
 
+class LetterEnds(msgspec.Struct, frozen=True, kw_only=True):
+    """The ends of a dead-letter topic at one moment. Pass those of a first `redrive` to the next ones: then they send
+    back only letters that were there at the first.
+
+    offsets: the end offset of each partition, from partition 0 on.
+    """
+
+    topic_id: bytes
+    offsets: tuple[int, ...]
+
+
 class Redriven(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters that were sent back to their topic or, in a dry run, would be.
 
     records, keys: the number of dead letters, and of their keys.
-    more: whether dead letters are left.
+    more: whether dead letters are left below `until`.
     held: dead letters that their topic refuses, or that stay behind a refused one of the same key. The next call tries
         them again.
     why_held: why the first of these is held, or why a part of the dead-letter topic cannot be read, and what to do.
+    until: the ends of the dead-letter topic that the call used; None from an older broker.
     """
 
     records: int
@@ -255,6 +267,7 @@ class Redriven(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
     held: int = 0
     why_held: str = ""
+    until: LetterEnds | None = None
 
 
 class RewoundPartition(msgspec.Struct, frozen=True, kw_only=True):

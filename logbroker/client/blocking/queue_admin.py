@@ -15,6 +15,7 @@ from logbroker.client.admin.queue_descriptions import (
     LaneDescription,
     LaneList,
     LaneOrder,
+    LetterEnds,
     QueueDescription,
     QueueSettings,
     Redriven,
@@ -130,12 +131,23 @@ class QueueAdmin(Uncopied):
         run(self._admin.replace_head(group, lane, value, key=key, headers=headers))
 
     def redrive(
-        self, group: str, *, key: bytes | None = None, dry_run: bool = False, max_records: int | None = None
+        self,
+        group: str,
+        *,
+        key: bytes | None = None,
+        dry_run: bool = False,
+        max_records: int | None = None,
+        until: LetterEnds | None = None,
     ) -> Redriven:
         """Send dead letters, at most `max_records` in one call, back to the end of their original topic, each key in
         its original order. A letter that cannot be sent back is reported, and holds back only its own key. `dry_run`
-        only counts the letters."""
-        return run(self._admin.redrive(group, key=key, dry_run=dry_run, max_records=max_records))
+        only counts the letters.
+
+        Only letters below `until` are sent back; None: below the present ends of the dead-letter topic. To send back
+        many letters beside workers that fail them again, call until nothing is left, with `Redriven.until` of the first
+        call. Raises UnknownTopicError if another dead-letter topic has taken the place of that topic since.
+        """
+        return run(self._admin.redrive(group, key=key, dry_run=dry_run, max_records=max_records, until=until))
 
     def rewind(
         self,

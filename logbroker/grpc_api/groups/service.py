@@ -110,12 +110,13 @@ class GroupsService:
             return _listed(self._groups.group(group_id))
         group = self._queues.group(group_id)
         connected = sum(link.connected for link in group.links.values())
-        return pb.ListedGroup(group_id=group_id, type=QUEUE_GROUP_TYPE, state=group.state, members=connected)
+        return pb.ListedGroup(group_id=group_id, type=QUEUE_GROUP_TYPE, state=group.state(), members=connected)
 
     def _listing_steps(self, group_id: str) -> int:
         """Return how many steps of a `Pace` it takes to find the state of a group."""
         if self._queues.has(group_id):
-            return len(self._queues.group(group_id).links)
+            group = self._queues.group(group_id)
+            return len(group.links) + group.state_steps
         return len(self._groups.group(group_id).machine) if self._groups.has(group_id) else 0
 
     async def _committed(

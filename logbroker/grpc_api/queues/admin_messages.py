@@ -15,6 +15,8 @@ from logbroker.grpc_api.status import Statuses
 from logbroker.pacing import Pace
 from logbroker.queues.description import QueueGroupReport, describe_group
 from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.record_id import MAX_PARTITIONS
+from logbroker.queues.model.redrive_ends import RedriveEnds
 from logbroker.queues.model.settings import (
     OnExhausted,
     OnUndecodable,
@@ -87,6 +89,17 @@ def read_start(message: pb.StartAt) -> StartAt:
         timestamp_ms=message.timestamp_ms if kind == "timestamp_ms" else None,
         offset=message.offset if kind == "offset" else None,
     )
+
+
+def read_redrive_ends(message: pb.LetterEnds) -> RedriveEnds:
+    """Return the ends in a message. Raises InvalidRequestError."""
+    if len(message.offsets) > MAX_PARTITIONS:
+        raise InvalidRequestError(
+            f"`until` has {len(message.offsets):,} offsets, and a topic has {MAX_PARTITIONS:,} partitions at most"
+        )
+    if message.offsets and min(message.offsets) < 0:
+        raise InvalidRequestError(f"`until` has the offset {min(message.offsets)}: ends of partitions are 0 or more")
+    return RedriveEnds(message.topic_id, list(message.offsets))
 
 
 async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float) -> pb.DescribedQueue:

@@ -13,6 +13,7 @@ from logbroker.grpc_api.queues.admin_messages import (
     check_age,
     described_queue,
     new_settings,
+    read_redrive_ends,
     read_settings,
     read_start,
     rewound_partition,
@@ -151,13 +152,15 @@ class QueuesService:
             raise InvalidRequestError(f"max_records must be 1 to {MAX_REDRIVEN:,}, not {max_records}")
         group = self._queues.group(request.group_id)
         key = request.key if request.HasField("key") else None
-        redriven = await group.redrive(key, max_records, dry_run=request.dry_run)
+        until = read_redrive_ends(request.until) if request.HasField("until") else group.letter_ends()
+        redriven = await group.redrive(key, max_records, until, dry_run=request.dry_run)
         return pb.RedriveResponse(
             records=redriven.records,
             keys=redriven.keys,
             more=redriven.more,
             held=redriven.held,
             why_held=redriven.why,
+            until=pb.LetterEnds(topic_id=until.topic_id, offsets=until.offsets),
         )
 
     @answers

@@ -36,9 +36,17 @@ from logbroker.errors import (
     UnknownTopicError,
 )
 from logbroker.queues.context import GroupContext
-from logbroker.queues.dead_letters.search import GatheredLetters, HeldLetters, Letter, Start, Wanted, gather
+from logbroker.queues.dead_letters.search import (
+    GatheredLetters,
+    HeldLetters,
+    Letter,
+    Start,
+    Wanted,
+    gather,
+)
 from logbroker.queues.dead_letters.sender import DeadLetterTopic
 from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
+from logbroker.queues.model.redrive_ends import RedriveEnds
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
 from logbroker.queues.records.fetch import Records
@@ -90,6 +98,7 @@ class RedriveOutcome(msgspec.Struct, frozen=True):
     records: int
     keys: int
     more: bool
+    """Whether letters are left below the ends."""
     held: int = 0
     """Number of letters that could not be sent back or, to keep the order of their key, stay behind such a letter."""
     why: str = ""
@@ -142,8 +151,25 @@ class Redriving:
                         error.message,
                     )
 
-    async def redrive(self, key: bytes | None, max_records: int, *, dry_run: bool) -> RedriveOutcome:
-        """Send back up to `max_records` letters, of one ordering key or (None) of any; return when they are synced.
+    def ends(self) -> RedriveEnds:
+        """Return the present ends of the dead-letter topic. Raises UnknownTopicError."""
+        self._check_topic()
+        dead_topic = self._dead_letter_topic.get()
+        offsets = []
+        for partition in range(dead_topic.partitions):
+            try:
+                offsets.append(self._engine.partition_facts(dead_topic.id, partition).high_watermark)
+            except LogbrokerError as error:
+                if error.retriable:
+                    raise
+                offsets.append(0)  # It is offline: its letters cannot be read anyway, and `gather` says so.
+        return RedriveEnds(dead_topic.id, offsets)
+
+    async def redrive(
+        self, key: bytes | None, max_records: int, until: RedriveEnds | None, *, dry_run: bool
+    ) -> RedriveOutcome:
+        """Send back up to `max_records` letters below `until` (None: below the present ends), of one ordering key or
+        (None) of any; return when they are synced.
 
         The outcome reports the error of a single letter or partition. Raises InvalidRequestError, UnknownTopicError,
         OverloadedError, or an error that refuses every append, such as a full disk: some letters may then be redriven
@@ -151,6 +177,7 @@ class Redriving:
         """
         if max_records < 1:
             raise InvalidRequestError(f"max_records is {max_records}: redrive at least one")
+        until = until or self.ends()
         self._check_topic()
         async with self._lock:
             if key is not None and any(len(each.redriven) >= MAX_OUT_OF_ORDER for each in self._progress.values()):
@@ -163,7 +190,7 @@ class Redriving:
                 if self._round is not None:
                     await self._finish_round(self._round)
                 known = len(held.record_ids)
-                gathered = await self._gather(key, held, max_records - records, counting=dry_run)
+                gathered = await self._gather(key, until, held, max_records - records, counting=dry_run)
                 done = (
                     {letter.record_id for letter in gathered.letters}
                     if dry_run
@@ -193,15 +220,27 @@ class Redriving:
 
     # --- gathering ---------------------------------------------------------------------------------------------------
 
-    async def _gather(self, key: bytes | None, held: HeldLetters, limit: int, *, counting: bool) -> GatheredLetters:
+    async def _gather(
+        self, key: bytes | None, until: RedriveEnds, held: HeldLetters, limit: int, *, counting: bool
+    ) -> GatheredLetters:
         dead_topic = self._dead_letter_topic.get()
+        if dead_topic.id != until.topic_id:
+            raise UnknownTopicError(
+                f"topic {dead_topic.name} is not the dead-letter topic in which this redrive began: that was deleted or"
+                " replaced; redrive anew, without `until`"
+            )
+        if len(until.offsets) > dead_topic.partitions:
+            raise InvalidRequestError(
+                f"`until` has {len(until.offsets)} offsets, and topic {dead_topic.name} has {dead_topic.partitions}"
+                " partitions: give an end for each partition at most"
+            )
         starts: dict[int, Start] = {}
         for partition in range(dead_topic.partitions):
             progress = self._progress.get(partition)
             if progress is not None and progress.topic_id == dead_topic.id:
-                starts[partition] = Start(progress.position, progress.redriven, progress.left)
+                starts[partition] = Start(progress.position, progress.redriven, progress.left, until.of(partition))
             else:
-                starts[partition] = Start(0)
+                starts[partition] = Start(0, end=until.of(partition))
         wanted = Wanted(self._context.group_id, self._topic().name, self._queue.settings.key_header, key)
         return await gather(self._engine, dead_topic, starts, wanted, held, limit, counting=counting)
 

@@ -50,6 +50,8 @@ class Start(NamedTuple):
     """Offsets from `position` on that are already redriven."""
     left: frozenset[int] = frozenset()
     """Offsets below `position` that are tried once more."""
+    end: int = MAX_INT64
+    """Only letters below this offset are looked for."""
 
 
 class HeldLetters:
@@ -76,7 +78,7 @@ class GatheredLetters(msgspec.Struct):
     next_offsets: dict[int, int]
     """Offset of each partition below which all matches are included or held."""
     more: bool = False
-    """Whether there are more matches."""
+    """Whether there are more matches below the ends."""
 
     def leave(self, record_id: int) -> None:
         """Leave out a letter that was gathered."""
@@ -153,11 +155,9 @@ class _Gathering:
         """Gather letters of a partition; return whether there is room for more."""
         gathered, held, wanted = self.gathered, self._held, self._wanted
         facts = self._engine.partition_facts(self._topic_id, partition)
+        end = min(start.end, facts.high_watermark)
         for offset in sorted(start.left):
-            if (
-                record_id_of(partition, offset) in held.record_ids
-                or not facts.log_start_offset <= offset < facts.high_watermark
-            ):
+            if record_id_of(partition, offset) in held.record_ids or not facts.log_start_offset <= offset < end:
                 continue
             for record in await self._read_one(partition, offset):
                 letter = wanted.letter(record_id_of(partition, offset), record)
@@ -171,7 +171,7 @@ class _Gathering:
             return True
         offset = max(start.position, facts.log_start_offset)
         first_left: int | None = None
-        while offset < facts.high_watermark:
+        while offset < end:
             [result] = await self._engine.read([Read(self._topic_id, partition, offset, READ_BYTES)])
             if isinstance(result, OffsetOutOfRangeError):
                 offset = max(offset + 1, self._engine.partition_facts(self._topic_id, partition).log_start_offset)
@@ -184,7 +184,7 @@ class _Gathering:
                 why = why if damage is None else damage.message
                 held.add(record_id_of(partition, max(offset, base_offset)), None, why)
             for record in records:
-                if record.offset < offset or record.offset in start.redriven:
+                if not offset <= record.offset < end or record.offset in start.redriven:
                     continue
                 letter = wanted.letter(record_id_of(partition, record.offset), record)
                 if letter is None:
@@ -201,7 +201,7 @@ class _Gathering:
                 if not self._take(letter):
                     gathered.next_offsets[partition] = record.offset if first_left is None else first_left
                     return False
-            offset = result.next_offset
+            offset = min(result.next_offset, end)  # A batch may reach beyond the end.
             gathered.next_offsets[partition] = offset if first_left is None else first_left
         return True
 

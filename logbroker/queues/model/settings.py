@@ -189,8 +189,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_held_lanes: Annotated[
         int,
         Setting(
-            "The scan of the log pauses at this number of lanes that are blocked or wait for a retry; a lane takes"
-            " about 1 KiB.",
+            "The scan of the log pauses at this number of stalled lanes: blocked, parked, or with a first record that"
+            " waits for a retry, its not-before time or the dead-letter topic. A lane takes about 1 KiB.",
             "lanes",
             1,
             10_000_000,
@@ -199,7 +199,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_delayed_records: Annotated[
         int,
         Setting(
-            "The scan of the log pauses at this number of records whose not-before time is in the future; a record"
+            "The scan of the log pauses at this number of records that have a not-before time and wait behind another"
+            " record of their lane; a record that is the first of its lane counts as a stalled lane instead. A record"
             " takes about 250 bytes.",
             "records",
             1,
