@@ -192,7 +192,8 @@ class SessionTimedOutError(MemberFencedError):
 
 
 class RebalanceTimedOutError(MemberFencedError):
-    """The member did not give up its revoked partitions within its rebalance timeout, and was removed from the group.
+    """The member did not give up its revoked partitions within its rebalance timeout, or did not take an assignment
+    within its max poll interval, and was removed from the group.
 
     Give up revoked partitions sooner, or raise the rebalance timeout.
     """
