@@ -229,6 +229,16 @@ def test_whoever_is_told_of_one_record_is_not_told_of_the_others_of_its_batch(
     assert [int(number) for number in told] == [COUNT + 1 - told_count], done.stderr
 
 
+def test_ctrl_c_in_the_last_flush_is_given_as_the_reason(logbroker_broker: EmbeddedBroker) -> None:
+    create(logbroker_broker.address, "t")
+    text = f"""
+        producer = opened(); send(producer); os.kill({logbroker_broker.pid}, signal.SIGKILL)
+        concurrent.futures.wait = lambda *_: signal.raise_signal(signal.SIGINT)  # the wait at the end
+    """
+    done = program(text, logbroker_broker.address, "t", str(COUNT))
+    assert "were not confirmed: Ctrl-C ended the last flush of the Producer" in done.stderr, done.stderr
+
+
 def test_a_broker_that_is_away_holds_the_end_up_for_the_bound_only(logbroker_broker: EmbeddedBroker) -> None:
     create(logbroker_broker.address, "t")
     text = f"producer = opened(last_flush_seconds=0.5); send(producer); os.kill({logbroker_broker.pid}, signal.SIGKILL)"
