@@ -176,7 +176,8 @@ class Member:
                 f" {self.join.max_poll_interval_ms} ms: take each assignment before the next poll"
             )
         return SessionTimedOutError(
-            f"nothing was heard of the member for {self.join.session_timeout_ms} ms: it may join anew, owning nothing"
+            f"nothing was heard of the member for {self.join.session_timeout_ms} ms: it may join anew, owning nothing;"
+            " if its program blocks the event loop for longer, run that work in a thread or raise the session timeout"
         )
 
     def _poll_deadline(self) -> float:

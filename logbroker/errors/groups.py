@@ -184,7 +184,8 @@ class MemberFencedError(LogbrokerError):
 class SessionTimedOutError(MemberFencedError):
     """The broker heard nothing from the member for its session timeout, and removed it from the group.
 
-    Join the group again. If the program or the network pauses for longer, raise the session timeout.
+    Join the group again. If the program or the network pauses for longer, raise the session timeout. Work that blocks
+    the event loop of an asynchronous program belongs in a thread.
     """
 
     reason = "SESSION_TIMED_OUT"

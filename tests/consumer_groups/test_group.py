@@ -67,7 +67,13 @@ def test_a_silent_member_is_fenced_after_its_session_timeout_and_no_sooner() -> 
     group.tick(7.9)
     assert told(group) == []
     group.tick(8.0)
-    assert fencing(group) is SessionTimedOutError
+    ((_, message),) = told(group)
+    assert isinstance(message, Fenced)
+    assert isinstance(message.error, SessionTimedOutError)
+    assert "for 5000 ms" in str(message.error)
+    assert "blocks the event loop for longer, run that work in a thread or raise the session timeout" in str(
+        message.error
+    )
     with pytest.raises(UnknownMemberError):
         group.heartbeat("x", 8.0, polled=True)
 
