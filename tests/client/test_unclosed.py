@@ -23,6 +23,9 @@ from logbroker.client import sync
 from logbroker.embedded_broker import EmbeddedBroker
 
 END_SECONDS = 50
+TAKEN_SECONDS = 100
+"""The time for a program to start, connect and take a record on a machine that does much else: there, the imports alone
+take some ten seconds."""
 COUNT = 200
 
 BEGINNING = """
@@ -499,9 +502,10 @@ taken = threading.Event()
 def seen(what):
     taken.set()
 threading.Thread(target=lambda: {call}, daemon=True).start()
-assert taken.wait(25)
+assert taken.wait({TAKEN_SECONDS})
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * TAKEN_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
 
 
