@@ -1,4 +1,4 @@
-"""What the command says when its surroundings are wrong: packages, variables of a shell, a second Ctrl-C."""
+"""The words of the command when its surroundings are wrong: packages, variables of a shell, a second Ctrl-C."""
 
 from __future__ import annotations
 
