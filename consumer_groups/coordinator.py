@@ -203,12 +203,16 @@ class Coordinator:
         try:
             if link.ended:
                 raise UnknownMemberError(f"{link.member_id} is no member of group {self.group_id} any more: join anew")
-            self.machine.heartbeat(link.member_id, self._loop.time(), polled=True)
+            self.machine.heartbeat(link.member_id, self._loop.time(), polled=False)
             self.machine.committable_partitions(link.member_id, epoch)
             self._store.check_room(DiskUse.USES_RESERVE)
         except LogbrokerError as error:
             return [error.as_value()] * len(topics)
-        return self._stage(topics, self._floors[link.member_id])
+        outcomes = self._stage(topics, self._floors[link.member_id])
+        if any(_took_some(topic, outcome) for topic, outcome in zip(topics, outcomes, strict=True)):
+            # A refused commit is no sign of a program: clients repeat it by themselves.
+            self.machine.heartbeat(link.member_id, self._loop.time(), polled=True)
+        return outcomes
 
     def _answer_commit(self, link: MemberLink, correlation_id: int, outcomes: list[CommitOutcome]) -> None:
         done = CommitDone(correlation_id, outcomes)
@@ -401,6 +405,13 @@ class Coordinator:
             self._commits.request()
         else:
             self._arm()
+
+
+def _took_some(topic: TopicCommit | LogbrokerError, outcome: CommitOutcome) -> bool:
+    """Return whether the commit of some partition of the topic was accepted."""
+    if isinstance(topic, LogbrokerError) or isinstance(outcome, LogbrokerError):
+        return False
+    return len(outcome) < len(topic.partitions)
 
 
 def _is_small(topics: Sequence[TopicCommit | LogbrokerError]) -> bool:

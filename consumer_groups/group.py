@@ -28,8 +28,8 @@ a commit equals the member's, or the commit is refused.
 
 Why no partition stays without an owner: a free partition is granted as soon as the member that the target names is
 connected and has nothing outstanding. Every outstanding assignment is taken, or its member is fenced: after the
-rebalance timeout if others wait for its partitions, and else after the max poll interval. A member that is away comes
-back, or is fenced. A member within its grace keeps its place in the target.
+rebalance timeout while others wait for its partitions, and else after the max poll interval, even if it polls. A
+member that is away comes back, or is fenced. A member within its grace keeps its place in the target.
 
 The shell calls any number of inputs, then `rebalance` once, which costs O(members + partitions) if something has
 changed and almost nothing otherwise, then `take_outputs`. `now` is in monotonic seconds.
@@ -194,8 +194,8 @@ class Group:
         self._greet(member, resumed=False)
 
     def heartbeat(self, member_id: str, now: float, *, polled: bool) -> None:
-        """Note that a member was heard from, by a heartbeat or a commit (which counts as a poll). Raises
-        UnknownMemberError."""
+        """Note that a member was heard from, by a heartbeat or a commit (which counts as a poll if it is accepted).
+        Raises UnknownMemberError."""
         member = self._connected(member_id)
         member.heard_at = now
         if polled:
@@ -277,9 +277,12 @@ class Group:
                 continue
             if member.state is State.STABLE:
                 self._assign(member, now)
-            elif member.state is State.RECONCILING and not member.held <= self.target(member):
-                # Others wait for its partitions, and the next assignment has to wait for this one.
-                self._urge(member, now)
+            elif member.state is State.RECONCILING:
+                if member.held <= self.target(member):
+                    member.urged_at = math.inf
+                else:
+                    # Others wait for its partitions, and the next assignment has to wait for this one.
+                    self._urge(member, now)
         self._unsettled.clear()
 
     def take_outputs(self, wall_ms: int) -> GroupOutputs:
@@ -371,7 +374,7 @@ class Group:
 
     def _urge(self, member: Member, now: float) -> None:
         """Begin the rebalance timeout of a member's outstanding assignment, unless it has begun."""
-        member.gives_up_by = min(member.gives_up_by, now + member.join.rebalance_timeout_ms / 1000)
+        member.urged_at = min(member.urged_at, now)
         self._deadlines.arm(member, member.deadline())
 
     def _assign(self, member: Member, now: float) -> None:
@@ -392,7 +395,7 @@ class Group:
         member.move(Input.ASSIGNED)
         member.assigned, member.assigned_epoch = partitions, self.epoch
         # Partitions that it only gains have no other owner. They wait until its program asks for records.
-        member.gives_up_by = math.inf
+        member.assigned_at, member.urged_at = now, math.inf
         if not member.taken <= partitions:
             self._urge(member, now)
         member.needs_assignment = False

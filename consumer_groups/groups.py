@@ -112,6 +112,7 @@ class Groups:
         self._changed_topics: set[TopicId] = set()
         """Changed topics of which the groups were not notified yet."""
         self._later_news: asyncio.TimerHandle | None = None
+        self._frozen = False
         self._told_at = -math.inf
         """Time of the last notification (monotonic seconds)."""
         self._rebalance_seconds = self._rebalance_seconds_before = 0.0
@@ -223,7 +224,7 @@ class Groups:
 
     def _on_topic_changed(self, topic: Topic) -> None:
         """Schedule one notification for any number of changes at the same time."""
-        if not self._changed_topics:
+        if not self._changed_topics and not self._frozen:
             self._loop.call_soon(self._tell_topics)
         self._changed_topics.add(topic.id)
 
@@ -235,6 +236,8 @@ class Groups:
         delayed if they were busy with the previous one: they spend about a tenth of the time on notifications, however
         many topics change.
         """
+        if self._frozen:
+            return  # The next start loads the groups with the topics that exist then.
         now = self._loop.time()
         busy_seconds = self._rebalance_seconds - self._rebalance_seconds_before
         told_at = self._told_at + min(busy_seconds / TOPIC_NEWS_SHARE, MAX_TOPIC_NEWS_SECONDS)
@@ -290,6 +293,7 @@ class Groups:
 
     def freeze(self) -> None:
         """Freeze all groups, because the broker stops. Their members are expected back at the next start."""
+        self._frozen = True
         if self._later_news is not None:
             self._later_news.cancel()
         for group in self._groups.values():

@@ -76,10 +76,10 @@ class Member:
 
     __slots__ = (
         "assigned",
+        "assigned_at",
         "assigned_epoch",
         "epoch",
         "expires_at",
-        "gives_up_by",
         "heard_at",
         "join",
         "left",
@@ -89,6 +89,7 @@ class Member:
         "state",
         "subscription",
         "taken",
+        "urged_at",
     )
 
     def __init__(self, join: Join, now: float) -> None:
@@ -111,8 +112,10 @@ class Member:
         self.left = False
         """Whether the member said goodbye, and so delivers nothing any more."""
         self.heard_at = self.polled_at = now
-        self.gives_up_by = math.inf
-        """The time by which the member must take the outstanding assignment; inf while nobody waits for that."""
+        self.assigned_at = now
+        """The time at which the latest assignment was pushed."""
+        self.urged_at = math.inf
+        """The time since which others wait until the member takes the outstanding assignment; inf while nobody does."""
         self.expires_at = math.inf
         """The time at which the member expires, while it is away."""
 
@@ -140,7 +143,7 @@ class Member:
             return math.inf
         at = self.heard_at + self.join.session_timeout_ms / 1000
         if self.assigned is not None:
-            at = min(at, self.gives_up_by)
+            at = min(at, self._take_deadline())
         if self.taken or self.assigned is not None:
             at = min(at, self._poll_deadline())
         return at
@@ -157,7 +160,7 @@ class Member:
 
     def overdue(self, now: float) -> MemberFencedError:
         """Return the error for fencing the member, whose deadline has passed."""
-        if self.assigned is not None and self.gives_up_by <= now:
+        if self.assigned is not None and self._rebalance_deadline() <= now:
             return RebalanceTimedOutError(
                 f"the assignment of epoch {self.assigned_epoch} was not taken for {self.join.rebalance_timeout_ms} ms:"
                 " let go of revoked partitions sooner, or raise the rebalance timeout"
@@ -167,12 +170,25 @@ class Member:
                 f"the program asked for no records for {self.join.max_poll_interval_ms} ms: handle fewer records"
                 " between two polls, or raise the max poll interval"
             )
+        if self.assigned is not None and self._take_deadline() <= now:
+            return RebalanceTimedOutError(
+                f"the program asked for records, but did not take the assignment of epoch {self.assigned_epoch} for"
+                f" {self.join.max_poll_interval_ms} ms: take each assignment before the next poll"
+            )
         return SessionTimedOutError(
-            f"nothing was heard of the member for {self.join.session_timeout_ms} ms: it may join anew, owning nothing"
+            f"nothing was heard of the member for {self.join.session_timeout_ms} ms: it may join anew, owning nothing;"
+            " if its program blocks the event loop for longer, run that work in a thread or raise the session timeout"
         )
 
     def _poll_deadline(self) -> float:
         return self.polled_at + self.join.max_poll_interval_ms / 1000
+
+    def _rebalance_deadline(self) -> float:
+        return self.urged_at + self.join.rebalance_timeout_ms / 1000
+
+    def _take_deadline(self) -> float:
+        """Return the time by which the member must take the outstanding assignment, even if it polls."""
+        return min(self._rebalance_deadline(), self.assigned_at + self.join.max_poll_interval_ms / 1000)
 
     def to_row(self) -> MemberRow:
         join = self.join

@@ -10,7 +10,7 @@ from logbroker.texts import whole_number
 
 EXAMPLE: Final = "127.0.0.1:9192"
 _MAX_PORT: Final = 65_535
-_USUAL_PORT: Final = 9192
+USUAL_PORT: Final = 9192
 _LABEL: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}")
 _MAX_NAME_CHARACTERS: Final = 253
 _NUMBERS: Final = re.compile(r"[0-9.]+")
@@ -40,6 +40,8 @@ def parse_address(text: str, *, any_port: bool = False) -> Address:
         raise ValueError(f"has a space or a character that cannot be printed: give HOST:PORT, such as {EXAMPLE}")
     if "," in text:
         raise ValueError(f"is a list: give one HOST:PORT, such as {EXAMPLE}")
+    if text.startswith("unix:"):
+        raise ValueError(f"is a Unix socket, and only TCP is served: give HOST:PORT, such as {EXAMPLE}")
     if found := _SCHEME.fullmatch(text):
         raise ValueError(f"is a URL: give HOST:PORT without {found[1]}://{_suggested(found[2])}")
     if "/" in text:
@@ -49,9 +51,11 @@ def parse_address(text: str, *, any_port: bool = False) -> Address:
     host, port_text = _parted(text)
     if not host:
         raise ValueError(f"names no host: give HOST:PORT, such as {EXAMPLE}")
+    if host == "*" and any_port:
+        raise ValueError(f"has no address: for all addresses of this machine give 0.0.0.0:{port_text or USUAL_PORT}")
     _check_host(host)
     if not port_text:
-        raise ValueError(f"names no port: give HOST:PORT, such as {Address(host, _USUAL_PORT)}")
+        raise ValueError(f"names no port: give HOST:PORT, such as {Address(host, USUAL_PORT)}")
     port = whole_number(port_text)
     least = 0 if any_port else 1
     if port is None or not least <= port <= _MAX_PORT:
@@ -75,7 +79,7 @@ def _parted(text: str) -> tuple[str, str]:
         if _is_ipv6(host) and whole_number(port) is not None:
             raise ValueError(f"is an IPv6 address without brackets: give [{host}]:{port}")
         if _is_ipv6(text):
-            raise ValueError(f"is an IPv6 address without a port: give [{text}]:{_USUAL_PORT}")
+            raise ValueError(f"is an IPv6 address without a port: give [{text}]:{USUAL_PORT}")
         raise ValueError(f"has several colons: give HOST:PORT, such as {EXAMPLE}, or [::1]:9192")
     return host, port
 
@@ -99,7 +103,7 @@ def _check_host(host: str) -> None:
 def _suggested(text: str) -> str:
     """Return `, such as` and the address in the text, or an example if it has none."""
     found = text.split("/")[0].split("?")[0].rpartition("@")[2]
-    for text in (found, f"{found}:{_USUAL_PORT}"):
+    for text in (found, f"{found}:{USUAL_PORT}"):
         try:
             return f", such as {parse_address(text)}"
         except ValueError:

@@ -13,7 +13,9 @@ from logbroker.errors import UnsupportedPlatformError
 
 def check_broker_platform() -> None:
     """Raise UnsupportedPlatformError, which says what is missing, if no broker can run on this system."""
-    missing = [f"the module {name}" for name in ("fcntl", "resource", "uvloop") if not _has(name)]
+    # On other systems, uvloop is installed with this package; a failed import of it says so.
+    modules = ("fcntl", "resource", "uvloop") if sys.platform == "win32" else ("fcntl", "resource")
+    missing = [f"the module {name}" for name in modules if not _has(name)]
     missing += [f"os.{name}" for name in ("pread", "pwrite", "statvfs", "O_DIRECTORY") if not hasattr(os, name)]
     if not hasattr(signal, "SIGKILL"):
         missing.append("SIGKILL")

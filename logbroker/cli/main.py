@@ -16,6 +16,7 @@ from logbroker import __version__
 from logbroker.cli.common.arguments import take_texts_as_utf8
 from logbroker.cli.common.ctrl_c import let_ctrl_c_interrupt, let_ctrl_c_kill
 from logbroker.cli.common.lines import escape_all_errors, show_wrong_call, shows_errors, warn
+from logbroker.cli.common.missing_module import missing_module_text
 from logbroker.cli.common.standard_output import (
     OutputClosedError,
     OutputFailedError,
@@ -48,6 +49,7 @@ family, defines a click command of that name."""
 _FAMILIES: Final = ("group", "queue", "segment", "bench", "experiment")
 
 _RUN_BROKERS: Final = ("serve", "demo", "bench", "experiment")
+_COMPLETION_VARIABLE: Final = "_LOGBROKER_COMPLETE"
 _SIGNALLED: Final = 128
 """A shell reports this number plus the number of the signal as the exit code of a process that a signal ended."""
 INTERRUPTED: Final = _SIGNALLED + signal.SIGINT
@@ -142,6 +144,21 @@ def run(arguments: Sequence[str], command: click.Command = cli, name: str = "log
     except (LogbrokerError, OSError) as error:
         text = system_error_text(error) if isinstance(error, OSError) else str(error)
         warn(f"logbroker: {' '.join(text.split())}")
+        return 1
+    except ImportError as error:
+        advice = missing_module_text(error)
+        if advice is None:
+            raise
+        warn(f"logbroker: {advice}")
+        return 1
+    except (KeyError, ValueError, IndexError):
+        # click reads the variables that the shell sets for a completion, without checks.
+        if not os.environ.get(_COMPLETION_VARIABLE):
+            raise
+        warn(
+            f"logbroker: {_COMPLETION_VARIABLE} asks for a completion, but COMP_WORDS and COMP_CWORD are not as a shell"
+            " sets them: unset it; `logbroker --help` shows how to set up completion"
+        )
         return 1
     return code if isinstance(code, int) else 0
 

@@ -135,7 +135,7 @@ def _show(options: list[Option], chosen: Option, mode: str) -> None:
         table.add_row(
             str(option.partitions),
             str(option.consumers),
-            f"{option.records_per_second:,.0f}/s",
+            f"{planning.rate_text(option.records_per_second)}/s",
             f"{option.utilisation:.0%}",
             f"{option.busiest_utilisation:.0%}",
             "grows" if option.wait_ms is None else f"{option.wait_ms:,.1f} ms",

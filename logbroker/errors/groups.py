@@ -184,7 +184,8 @@ class MemberFencedError(LogbrokerError):
 class SessionTimedOutError(MemberFencedError):
     """The broker heard nothing from the member for its session timeout, and removed it from the group.
 
-    Join the group again. If the program or the network pauses for longer, raise the session timeout.
+    Join the group again. If the program or the network pauses for longer, raise the session timeout. Work that blocks
+    the event loop of an asynchronous program belongs in a thread.
     """
 
     reason = "SESSION_TIMED_OUT"
@@ -192,7 +193,8 @@ class SessionTimedOutError(MemberFencedError):
 
 
 class RebalanceTimedOutError(MemberFencedError):
-    """The member did not give up its revoked partitions within its rebalance timeout, and was removed from the group.
+    """The member did not give up its revoked partitions within its rebalance timeout, or did not take an assignment
+    within its max poll interval, and was removed from the group.
 
     Give up revoked partitions sooner, or raise the rebalance timeout.
     """

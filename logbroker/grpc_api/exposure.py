@@ -19,12 +19,15 @@ async def reachable_from_outside(host: str) -> bool:
     return not all(is_loopback(str(address[0])) for *_, address in found)
 
 
-async def can_listen(host: str, port: int) -> bool:
-    """Return whether a listener can bind the port on at least one address of `host` now, and no address has another
-    listener: clients that use the name could reach the other one. Raises OSError if `host` has no address."""
+async def error_of_listening(host: str, port: int) -> int:
+    """Return the system's error number if no listener can bind the port now, or 0 if it can on at least one address of
+    `host`, and no address has another listener: clients that use the name could reach the other one. Raises OSError if
+    `host` has no address."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     errors = [_error_of_bind(family, address) for family, *_, address in found]
-    return 0 in errors and errno.EADDRINUSE not in errors
+    if errno.EADDRINUSE in errors:
+        return errno.EADDRINUSE
+    return 0 if 0 in errors else errors[0]
 
 
 def _error_of_bind(family: int, address: Any) -> int:

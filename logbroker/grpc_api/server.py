@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -13,13 +16,14 @@ import grpc
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health_aio
 
-from logbroker.address import Address, parse_address
+from logbroker import __version__
+from logbroker.address import USUAL_PORT, Address, parse_address
 from logbroker.broker.broker import Broker, open_broker
 from logbroker.config import BrokerConfig
 from logbroker.errors import ListenError, StorageFailedError, quoted
 from logbroker.errors.system import system_error_text
 from logbroker.grpc_api.admin_service import AdminService
-from logbroker.grpc_api.exposure import can_listen, reachable_from_outside
+from logbroker.grpc_api.exposure import error_of_listening, reachable_from_outside
 from logbroker.grpc_api.frozen_heap import FrozenHeap
 from logbroker.grpc_api.groups.service import GroupsService
 from logbroker.grpc_api.log.budget import ReadBudget
@@ -45,6 +49,8 @@ of life after each part that is read. With more, the signs would come later, and
 connection for dead."""
 CONNECTION_SHARE: Final = 4
 """Divisor of the concurrent calls for one connection: it may have a fourth of them."""
+_FIRST_UNPRIVILEGED_PORT: Final = 1024
+_GIVE_OWN: Final = "give 127.0.0.1, another address of this machine, or 0.0.0.0 for all of them"
 _NAMES: Final = (
     log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,
@@ -63,15 +69,16 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
     try:
         is_reachable = await reachable_from_outside(address.host)
     except OSError as error:
-        raise ListenError(f"cannot listen on {address}: {system_error_text(error)}") from None
+        raise ListenError(f"cannot listen on {address}: {system_error_text(error)}: {_GIVE_OWN}") from None
+    # Before a data directory is made.
+    if number := await error_of_listening(address.host, address.port):
+        raise _cannot_listen(address, number)
     if is_reachable:
         _log.warning(
             "listening on %s, which other machines may reach: whoever reaches it may read, write and delete "
             "everything; listen on 127.0.0.1, or let a firewall decide who may connect",
             config.listen,
         )
-    if not await can_listen(address.host, address.port):
-        raise _cannot_listen(address)  # Before a data directory is made.
     tune_process(config.thread_switch_interval_seconds)
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_fault)
     failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -87,6 +94,10 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
         heap = FrozenHeap()
         heap.start()
         try:
+            _log.info(
+                "logbroker %s serves on %s: data directory %s, process %d",
+                *(__version__, address, Path(config.data_dir).absolute(), os.getpid()),
+            )
             on_ready(str(address))
             failure.add_done_callback(lambda _: stop.set())
             await stop.wait()
@@ -101,6 +112,7 @@ async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: 
                 await _stop(server, under_way)
     if failure.done():
         raise StorageFailedError(f"the broker stopped because its storage failed: {failure.exception()}")
+    _log.info("stopped cleanly")
 
 
 def _is_fault(record: logging.LogRecord) -> bool:
@@ -208,8 +220,17 @@ def _listen(server: grpc.aio.Server, address: Address) -> Address:
         bound = server.add_insecure_port(str(address))
         if bound:
             return address._replace(port=bound)
-    raise _cannot_listen(address)
+    raise _cannot_listen(address, errno.EADDRINUSE)  # It was free a moment ago.
 
 
-def _cannot_listen(address: Address) -> ListenError:
-    return ListenError(f"cannot listen on {address}: the port is in use, or the address is not this machine's")
+def _cannot_listen(address: Address, number: int) -> ListenError:
+    """Return the error for the system's error number."""
+    if number == errno.EADDRINUSE:
+        reason = "another program uses the port: end it, or give another port (0 picks a free one)"
+    elif number == errno.EADDRNOTAVAIL:
+        reason = f"the address is not this machine's: {_GIVE_OWN}"
+    elif number in (errno.EACCES, errno.EPERM) and address.port < _FIRST_UNPRIVILEGED_PORT:
+        reason = f"the system keeps this port for privileged programs: give a higher port, such as {USUAL_PORT}"
+    else:
+        reason = os.strerror(number)
+    return ListenError(f"cannot listen on {address}: {reason}")

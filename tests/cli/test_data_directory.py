@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -15,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
-from logbroker.errors import LogbrokerError
-from logbroker.grpc_api.exposure import can_listen, reachable_from_outside
+from logbroker.config import BrokerConfig
+from logbroker.errors import ListenError, LogbrokerError
+from logbroker.grpc_api import server
+from logbroker.grpc_api.exposure import error_of_listening, reachable_from_outside
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, output_of
 
 TIMEOUT_SECONDS = 30
@@ -158,13 +161,19 @@ def test_a_broker_whose_directory_was_moved_away_ends(tmp_path: Path) -> None:
         stopped(process)
 
 
-def test_a_listener_that_others_may_reach_is_told_in_one_line(tmp_path: Path) -> None:
+async def test_a_listener_that_others_may_reach_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def can_be_had(_host: str, _port: int) -> int:
+        return 0
+
+    monkeypatch.setattr(server, "error_of_listening", can_be_had)
     # An address for documentation: no machine has it, so nothing listens in the end.
-    command = [*LOGBROKER, "serve", "--data-dir", str(tmp_path / "data"), "--listen", "192.0.2.1:0"]
-    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS, check=False)
-    assert done.returncode == 1
-    lines = [line for line in done.stderr.decode().splitlines() if "whoever reaches it" in line]
-    assert len(lines) == 1, done.stderr.decode()
+    config = BrokerConfig(data_dir=str(tmp_path / "data"), listen="192.0.2.1:0")
+    with pytest.raises(ListenError):
+        await server.serve(config, on_ready=lambda _: None, stop=asyncio.Event())
+    lines = [line for line in caplog.messages if "whoever reaches it" in line]
+    assert len(lines) == 1, caplog.text
     assert "192.0.2.1:0" in lines[0]
     assert "read, write and delete everything" in lines[0]
 
@@ -212,7 +221,7 @@ async def test_a_name_is_free_where_no_address_of_it_is_taken(
         port = other.getsockname()[1]
         found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_arguments, **_options: found)
-        assert await can_listen("broker.example", port) is free
+        assert (await error_of_listening("broker.example", port) == 0) is free
 
 
 @pytest.mark.prove(keep=1)

@@ -100,7 +100,7 @@ def test_what_is_about_commands_is_refused_without_one(address: str, group: str,
     assert f"{option[0]} is about commands" in result.stderr.decode()
 
 
-@pytest.mark.parametrize("command", ["", "  ", "\n"])
+@pytest.mark.parametrize("command", ["", "  ", "\n", "#bill.sh", " # one\n\n# two"])
 def test_an_empty_command_is_none(address: str, group: str, command: str) -> None:
     """A shell would run it, and every record would be acked: its variable is not set, most likely."""
     work = [*LOGBROKER, "queue", "work", group, "--exec", command, "--until-end", "--broker", address]

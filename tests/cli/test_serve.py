@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import fcntl
 import os
 import re
@@ -17,6 +19,9 @@ from pathlib import Path
 import pytest
 
 from logbroker.client.sync import Admin
+from logbroker.config import BrokerConfig
+from logbroker.errors import ListenError
+from logbroker.grpc_api.server import serve
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, logbroker, output_of, unread_bytes
 
 TIMEOUT_SECONDS = 30
@@ -69,7 +74,23 @@ def test_it_stops_when_standard_input_closes_where_asked_to(tmp_path: Path) -> N
 def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        assert address in failure_of("serve", "--data-dir", tmp_path, "--listen", address, "--log-level", "error")
+        line = failure_of("serve", "--data-dir", tmp_path, "--listen", address)
+    assert line == (
+        f"logbroker: cannot listen on {address}: another program uses the port: end it, or give another port (0 picks a"
+        " free one)"
+    )
+
+
+def test_the_log_says_when_it_started_and_that_it_stopped_cleanly(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with serving("--data-dir", data_dir, "--listen", "127.0.0.1:0") as (process, address):
+        process.terminate()
+        _, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    first, *_, last = err.decode().splitlines()
+    assert re.search(
+        rf"INFO .*: logbroker \S+ serves on {address}: data directory {data_dir}, process {process.pid}$", first
+    )
+    assert last.endswith(": stopped cleanly")
 
 
 def test_a_port_of_another_broker_is_refused(tmp_path: Path) -> None:
@@ -79,10 +100,37 @@ def test_a_port_of_another_broker_is_refused(tmp_path: Path) -> None:
         )
 
 
+async def test_a_port_that_only_privileged_programs_get_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_socket: socket.socket, _address: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "bind", refuse)
+    config = BrokerConfig(data_dir=str(tmp_path / "data"), listen="127.0.0.1:80")
+    with pytest.raises(ListenError, match="keeps this port for privileged programs: give a higher port, such as 9192"):
+        await serve(config, on_ready=lambda _: None, stop=asyncio.Event())
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.prove(keep=1)
-@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "127.0.0.1:port", "127.0.0.1:65536"])
-def test_an_address_that_cannot_be_is_refused(tmp_path: Path, address: str) -> None:
-    assert address in failure_of("serve", "--data-dir", tmp_path, "--listen", address, "--log-level", "error")
+@pytest.mark.parametrize(
+    ("address", "advice"),
+    [
+        ("", "is empty: give HOST:PORT, such as 127.0.0.1:9192"),
+        ("nonsense", "names no port: give HOST:PORT, such as nonsense:9192"),
+        ("127.0.0.1:port", "has a port that is not a number from 0 to 65535"),
+        ("127.0.0.1:65536", "has a port that is not a number from 0 to 65535"),
+        (":9192", "names no host: give HOST:PORT, such as 127.0.0.1:9192"),
+        ("*:9193", "has no address: for all addresses of this machine give 0.0.0.0:9193"),
+        ("::1:9192", "is an IPv6 address without brackets: give [::1]:9192"),
+        ("http://127.0.0.1:9192", "is a URL: give HOST:PORT without http://, such as 127.0.0.1:9192"),
+        ("unix:/run/logbroker", "is a Unix socket, and only TCP is served: give HOST:PORT"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused(tmp_path: Path, address: str, advice: str) -> None:
+    line = failure_of("serve", "--data-dir", tmp_path, "--listen", address)
+    assert line.startswith(f"logbroker: the address to listen on, {address!r}, {advice}")
 
 
 def test_a_second_broker_on_the_same_data_is_refused_and_the_first_serves_on(tmp_path: Path) -> None:
@@ -154,12 +202,13 @@ def test_a_host_without_an_address_is_refused_before_anything_is_made(tmp_path: 
         "serve", "--data-dir", tmp_path / "data", "--listen", "nosuchhost.invalid:0", "--log-level", "error"
     )
     assert "cannot listen on nosuchhost.invalid:0" in line
+    assert "give 127.0.0.1, another address of this machine, or 0.0.0.0 for all of them" in line
     assert not (tmp_path / "data").exists()
 
 
 def test_an_address_of_another_machine_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    line = failure_of("serve", "--data-dir", tmp_path / "data", "--listen", "192.0.2.1:0", "--log-level", "error")
-    assert "cannot listen on 192.0.2.1:0" in line
+    line = failure_of("serve", "--data-dir", tmp_path / "data", "--listen", "192.0.2.1:0")
+    assert line.startswith("logbroker: cannot listen on 192.0.2.1:0: the address is not this machine's: give 127.0.0.1")
     assert not (tmp_path / "data").exists()
 
 

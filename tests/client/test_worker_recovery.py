@@ -26,6 +26,7 @@ from logbroker.errors import (
     LogbrokerError,
     OverloadedError,
     RequestTimeoutError,
+    StaleSessionError,
 )
 from tests.client.worker_helpers import Wire, create, describe, fill, in_order, numbers, take, wait_until, wire
 
@@ -368,6 +369,28 @@ async def test_a_broker_that_is_away_at_the_end_of_a_session_does_not_end_the_ot
         await working
         await end(worker)
     assert attempts == [False, True]
+
+
+async def test_a_session_that_is_closed_while_the_broker_is_away_says_what_becomes_of_its_acks(
+    address: str, topic: str
+) -> None:
+    await create(address, topic, grace_seconds=0.1)
+    await fill(address, topic, 1)
+    async with (
+        asyncio.timeout(20),
+        wire(address) as way,
+        Worker(way.address, topic, request_timeout_seconds=0.3) as worker,
+    ):
+        session = await worker.session(b"k0").__aenter__()
+        delivery = await anext(aiter(session))
+        way.take_down()
+        delivery.ack()
+        with pytest.raises(RequestTimeoutError):
+            await session.__aexit__(None, None, None)
+        with pytest.raises(StaleSessionError, match="whose settlement the broker did not get comes again"):
+            await delivery
+    async with asyncio.timeout(20), Worker(address, topic) as worker, worker.session(b"k0") as session:
+        assert (await anext(aiter(session))).value == b"0"
 
 
 @pytest.mark.prove

@@ -212,6 +212,22 @@ async def test_a_commit_after_the_end_of_the_membership_is_refused(scene: Scene)
     assert scene.group.offsets.get(TOPIC, 0) is None
 
 
+@pytest.mark.parametrize("offset", [5, END + 1])
+async def test_only_an_accepted_commit_counts_as_a_poll(scene: Scene, offset: int) -> None:
+    """A client repeats a refused commit by itself, also for a program that stands still."""
+    link, inbox, epoch = await scene.member("one")
+    member = scene.group.machine.member("one")
+    assert member is not None
+    member.polled_at = 0.0
+    link.commit(1, epoch, commit_of(offset))
+    await scene.group.settle()
+    [answer] = inbox.take()
+    assert isinstance(answer, CommitDone)
+    is_refused = bool(answer.outcomes[0])
+    assert is_refused == (offset > END)
+    assert (member.polled_at == 0.0) == is_refused
+
+
 async def test_a_commit_of_another_epoch_is_refused(scene: Scene) -> None:
     link, inbox, epoch = await scene.member("one")
     for other in (epoch - 1, epoch + 1, 0):

@@ -67,7 +67,13 @@ def test_a_silent_member_is_fenced_after_its_session_timeout_and_no_sooner() -> 
     group.tick(7.9)
     assert told(group) == []
     group.tick(8.0)
-    assert fencing(group) is SessionTimedOutError
+    ((_, message),) = told(group)
+    assert isinstance(message, Fenced)
+    assert isinstance(message.error, SessionTimedOutError)
+    assert "for 5000 ms" in str(message.error)
+    assert "blocks the event loop for longer, run that work in a thread or raise the session timeout" in str(
+        message.error
+    )
     with pytest.raises(UnknownMemberError):
         group.heartbeat("x", 8.0, polled=True)
 
@@ -126,6 +132,42 @@ def test_a_member_that_only_gains_may_work_on_until_its_poll_interval_ends() -> 
         assert told(group) == []
     group.tick(300.0)
     assert fencing(group) is PollTimedOutError
+
+
+def test_a_member_that_polls_and_never_takes_what_it_gains_is_fenced_after_its_poll_interval() -> None:
+    group = a_group()
+    group.join(a_join("x", rebalance_timeout_ms=3_000, max_poll_interval_ms=30_000, session_timeout_ms=20_000), 0.0)
+    group.rebalance(5.0)
+    told(group)
+    for now in range(10, 35, 5):
+        group.heartbeat("x", now, polled=True)
+        group.tick(now)
+        assert told(group) == []
+    group.tick(35.0)
+    ((_, message),) = told(group)
+    assert isinstance(message, Fenced)
+    assert isinstance(message.error, RebalanceTimedOutError)
+    assert "did not take the assignment of epoch 1 for 30000 ms" in str(message.error)
+
+
+def test_a_member_may_work_on_when_nobody_waits_for_its_partitions_any_more() -> None:
+    group = a_group()
+    group.join(a_join("x", rebalance_timeout_ms=3_000), 0.0)
+    settled(group)
+    group.join(a_join("y", 2), 0.0)
+    group.rebalance(0.0)
+    group.leave("y", 1.0)
+    group.rebalance(1.0)
+    told(group)
+    group.tick(4.0)
+    assert told(group) == [], "the rebalance timeout went on though nobody waited"
+    group.join(a_join("y", 3), 5.0)
+    group.rebalance(5.0)
+    told(group)
+    group.tick(7.9)
+    assert told(group) == []
+    group.tick(8.0)
+    assert fencing(group) is RebalanceTimedOutError
 
 
 def test_a_member_that_gains_is_fenced_soon_once_another_waits_for_its_partitions() -> None:

@@ -226,3 +226,10 @@ def test_the_command_says_what_is_missing_or_wrong(tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text('{"seed": 1}', encoding="utf-8")
     assert "is not what `logbroker experiment scaling` writes" in failure_of("plan", "--from", other, "--rate", "5")
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"), [(12_345.6, "12,346"), (10, "10"), (3.46, "3.5"), (0.001, "0.001"), (0.000123, "0.00012")]
+)
+def test_a_small_rate_is_not_shown_as_none(rate: float, text: str) -> None:
+    assert planning.rate_text(rate) == text

@@ -148,16 +148,21 @@ def _ms(seconds: float) -> float | None:
     return None if math.isinf(seconds) else 1e3 * seconds
 
 
+def rate_text(per_second: float) -> str:
+    """Return a rate for people: 12,000 or 3.5 or 0.00012."""
+    return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
+
+
 def words(demand: Demand, service: Service, found: CapacityPlan) -> list[str]:
     """Return the plan in sentences: what to take, and why."""
     chosen = found.chosen
     who = "worker" if demand.mode == QUEUE else "consumer"
     consumers = f"{chosen.consumers} {who}{'s' if chosen.consumers > 1 else ''}"
     partitions = f"{chosen.partitions} partition{'s' if chosen.partitions > 1 else ''}"
-    said = [f"Take {partitions} and {consumers}: they keep up with {chosen.records_per_second:,.0f} records/s."]
+    said = [f"Take {partitions} and {consumers}: they keep up with {rate_text(chosen.records_per_second)} records/s."]
     said.append(
-        f"At {demand.rate:,.0f} records/s they are at work for {chosen.utilisation:.0%} of their time, and the busiest"
-        f" has to do {chosen.busiest_utilisation:.0%} of what it can."
+        f"At {rate_text(demand.rate)} records/s they are at work for {chosen.utilisation:.0%} of their time, and the"
+        f" busiest has to do {chosen.busiest_utilisation:.0%} of what it can."
     )
     if demand.mode == QUEUE:
         said.append("In a queue group partitions do not part the work: any worker takes the next key that is free.")

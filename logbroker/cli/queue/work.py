@@ -145,10 +145,10 @@ def work(
     if printed and (timeout is not None or concurrency is not None):
         option = "--concurrency" if timeout is None else "--timeout"
         raise click.UsageError(f"{option} is about commands: with --print leave it out")
-    if command is not None and not command.strip():
+    if command is not None and all(line.strip()[:1] in ("", "#") for line in command.split("\n")):
         # A shell would run an empty command with success, so every record would be acked. Most likely a variable is not
         # set.
-        raise click.UsageError("--exec needs a command, and this one is empty")
+        raise click.UsageError("--exec needs a command, and this one is empty or a comment")
     if until_end and band is not None:
         raise click.UsageError("--until-end is about all records of the group: leave out --band")
     if command is None:

@@ -261,7 +261,7 @@ class Worker(Droppable):
     def close(self) -> None:
         """Flush, say goodbye and close the connection. Raises the error of `flush`, after closing."""
         if not self._core.lifetime.is_forked:
-            run(self._core.close_link(flush=True))
+            run(self._core.close_link())
 
     def __enter__(self) -> Self:
         return self

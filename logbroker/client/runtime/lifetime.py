@@ -236,10 +236,12 @@ class Lifetime:
             message = f"unclosed {self.what} of {self.broker} at the end of the program: {_HOW}"
             warnings.warn(message, ResourceWarning, stacklevel=1)
 
-    def last_words(self) -> None:
-        """Report lost records at the end of the program."""
+    def last_words(self, *, is_interrupted: bool) -> None:
+        """Report lost records at the end of the program. `is_interrupted` says that Ctrl-C ended the wait."""
         why = f"the program ended before the {self.what} was closed"
-        if self._has_loop_beside:
+        if self._has_loop_beside and is_interrupted:
+            why = f"Ctrl-C ended the last flush of the {self.what}, which the program had left open"
+        elif self._has_loop_beside:
             why = f"not done within {self.seconds:g} s after the program ended"
         self.say_lost(f"{why}; {_HOW}")
 
@@ -285,13 +287,15 @@ def _at_exit() -> None:
     ends = {lifetime: lifetime.begin_last() for lifetime in list(_open)}
     deadlines = [monotonic() + lifetime.seconds + _SPARE_SECONDS for lifetime, end in ends.items() if end is not None]
     waited = [end for end in ends.values() if end is not None]
-    # Ctrl-C ends the wait.
-    with contextlib.suppress(KeyboardInterrupt):
+    is_interrupted = False
+    try:
         while waited and monotonic() < max(deadlines):
             if not concurrent.futures.wait(waited, _CHECK_SECONDS).not_done:
                 break
+    except KeyboardInterrupt:  # It ends the wait.
+        is_interrupted = True
     for lifetime in ends:
-        lifetime.last_words()
+        lifetime.last_words(is_interrupted=is_interrupted)
     for lifetime in ends:
         lifetime.warn_last()
 

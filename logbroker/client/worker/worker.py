@@ -314,7 +314,7 @@ class Worker(Droppable):
 
     async def close(self) -> None:
         """Flush, say goodbye and close the connection. Raises the error of `flush`, after closing."""
-        await self._core.close_link(flush=True)
+        await self._core.close_link()
 
     async def __aenter__(self) -> Self:
         return self

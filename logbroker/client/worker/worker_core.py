@@ -52,6 +52,11 @@ _AWAY_SECONDS: Final = 0.1
 """The pause between two requests for a session while the broker is away."""
 _REFUSED_SECONDS: Final = 1.0
 """The pause between two requests for a session while the broker has no room."""
+_CLOSED: Final = "the session was closed: its unsettled records come again"
+_CLOSED_UNANSWERED: Final = (
+    "the session was closed before the broker had answered (the connection was lost, or the broker is slow): a record"
+    " whose settlement the broker did not get comes again"
+)
 
 
 class WorkerCore(Generic[D]):
@@ -288,28 +293,28 @@ class WorkerCore(Generic[D]):
                 await self.link.answered(settlements)
             session.check()
         except LogbrokerError:
-            await self._end_session(session)
+            await self._end_session(session, _CLOSED_UNANSWERED)
             raise
-        await self._end_session(session)
+        await self._end_session(session, _CLOSED)
         return settlements
 
-    async def _end_session(self, session: HeldSession[D]) -> None:
+    async def _end_session(self, session: HeldSession[D], reason: str) -> None:
         if session.lost is None:
             await self.link.sessions.close(session)
-            self.in_flight.sessions.lost(session.token, session.key, StaleSessionError("the session was closed"))
+            self.in_flight.sessions.lost(session.token, session.key, StaleSessionError(reason))
 
     def _close_later(self, session: HeldSession[D]) -> None:
         """End a session for the program, and give it back in the background when its settlements are answered.
         Otherwise, settlements that are not sent yet would be lost."""
-        closed = StaleSessionError("the session was closed")
-        self.in_flight.sessions.leave(session, closed)
+        self.in_flight.sessions.leave(session, StaleSessionError(_CLOSED))
 
         async def give_back() -> None:
             try:
                 await self.link.answered(session.unfinished())
             finally:
                 await self.link.sessions.close(session)
-                self.in_flight.sessions.lost(session.token, session.key, closed)
+                # Settlements that are answered do not fail any more.
+                self.in_flight.sessions.lost(session.token, session.key, StaleSessionError(_CLOSED_UNANSWERED))
 
         closing = asyncio.get_running_loop().create_task(give_back())
         self._closing.add(closing)
@@ -327,7 +332,7 @@ class WorkerCore(Generic[D]):
         if error is not None:
             raise type(error)(error.message)
 
-    async def close_link(self, *, flush: bool) -> None:
+    async def close_link(self) -> None:
         """Flush, say goodbye and close the connection."""
         if self.closed or not self.lifetime.may_close():
             return
@@ -336,7 +341,7 @@ class WorkerCore(Generic[D]):
         try:
             if self._closing:
                 await asyncio.wait(self._closing)
-            if flush and self.link.begun:
+            if self.link.begun:
                 await self.flush()
         finally:
             try:
