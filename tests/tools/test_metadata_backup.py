@@ -173,7 +173,7 @@ def test_a_damaged_value_is_named_and_there_is_no_backup(
     store = stopped.data_dir / "meta" / "data.mdb"
     store.write_bytes(store.read_bytes().replace(b"easily found", b"Easily found"))
     assert run(["meta", "backup", str(tmp_path / "one.backup"), "--data-dir", str(stopped.data_dir)]) == 1
-    assert "the value of key 6b6579 in table state is damaged" in capsys.readouterr().err
+    assert "the row of key 6b6579 in table state is damaged" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
