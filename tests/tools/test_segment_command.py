@@ -331,7 +331,7 @@ def test_a_partition_without_its_files_can_be_repaired(segment: Segment, stopped
 
 
 def content_of(directory: Path) -> dict[str, bytes]:
-    """What a repair must keep. Indexes can be built again."""
+    """Return all files that a repair must keep. Indexes can be built again."""
     return {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.endswith("index")}
 
 
