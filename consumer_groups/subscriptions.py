@@ -54,8 +54,8 @@ class Subscription(msgspec.Struct, frozen=True):
             _compiled(self.topic_pattern)
         if len(self.bands) > MAX_BANDS:
             raise InvalidRequestError(
-                f"the subscription names {len(self.bands)} bands; at most {MAX_BANDS} are taken: name none to read"
-                " all bands"
+                f"the subscription names {len(self.bands)} bands; at most {MAX_BANDS} are taken; name fewer, or none to"
+                " read all bands"
             )
         for name in self.bands:
             if not is_band_name(name):

@@ -154,8 +154,9 @@ class Append(msgspec.Struct, gc=False):
     """The generation with which the request may open the fence; 0: the request came before the sender was told of every
     refusal."""
     room_bytes: int = -1
-    """The disk space that the append asks for; -1: its own size. If several appends belong together, the first one asks
-    for the space of all; the others have 0, and are refused if the previous append was."""
+    """Number of bytes for which there must be room, on the disk and among the bytes in flight; -1: the size of the
+    batch. If several appends belong together, the first one asks for the room of all. The others have 0: they ask for
+    no room, and are refused if the append before them was refused."""
     use: DiskUse = DiskUse.TAKES_ROOM
     """The effect on the free disk space. Copies that let retention go on use the reserve."""
 
@@ -182,8 +183,8 @@ class Read(msgspec.Struct, gc=False):
     last_leader_epoch: int = -1
     """Leader epoch of the last record that the caller read; -1: not checked."""
     check_crc: bool = False
-    """Whether to stop reading before the first batch with a wrong CRC. Only `damage_at` needs it, for a batch that
-    cannot be decoded: readers that decode batches check the CRC anyway."""
+    """Whether to stop reading before the first batch with a wrong CRC. For readers that must know whether stored bytes
+    are damaged, such as `damage_at`, or that copy batches. Other readers decode the batches, which checks the CRC."""
 
 
 class ReadResult(msgspec.Struct, gc=False):
@@ -396,7 +397,7 @@ class LogEngine(ReadableLog, Protocol):
 
 async def damage_at(engine: ReadableLog, topic_id: TopicId, partition: int, offset: int) -> CorruptLogError | None:
     """Let the engine check a batch that cannot be decoded. If the stored bytes are damaged, return the error, which
-    names file and byte, else None. The engine remembers the error, and raises it in later reads there."""
+    names file and byte, else None. The engine remembers the damage, and later reads there result in the same error."""
     [found] = await engine.read([Read(topic_id, partition, offset, 1, check_crc=True)])
     return found if isinstance(found, CorruptLogError) else None
 

@@ -53,14 +53,16 @@ def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
     damaged, and OSError. After an error there is no backup.
     """
     created_at_ms = time.time_ns() // 1_000_000
-    if target.is_dir():
-        target = free_path(target / f"logbroker-meta-{utc_text(created_at_ms)}.backup")
+    if is_ours := target.is_dir():
+        target = target / f"logbroker-meta-{utc_text(created_at_ms)}.backup"
     elif not os.path.lexists(target) and not target.suffix:
         # The user probably meant a directory for backups, and wants no file in its place.
         raise DataDirError(f"there is no directory {target}; create it, or name a file, such as {target}.backup")
     elif not target.parent.is_dir():
         raise DataDirError(f"there is no directory {target.parent}; create it, or name another file")
-    with _new_file(target) as temporary:
+    elif os.path.lexists(target):
+        raise _taken(target)
+    with _temporary_for(target) as temporary:
         with temporary.open("r+b", buffering=0) as file:
             copy_store(data_dir / META_NAME, file.fileno())
         counts = count_values(temporary)
@@ -70,6 +72,8 @@ def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
             file.write(trailer + _CRC.pack(google_crc32c.extend(crc, trailer)))
             file.flush()
             sync_all(file.fileno())
+        target = _named(temporary, target, is_ours=is_ours)
+    RealFiles().sync_directory(os.path.abspath(target.parent))
     return Backup(path=str(target), store_bytes=store_bytes, created_at_ms=created_at_ms), counts
 
 
@@ -126,24 +130,38 @@ def free_path(path: Path) -> Path:
 
 
 @contextmanager
-def _new_file(target: Path) -> Iterator[Path]:
-    """Create a file beside `target`, and rename it to `target` durably at the end. If the end is not reached, the file
-    is removed."""
-    there = f"{target} is there already; name a new file, or a directory"
-    if os.path.lexists(target):
-        raise DataDirError(there)
-    temporary = free_path(target.with_name(f"{target.name}.tmp"))
-    open(temporary, "xb", opener=private_opener).close()
+def _temporary_for(target: Path) -> Iterator[Path]:
+    """Create a file beside `target`, and remove the file at the end if it still has its temporary name."""
+    while True:
+        temporary = free_path(target.with_name(f"{target.name}.tmp"))
+        try:
+            open(temporary, "xb", opener=private_opener).close()
+        except FileExistsError:
+            continue  # Another backup has just taken the name.
+        break
     try:
         yield temporary
-        try:
-            _give_name(temporary, target)
-        except FileExistsError:
-            raise DataDirError(there) from None
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
-    RealFiles().sync_directory(os.path.abspath(target.parent))
+
+
+def _named(temporary: Path, target: Path, *, is_ours: bool) -> Path:
+    """Give a file its name, and return the name: `target`, or another one if `target` is used and the name is ours to
+    choose."""
+    while True:
+        free = free_path(target) if is_ours else target
+        try:
+            _give_name(temporary, free)
+        except FileExistsError:
+            if not is_ours:
+                raise _taken(target) from None
+            continue  # Another backup has just taken the name.
+        return free
+
+
+def _taken(target: Path) -> DataDirError:
+    return DataDirError(f"{target} is there already; name a new file, or a directory")
 
 
 def _give_name(temporary: Path, target: Path) -> None:

@@ -55,10 +55,11 @@ from logbroker.storage.partition_files import EPOCHS_NAME, METADATA_NAME, decode
 from logbroker.tools.metadata_backup import Backup, count_values, extract, free_path, utc_text
 from logbroker.tools.segments.locate import file_bytes, segments_in
 from logbroker.tools.segments.log_file import LogFile
+from logbroker.tools.segments.mend import give
 from logbroker.tools.segments.scan import LogScan
 from logbroker.types import TopicId
 
-_WORK_NAME: Final = f"{META_NAME}.restoring"
+_WORK_NAME: Final = "restoring"
 _LOCK_NAME: Final = "lock.mdb"
 _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d*)", re.DOTALL)
 _KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -81,7 +82,8 @@ class RestorePlan(msgspec.Struct, kw_only=True):
 
 @contextmanager
 def extracted(backup: Backup, data_dir: Path) -> Iterator[Path]:
-    """Extract the store of a backup into a directory within the data directory. The directory is removed at the end.
+    """Extract the store of a backup into a directory within `meta`, or beside it if there is no `meta`. Remove the
+    directory at the end.
 
     Keeps brokers out meanwhile. Raises DataDirError if a broker runs or there is no data directory, and OSError.
     """
@@ -89,7 +91,9 @@ def extracted(backup: Backup, data_dir: Path) -> Iterator[Path]:
         raise DataDirError(f"there is no data directory {data_dir}")
     held = DataDir.open(data_dir)
     try:
-        directory = held.path / _WORK_NAME
+        # `meta` may be on a file system of its own, and a rename cannot leave its file system.
+        meta = held.path / META_NAME
+        directory = meta / _WORK_NAME if meta.is_dir() else held.path / f"{META_NAME}.{_WORK_NAME}"
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(DIRECTORY_MODE)
         try:
@@ -152,13 +156,12 @@ def restore(plan: RestorePlan, store: Path, data_dir: Path) -> Path | None:
     meta.mkdir(DIRECTORY_MODE, exist_ok=True)
     with suppress(FileNotFoundError):
         (meta / _LOCK_NAME).unlink()  # It has the transactions of the old file.
+    for path in (meta, store / DATA_NAME):
+        give(str(path), str(data_dir))
     replaced: Path | None = None
     if (meta / DATA_NAME).exists():
         replaced = free_path(meta / f"{DATA_NAME}.replaced-{utc_text(time.time_ns() // 1_000_000)}")
         os.link(meta / DATA_NAME, replaced)
-    owner = data_dir.stat()
-    for path in (meta, store / DATA_NAME):
-        os.chown(path, owner.st_uid, owner.st_gid)  # Root may restore files that a broker of another user must write.
     files.sync_directory(str(meta))
     files.rename(str(store / DATA_NAME), str(meta / DATA_NAME))
     files.sync_directory(str(meta))

@@ -99,7 +99,8 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
     if as_json:
         terminal.write_json(_document(plan, replaced, restored=not dry_run))
     elif not dry_run:
-        tell("restored" if replaced is None else f"restored; the store that was there is kept as {replaced}")
+        kept = f"; the store that was there is kept as {replaced}: remove it when you no longer need it"
+        tell("restored" if replaced is None else f"restored{kept}")
 
 
 def _show(plan: RestorePlan) -> None:

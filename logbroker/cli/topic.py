@@ -279,7 +279,8 @@ def _show(description: TopicDescription) -> None:
         if isinstance(item.error, CorruptLogError):
             told.append(f"partition {item.partition} cannot be read to its end: {item.error}")
         elif item.error is not None:
-            rows.add_row(str(item.partition), f"offline: {item.error}")
+            told.append(f"partition {item.partition} is offline: {item.error}")
+            rows.add_row(str(item.partition), "offline")
             continue
         if item.cut_bytes:
             told.append(

@@ -158,6 +158,17 @@ class MetadataStore:
                     found.append((key, _checked(self._path, table, key, stored)))
         return found
 
+    def check_rows(self) -> None:
+        """Check the CRC of every row. A flipped bit in a key moves a row to where nobody looks for it, so that the row
+        would be missing, and no read would notice.
+
+        Raises CorruptLogError and DataDirError, as `get` does.
+        """
+        for table in TABLES:
+            with self._reading(table) as transaction:
+                for key, stored in transaction.cursor():
+                    _checked(self._path, table, key, stored)
+
     @contextmanager
     def _reading(self, table: str) -> Iterator[Any]:
         try:
@@ -476,8 +487,8 @@ def _checked(path: Path, table: str, key: bytes, stored: bytes) -> bytes:
     value = stored[:-_CRC_BYTES]
     if len(stored) < _CRC_BYTES or _crc(key, value) != stored[-_CRC_BYTES:]:
         raise CorruptLogError(
-            f"{path}: the value of key {key.hex()} in table {table} is damaged; restore a backup of it"
-            " (logbroker meta restore)"
+            f"{path}: the row of key {key.hex()} in table {table} is damaged, in its key or in its value; restore a"
+            " backup of it (logbroker meta restore)"
         )
     return value
 

@@ -208,17 +208,20 @@ class TailRecovery:
     def _check_torn(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
         start = segment.size_bytes
         found = find_good_batch(self._files, handle.fd, start, file_bytes, self.end_offset)
-        if found.position >= 0 and found.is_sure:
-            what = f"a good one follows at byte {found.position}"
+        if found.position >= 0 and not found.is_sure:
+            what = (
+                "and too many bytes that look like batches follow to check them all: there is no good one before byte "
+                f"{found.position}, and whether one follows, so that no torn write explains the damage, is not known"
+            )
         elif found.position >= 0:
-            what = f"too many bytes that look like batches follow to check them all, up to byte {found.position}"
+            what = f"but a good one follows at byte {found.position}, so no torn write explains it"
         elif later:
-            what = f"{later[0].log_path} follows"
+            what = f"but {later[0].log_path} follows, so no torn write explains it"
         else:
             return
         raise CorruptLogError(
-            f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) is damaged, but {what}, so no "
-            f"torn write explains it; restore the file from a backup, or {_cut_at(segment.log_path)}"
+            f"{segment.log_path}: the batch at byte {start} (offset {self.end_offset}) is damaged, {what}; restore the "
+            f"file from a backup, or {_cut_at(segment.log_path)}"
         )
 
     def _cut(self, segment: Segment, handle: Handle) -> None:

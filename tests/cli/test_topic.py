@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import logbroker
 from logbroker.cli.main import run
+from logbroker.client.sync import Admin, Producer
 from logbroker.embedded_broker import EmbeddedBroker
 
 
@@ -130,3 +133,23 @@ def test_the_environment_names_the_broker(
     monkeypatch.setenv("LOGBROKER_BROKER", logbroker_session_broker.address)
     assert run(["topic", "describe", "by-environment"]) == 0
     assert "by-environment" in capsys.readouterr().out
+
+
+def test_the_reason_of_an_offline_partition_stands_below_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    with logbroker.embedded() as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t", partitions=2)
+        with Producer(broker.address) as producer:
+            for partition in (0, 1):
+                producer.send("t", b"x", partition=partition).result(20)
+        broker.stop()
+        (log,) = Path(broker.data_dir, "t-1").glob("*.log")
+        log.unlink()
+        broker.start()
+        assert run(["topic", "describe", "t", "--broker", broker.address]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    below = next(index for index, line in enumerate(lines) if line.startswith("partition 1 is offline: "))
+    assert str(log) in lines[below]
+    rows = [line.split() for line in lines[:below] if line.split()[:1] in (["0"], ["1"])]
+    assert rows == [["0", "0", "1", "1", "0", "1", "69", "bytes"], ["1", "offline"]]
+    assert max(map(len, lines[:below])) < 100

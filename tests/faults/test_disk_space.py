@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import random
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
 
 from logbroker.broker.local_engine.disk_space import DiskSpace
+from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.config import MIB, BrokerConfig
 from logbroker.engine import Append, Appended, StateEvent
 from logbroker.errors import DiskFullError
@@ -61,6 +65,24 @@ def test_space_that_was_freed_is_noticed(tmp_path: Path, disk: FakeDisk, monkeyp
     with pytest.raises(DiskFullError):
         space.check(1)
     now[0] = 1.0
+    space.check(1)
+
+
+async def test_rows_that_are_not_stored_yet_count_though_the_disk_is_measured_meanwhile(
+    tmp_path: Path, disk: FakeDisk
+) -> None:
+    space = DiskSpace(tmp_path, 9 * MIB)
+    stored: Future[None] = Future()
+    store: Any = SimpleNamespace(submit=lambda _writes: stored)
+    helpers: Any = None
+    commit = asyncio.create_task(LocalStateStore(store, helpers, space).commit("s", [StateEvent(b"k", bytes(MIB))]))
+    await asyncio.sleep(0)
+    space.measure()
+    with pytest.raises(DiskFullError):
+        space.check(1)
+    stored.set_result(None)
+    await commit
+    space.measure()
     space.check(1)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import msgspec
@@ -144,6 +146,50 @@ def test_a_directory_of_kafka_keeps_its_later_segments(tmp_path: Path) -> None:
     assert (directory / f"{90:020d}.log").exists()
     assert log.stat().st_size == position
     assert (directory / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n2 20\n5 95\n"
+
+
+@pytest.fixture
+def owned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A new file, and one of its owner but of another group; the system refuses to change either."""
+    made, like = tmp_path / "made", tmp_path / "like"
+    made.touch()
+    like.touch()
+    if os.geteuid() == 0:
+        os.chown(like, 0, 12_345)
+
+    def refused(path: str, _uid: int, _gid: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    monkeypatch.setattr(os, "chown", refused)
+    return made, like
+
+
+def test_a_repair_by_the_owner_goes_on_if_the_group_of_a_new_file_cannot_be_changed(owned: tuple[Path, Path]) -> None:
+    made, like = owned
+    mend.give(str(made), str(like))
+    assert made.stat().st_uid == like.stat().st_uid == os.geteuid()
+
+
+def test_a_repair_does_not_leave_the_broker_a_file_of_another_user(
+    owned: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker could not open it. So without the right to give files away, a repair of another user's files fails."""
+    made, like = owned
+    monkeypatch.setattr(os, "geteuid", lambda: like.stat().st_uid + 1)
+    with pytest.raises(PermissionError, match="made"):
+        mend.give(str(made), str(like))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_repairs_belongs_to_the_user_and_group_of_the_broker(stopped: StoppedPartition) -> None:
+    log = stopped.logs()[0]
+    os.chown(log, 12_345, 23_456)
+    overwrite(log, batch_positions(log)[4] + 70, b"!")
+    plan = plan_of(log)
+    assert plan is not None
+    mend.repair(plan)
+    for path in (log, Path(plan.side_path), stopped.directory / EPOCHS_NAME):
+        assert (path.stat().st_uid, path.stat().st_gid) == (12_345, 23_456)
 
 
 def test_a_broker_in_the_data_directory_is_noticed(stopped: StoppedPartition) -> None:

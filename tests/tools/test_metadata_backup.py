@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import random
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.storage.metadata import metadata_store
 from logbroker.storage.metadata.metadata_store import MetadataReader, MetadataStore
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint
+from logbroker.tools import metadata_backup
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import extracted, plan_restore, restore
 from tests.tools.segment_files import StoppedPartition
@@ -61,6 +65,34 @@ def test_a_backup_has_what_the_store_has(stopped: StoppedPartition, made: Backup
     assert replaced is not None
     os.replace(replaced, stopped.data_dir / "meta" / "data.mdb")
     assert ("state", b"later") in state_of(stopped.data_dir)
+
+
+def test_a_store_on_a_file_system_of_its_own_is_restored(stopped: StoppedPartition, made: Backup) -> None:
+    before = state_of(stopped.data_dir)
+    shared_memory = Path("/dev/shm")
+    if not shared_memory.is_dir() or shared_memory.stat().st_dev == stopped.data_dir.stat().st_dev:
+        pytest.skip("needs a second file system")
+    with tempfile.TemporaryDirectory(dir=shared_memory) as elsewhere:
+        meta = Path(shutil.move(stopped.data_dir / "meta", elsewhere))
+        (stopped.data_dir / "meta").symlink_to(meta)
+        put(stopped.data_dir, b"later", b"1")
+        replaced = restored(made, stopped.data_dir)
+        assert state_of(stopped.data_dir) == before
+        assert replaced is not None
+        assert listing(meta) == ["data.mdb", replaced.name]
+
+
+def test_the_owner_restores_a_store_in_a_directory_of_another_group(
+    stopped: StoppedPartition, made: Backup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = state_of(stopped.data_dir)
+
+    def refused(path: str, _uid: int, _gid: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    monkeypatch.setattr(os, "chown", refused)
+    assert restored(made, stopped.data_dir) is not None
+    assert state_of(stopped.data_dir) == before
 
 
 def test_a_store_that_is_gone_with_its_directory_is_restored(stopped: StoppedPartition, made: Backup) -> None:
@@ -141,7 +173,7 @@ def test_a_damaged_value_is_named_and_there_is_no_backup(
     store = stopped.data_dir / "meta" / "data.mdb"
     store.write_bytes(store.read_bytes().replace(b"easily found", b"Easily found"))
     assert run(["meta", "backup", str(tmp_path / "one.backup"), "--data-dir", str(stopped.data_dir)]) == 1
-    assert "the value of key 6b6579 in table state is damaged" in capsys.readouterr().err
+    assert "the row of key 6b6579 in table state is damaged" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
@@ -286,6 +318,29 @@ def test_backups_in_a_directory_get_names_of_their_own(
     assert len(listing(tmp_path / "into")) == 3
 
 
+def test_backups_that_two_commands_make_at_one_moment_get_different_names(
+    stopped: StoppedPartition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each name that this command has chosen is taken by another command before it is used."""
+    (tmp_path / "into").mkdir()
+    taken: dict[str, Path] = {}
+    free_path = metadata_backup.free_path
+
+    def late(path: Path) -> Path:
+        chosen = free_path(path)
+        if path.suffix not in taken:
+            taken[path.suffix] = chosen
+            chosen.touch()
+        return chosen
+
+    monkeypatch.setattr(metadata_backup, "free_path", late)
+    made = Path(back_up(stopped.data_dir, tmp_path / "into")[0].path)
+    assert read_backup(made).path == f"{taken['.backup']}-2"
+    assert {".tmp", ".backup"} == taken.keys()
+    assert listing(tmp_path / "into") == sorted([made.name, *(path.name for path in taken.values())])
+    assert not any(path.read_bytes() for path in taken.values())
+
+
 def test_nothing_is_overwritten(stopped: StoppedPartition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a link to nothing, nor what got the name meanwhile, with and without hard links."""
     (tmp_path / "link.backup").symlink_to("nothing")
@@ -319,6 +374,14 @@ def test_without_a_data_directory_nothing_is_restored(made: Backup, tmp_path: Pa
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_a_restore_says_what_it_keeps_and_until_when(
+    stopped: StoppedPartition, made: Backup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["meta", "restore", made.path, "--data-dir", str(stopped.data_dir), "--yes"]) == 0
+    (replaced,) = (stopped.data_dir / "meta").glob("data.mdb.replaced-*")
+    assert f"is kept as {replaced}: remove it when you no longer need it" in capsys.readouterr().out
+
+
 def test_a_restore_asks(
     stopped: StoppedPartition, made: Backup, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,7 +390,7 @@ def test_a_restore_asks(
     assert run(["meta", "restore", made.path, "--data-dir", str(stopped.data_dir)]) == 1
     assert "nothing was done" in capsys.readouterr().err
     assert ("state", b"later") in state_of(stopped.data_dir)
-    assert not (stopped.data_dir / "meta.restoring").exists()
+    assert not (stopped.data_dir / "meta" / "restoring").exists()
 
 
 @pytest.mark.parametrize("command", ["backup", "restore"])

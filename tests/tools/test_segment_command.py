@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import errno
 import io
 import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -325,6 +328,54 @@ def test_a_partition_without_its_files_can_be_repaired(segment: Segment, stopped
         assert "offsets 0 to 119 are missing" in segment("repair", stopped.directory, exit_code=1)
     assert "begins at offset 120 and ends at 120" in segment("repair", stopped.directory, "--accept-gaps", "--yes")
     segment("verify", stopped.data_dir)
+
+
+def content_of(directory: Path) -> dict[str, bytes]:
+    """Return all files that a repair must keep. Indexes can be built again."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if not path.name.endswith("index")}
+
+
+@pytest.mark.parametrize("option", [None, "--cut", "--accept-gaps"])
+def test_a_repair_on_a_full_disk_names_a_file_leaves_no_copy_and_can_be_run_again(
+    segment: Segment, stopped: StoppedPartition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str | None
+) -> None:
+    """Each sync of the repair in turn finds the disk full."""
+    damaged = stopped.logs()[0]
+    for index in (1, 4):
+        overwrite(damaged, batch_positions(damaged)[index] + 70, b"!")
+    overwrite(stopped.logs()[1], batch_positions(stopped.logs()[1])[2] + 70, b"!")
+    syncs_left = 10**6
+
+    def sync(real: Callable[[int], None], fd: int) -> None:
+        nonlocal syncs_left
+        syncs_left -= 1
+        if syncs_left == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(fd)
+
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, name, partial(sync, getattr(os, name)))
+
+    def repaired(data_dir: Path, exit_code: int) -> dict[str, bytes]:
+        directory = data_dir / stopped.directory.name
+        arguments = (directory / damaged.name,) if option is None else (directory, option)
+        segment("repair", *arguments, "--yes", exit_code=exit_code)
+        return content_of(directory)
+
+    before = content_of(stopped.directory)
+    whole = repaired(Path(shutil.copytree(stopped.data_dir, tmp_path / "whole")), 0)
+    needed = 10**6 - syncs_left
+    unchanged = 0
+    for nth in range(1, needed + 1):
+        data_dir = Path(shutil.copytree(stopped.data_dir, tmp_path / str(nth)))
+        syncs_left = nth
+        left = repaired(data_dir, 1)
+        assert f"cannot use {data_dir / stopped.directory.name}" in segment.error
+        assert "No space left on device; free some space, then try again" in segment.error
+        unchanged += left == before
+        assert repaired(data_dir, 0).keys() == whole.keys()
+        assert sum(map(len, content_of(data_dir / stopped.directory.name).values())) == sum(map(len, whole.values()))
+    assert 0 < unchanged < needed
 
 
 @pytest.mark.parametrize("arguments", [("repair", "--yes"), ("repair", "--dry-run"), ("rebuild-index",)])

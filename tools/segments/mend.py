@@ -1,7 +1,8 @@
 """Two operations that write: they rebuild indexes, and cut a log at its first bad batch.
 
 Both hold the lock of the data directory meanwhile, so no broker runs. A repair that dies half-way can be run again: it
-first copies the removed bytes to a side file and syncs it, and cuts the log last.
+first copies the removed bytes to a side file and syncs it, and cuts the log last. If an error stops it before the cut,
+it removes the side file, because the log still has the bytes.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import itertools
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -195,24 +196,27 @@ def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | N
 def repair(plan: RepairPlan) -> None:
     """Carry out the plan. The caller holds `exclusive`. Raises OSError and StorageFailedError."""
     files, directory = RealFiles(), os.path.dirname(plan.path)
-    if plan.removed_bytes:
-        copy_out(plan.path, plan.position, plan.position + plan.removed_bytes, plan.side_path)
-    for source, target in plan.set_aside:
-        files.rename(source, target)
-        drop_indexes(source)
-    if plan.epochs is not None:
-        put(f"{directory}/{EPOCHS_NAME}", encode_epochs(plan.epochs), plan.path)
-    files.sync_directory(directory)
-    if plan.checkpoint is not None and plan.data_dir is not None:
-        store_checkpoint(plan.data_dir, plan.checkpoint_key, plan.checkpoint)
-    drop_indexes(plan.path)
-    fd = files.open(plan.path)
-    try:
-        files.truncate(fd, plan.position)
-        files.fdatasync(fd)
-    finally:
-        files.close(fd)
-    files.sync_directory(directory)
+    with named_in_errors(plan.path), ExitStack() as until_the_cut:
+        if plan.removed_bytes:
+            copy_out(plan.path, plan.position, plan.position + plan.removed_bytes, plan.side_path)
+            until_the_cut.callback(remove, plan.side_path)
+        for source, target in plan.set_aside:
+            files.rename(source, target)
+            drop_indexes(source)
+        if plan.epochs is not None:
+            put(f"{directory}/{EPOCHS_NAME}", encode_epochs(plan.epochs), plan.path)
+        files.sync_directory(directory)
+        if plan.checkpoint is not None and plan.data_dir is not None:
+            store_checkpoint(plan.data_dir, plan.checkpoint_key, plan.checkpoint)
+        drop_indexes(plan.path)
+        fd = files.open(plan.path)
+        try:
+            until_the_cut.pop_all()
+            files.truncate(fd, plan.position)
+            files.fdatasync(fd)
+        finally:
+            files.close(fd)
+        files.sync_directory(directory)
 
 
 def knowledge_for_repair(partition: PartitionFiles, *, with_producers: bool = False) -> Knowledge:
@@ -280,23 +284,58 @@ def free_name(path: str) -> str:
 
 
 def copy_out(path: str, start: int, end: int, side_path: str) -> None:
-    """Copy a range of bytes of a log into a new side file, and sync it. The caller syncs the directory. Raises
-    OSError."""
-    with open(path, "rb") as source, open(side_path, "xb", opener=private_opener) as side:
-        source.seek(start)
-        left = end - start
-        while left and (part := source.read(min(left, _COPY_BYTES))):
-            side.write(part)
-            left -= len(part)
+    """Copy a range of bytes of a log into a new side file, and sync it. The caller syncs the directory. Raises OSError;
+    then there is no side file."""
+    side = open(side_path, "xb", opener=private_opener)  # noqa: SIM115 (a file that is there must stay)
+    with removed_after_errors(side_path), side:
+        with open(path, "rb") as source:
+            copy_bytes(source, side, start, end)
         side.flush()
         sync_all(side.fileno())
-    give(side_path, path)
+        give(side_path, path)
+
+
+def copy_bytes(source: BinaryIO, target: BinaryIO, start: int, end: int) -> None:
+    """Append a range of bytes of one file to another."""
+    source.seek(start)
+    left = end - start
+    while left and (part := source.read(min(left, _COPY_BYTES))):
+        target.write(part)
+        left -= len(part)
 
 
 def put(path: str, content: bytes, like: str) -> None:
     """Replace a file, and give it to the owner of the file `like`. The caller syncs the directory."""
-    replace_file(RealFiles(), path, content)
+    with removed_after_errors(f"{path}.tmp"):
+        replace_file(RealFiles(), path, content)
     give(path, like)
+
+
+@contextmanager
+def named_in_errors(path: str) -> Iterator[None]:
+    """Add the path to an OSError that names no file, such as that of a write."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+
+
+@contextmanager
+def removed_after_errors(path: str) -> Iterator[None]:
+    """Remove a new file that could not be completed, for example because the disk is full; an OSError names it."""
+    try:
+        with named_in_errors(path):
+            yield
+    except BaseException:
+        remove(path)
+        raise
+
+
+def remove(path: str) -> None:
+    """Remove a file, if it is there and can be removed."""
+    with suppress(OSError):
+        os.unlink(path)
 
 
 def give(path: str, like: str) -> None:

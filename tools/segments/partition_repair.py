@@ -20,7 +20,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -56,12 +56,16 @@ from logbroker.tools.segments.batch_checks import MAX_RELATIVE_OFFSET, Fault, he
 from logbroker.tools.segments.locate import PartitionFiles, SegmentFile, segment_file
 from logbroker.tools.segments.log_file import LogFile
 from logbroker.tools.segments.mend import (
+    copy_bytes,
     copy_out,
     drop_indexes,
     free_name,
     give,
     knowledge_for_repair,
+    named_in_errors,
     put,
+    remove,
+    removed_after_errors,
     store_checkpoint,
 )
 from logbroker.tools.segments.metadata import Knowledge, checkpoint_key
@@ -70,7 +74,6 @@ from logbroker.tools.segments.scan import MAX_FAULTS, LogScan
 from logbroker.types import topic_id_text
 
 _LOG_NAME: Final = re.compile(r"\d{20}\.log")
-_COPY_BYTES: Final = 1 << 20
 _MAX_EPOCH: Final = 2**31 - 1
 
 
@@ -648,66 +651,69 @@ def repair(plan: PartitionPlan) -> None:
     """Carry out the plan. The caller holds `exclusive`. Raises OSError and StorageFailedError."""
     files, partition = RealFiles(), plan.survey.partition
     directory = str(partition.directory)
-    with suppress(FileExistsError):
-        files.make_directory(directory)
-        give(directory, os.path.dirname(directory))
-    rewritten = []
-    for kept in plan.changed:
-        path = kept.segment.path
-        for start, end in kept.removed:
-            copy_out(path, start, end, free_name(f"{path}.cut-{start}"))
-        if len(list(kept.removed)) > 1 or kept.pieces[-1].end == kept.size_bytes:
-            _write_pieces(kept)
-            rewritten.append(path)
-    files.sync_directory(directory)
-    for source, target in plan.set_aside:
-        files.rename(source, target)
-        drop_indexes(source)
-    before = plan.survey.known.checkpoint
-    sizes = {entry.base_offset: entry.size_bytes for entry in before.segments} if before is not None else {}
-    for kept in plan.kept:
-        path = kept.segment.path
-        if not kept.size_bytes == kept.kept_bytes == sizes.get(kept.segment.base_offset, kept.kept_bytes):
-            drop_indexes(path)  # They belong to a file that was longer or had other bytes.
-        if path in rewritten:
-            files.rename(f"{path}.tmp", path)
-    topic_id = plan.survey.known.topic_id
-    if plan.survey.rewrite_metadata and topic_id is not None:
-        put(f"{directory}/{METADATA_NAME}", encode_metadata(owner_of(directory, topic_id)), directory)
-    if plan.epochs is not None:
-        put(f"{directory}/{EPOCHS_NAME}", encode_epochs(plan.epochs), directory)
-    active = f"{directory}/{plan.end_offset:020d}.log"
-    if plan.begin_segment:
-        drop_indexes(active)
-        files.close(files.open(active, create=True))
-        give(active, directory)
-    for path, size_bytes in [*((kept.segment.path, kept.kept_bytes) for kept in plan.kept)]:
-        # It is unknown whether an earlier, interrupted repair has synced it.
-        fd = files.open(path)
-        try:
-            files.truncate(fd, size_bytes)
-            files.fdatasync(fd)
-        finally:
-            files.close(fd)
-    files.sync_directory(directory)
-    files.sync_directory(os.path.dirname(directory))
-    if plan.checkpoint is not None and topic_id is not None and partition.data_dir is not None:
-        found = partition.topic_partition
-        assert found is not None
-        store_checkpoint(partition.data_dir, checkpoint_key(topic_id, found[1]), plan.checkpoint)
+    with named_in_errors(directory), ExitStack() as until_a_log_changes:
+        with suppress(FileExistsError):
+            files.make_directory(directory)
+            give(directory, os.path.dirname(directory))
+        rewritten = []
+        for kept in plan.changed:
+            path = kept.segment.path
+            for start, end in kept.removed:
+                side_path = free_name(f"{path}.cut-{start}")
+                copy_out(path, start, end, side_path)
+                until_a_log_changes.callback(remove, side_path)
+            if len(list(kept.removed)) > 1 or kept.pieces[-1].end == kept.size_bytes:
+                _write_pieces(kept)
+                until_a_log_changes.callback(remove, f"{path}.tmp")
+                rewritten.append(path)
+        files.sync_directory(directory)
+        for source, target in plan.set_aside:
+            files.rename(source, target)
+            drop_indexes(source)
+        before = plan.survey.known.checkpoint
+        sizes = {entry.base_offset: entry.size_bytes for entry in before.segments} if before is not None else {}
+        for kept in plan.kept:
+            path = kept.segment.path
+            if not kept.size_bytes == kept.kept_bytes == sizes.get(kept.segment.base_offset, kept.kept_bytes):
+                drop_indexes(path)  # They belong to a file that was longer or had other bytes.
+            if path in rewritten:
+                until_a_log_changes.pop_all()
+                files.rename(f"{path}.tmp", path)
+        topic_id = plan.survey.known.topic_id
+        if plan.survey.rewrite_metadata and topic_id is not None:
+            put(f"{directory}/{METADATA_NAME}", encode_metadata(owner_of(directory, topic_id)), directory)
+        if plan.epochs is not None:
+            put(f"{directory}/{EPOCHS_NAME}", encode_epochs(plan.epochs), directory)
+        active = f"{directory}/{plan.end_offset:020d}.log"
+        if plan.begin_segment:
+            drop_indexes(active)
+            files.close(files.open(active, create=True))
+            give(active, directory)
+        for path, size_bytes in [*((kept.segment.path, kept.kept_bytes) for kept in plan.kept)]:
+            # It is unknown whether an earlier, interrupted repair has synced it.
+            fd = files.open(path)
+            try:
+                until_a_log_changes.pop_all()
+                files.truncate(fd, size_bytes)
+                files.fdatasync(fd)
+            finally:
+                files.close(fd)
+        files.sync_directory(directory)
+        files.sync_directory(os.path.dirname(directory))
+        if plan.checkpoint is not None and topic_id is not None and partition.data_dir is not None:
+            found = partition.topic_partition
+            assert found is not None
+            store_checkpoint(partition.data_dir, checkpoint_key(topic_id, found[1]), plan.checkpoint)
 
 
 def _write_pieces(kept: Kept) -> None:
     """Write the kept part of a segment to a temporary file beside it."""
     path = kept.segment.path
     temporary = f"{path}.tmp"
-    with open(path, "rb") as source, open(temporary, "wb", opener=private_opener) as target:
-        for piece in kept.pieces:
-            source.seek(piece.start)
-            left = piece.end - piece.start
-            while left and (part := source.read(min(left, _COPY_BYTES))):
-                target.write(part)
-                left -= len(part)
+    with removed_after_errors(temporary), open(temporary, "wb", opener=private_opener) as target:
+        with open(path, "rb") as source:
+            for piece in kept.pieces:
+                copy_bytes(source, target, piece.start, piece.end)
         target.flush()
         sync_all(target.fileno())
-    give(temporary, path)
+        give(temporary, path)

@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +39,8 @@ class DiskSpace:
         self._path = path
         self._min_free_bytes = min_free_bytes
         self._free_bytes = 0
+        self._unwritten_bytes = 0
+        """Bytes of `taken` blocks that have not ended: a measurement cannot see them."""
         self._measured_at = 0.0
         self._is_short = False
         """Whether writes were refused, and a log message said so."""
@@ -45,7 +49,7 @@ class DiskSpace:
     def measure(self) -> None:
         """Measure the free bytes of the file system."""
         found = os.statvfs(self._path)
-        self._free_bytes = found.f_bavail * found.f_frsize
+        self._free_bytes = found.f_bavail * found.f_frsize - self._unwritten_bytes
         self._measured_at = time.monotonic()
         if self._is_short and self._free_bytes > self._min_free_bytes:
             self._is_short = False
@@ -54,6 +58,16 @@ class DiskSpace:
     def take(self, size_bytes: int) -> None:
         """Count bytes that were accepted."""
         self._free_bytes -= size_bytes
+
+    @contextmanager
+    def taken(self, size_bytes: int) -> Iterator[None]:
+        """Count bytes that were accepted and will be written by the end of the block."""
+        self.take(size_bytes)
+        self._unwritten_bytes += size_bytes
+        try:
+            yield
+        finally:
+            self._unwritten_bytes -= size_bytes
 
     def check(self, size_bytes: int = 0, use: DiskUse = DiskUse.TAKES_ROOM) -> None:
         """Raise DiskFullError if this many more bytes would leave less free space than this use of the disk must leave.

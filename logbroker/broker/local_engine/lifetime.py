@@ -78,6 +78,7 @@ async def open_engine(
         _check_metadata_is_there(data_dir)
         store = MetadataStore.open(data_dir.meta_path, on_failure=failed_elsewhere)
         stack.callback(store.close)
+        store.check_rows()
         pool = IoPool(config.sync_threads)
         stack.callback(pool.close)
         helpers = Helpers()

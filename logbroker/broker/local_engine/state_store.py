@@ -50,8 +50,9 @@ class LocalStateStore:
             if not 1 <= len(event.key) <= MAX_KEY_BYTES:
                 raise InvalidRequestError(f"a state key has 1 to {MAX_KEY_BYTES} bytes, not {len(event.key)}")
         writes = [(STATE, prefix + event.key, event.value) for event in events]
-        self._disk.take(sum(2 * (len(key) + len(value) + _ROW_BYTES) for _, key, value in writes if value is not None))
-        await asyncio.wrap_future(self._store.submit(writes))
+        size_bytes = sum(2 * (len(key) + len(value) + _ROW_BYTES) for _, key, value in writes if value is not None)
+        with self._disk.taken(size_bytes):
+            await asyncio.wrap_future(self._store.submit(writes))
 
 
 def _prefix(scope: str) -> bytes:

@@ -194,7 +194,7 @@ class PreparedProduce:
             await asyncio.to_thread(batching.run)
         if item.partition is not None and batching.faults and not sequence:
             raise _named(batching.faults)
-        # The broker routes by the present generation; without a key, any partition would do.
+        # Without a partition, the broker has just routed the records itself, by the present generation.
         generation = topic.generation if item.partition is None else item.generation
         first = len(self._appends)
         for part in batching.parts:

@@ -125,7 +125,8 @@ class SessionWaiters:
 
     def _may_try(self, opening: Opening) -> bool:
         if opening.key is not None:
-            # Many may wait for sessions held by others, and this runs after each input.
+            # The first try finds out who holds the session. After that it is tried again only when the session is free:
+            # many may wait for sessions that others hold, and this runs after each input.
             return opening.why_not is NO_FREE_SESSION or not self._queue.sessions.is_taken(opening.key)
         if not self._queue.settings.has_priorities:
             return True

@@ -99,7 +99,8 @@ class Redelivery:
 
     def note_returned(self) -> None:
         """Move the records that came back to `noted`, before they are admitted again. They may then be in runs, which
-        do not report each record that is done."""
+        do not report each record that is done, so `returned` would keep them for ever. `drop_a_mark` drops whole pages
+        of `noted`."""
         self.noted.add(self.returned)
         self.returned.clear()
 
