@@ -34,14 +34,14 @@ from logbroker.broker.local_engine.state_store import STATE, state_key
 from logbroker.broker.topics import grown, new_topic
 from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic
-from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError
 from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
 from logbroker.private_files import DIRECTORY_MODE
 from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.state.rows import HANDED_ROW, PRODUCER_ROW, SESSION_ROW
 from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
 from logbroker.storage.files import RealFiles, read_regular
-from logbroker.storage.metadata.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write
+from logbroker.storage.metadata.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write, is_missing
 from logbroker.storage.partition_checkpoint import (
     BROKER,
     CLEAN_STOP,
@@ -74,6 +74,8 @@ class RestorePlan(msgspec.Struct, kw_only=True):
     """The number of values in the backup, by table."""
     unscanned_bytes: int = 0
     """Bytes above the backup's recovery points. The next start reads and writes them again."""
+    store_error: str = ""
+    """Why the store that is replaced cannot be read; "" if it can be read, or is missing."""
     notes: list[str] = []
     """The differences between the data directory and its state at the time of the backup."""
     writes: list[Write] = []
@@ -110,7 +112,7 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
 
     Raises CorruptLogError, DataDirError and OSError.
     """
-    plan = RestorePlan(backup=backup, values=count_values(store))
+    plan = RestorePlan(backup=backup, values=count_values(store), store_error=_store_error(data_dir / META_NAME))
     now_ms = time.time_ns() // 1_000_000
     reader = MetadataReader.open(store)
     try:
@@ -127,6 +129,16 @@ def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
         reader.close()
     _Comparison(plan, data_dir, rows, producer_keys, now_ms).run(topics)
     return plan
+
+
+def _store_error(meta: Path) -> str:
+    """Return why a store cannot be read, "" if it can be read or is missing."""
+    try:
+        if not is_missing(meta):
+            count_values(meta)
+    except (LogbrokerError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def _forgotten(reader: MetadataReader) -> list[Write]:

@@ -107,7 +107,9 @@ def _show(plan: RestorePlan) -> None:
     size = terminal.size_text(plan.unscanned_bytes)
     write_line(f"{plan.backup.path}: of {_time_text(plan.backup)}, {sum(plan.values.values()):,} values")
     write_line(f"{size} of log after its recovery points will be scanned at the next start")
-    for note in plan.notes:
+    if plan.store_error:
+        write_line(f"the store that is there cannot be read: {plan.store_error}")
+    for note in plan.notes or ["the topics and partitions are those of the backup"]:
         write_line(f"  {note}")
 
 
@@ -116,6 +118,7 @@ def _document(plan: RestorePlan, replaced: Path | None, *, restored: bool) -> di
         "backup": plan.backup,
         "values": plan.values,
         "unscanned_bytes": plan.unscanned_bytes,
+        "store_error": plan.store_error or None,
         "notes": plan.notes,
         "restored": restored,
         "replaced": None if replaced is None else str(replaced),

@@ -11,12 +11,13 @@ from typing import Any
 import grpc
 from google.protobuf import json_format
 from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2
 
 from logbroker.v1 import admin_pb2, groups_pb2, log_pb2, queues_pb2
 
 _SERVICES = {
     service.full_name: service
-    for module in (admin_pb2, groups_pb2, log_pb2, queues_pb2)
+    for module in (admin_pb2, groups_pb2, log_pb2, queues_pb2, health_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 }
 

@@ -13,6 +13,7 @@ from logbroker.broker.local_engine.catalog import PARTITIONS, partition_row_key
 from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig
 from logbroker.engine import Append
 from logbroker.errors import StorageFailedError
+from logbroker.storage.metadata.issued_numbers import ISSUED_NAME
 from logbroker.storage.metadata.metadata_store import MetadataReader, MetadataStore
 from logbroker.storage.partition_checkpoint import PRODUCERS, PartitionCheckpoint
 from logbroker.types import TopicId
@@ -50,6 +51,18 @@ async def test_the_mark_stands_between_two_runs_only(open_at: OpenEngine, tmp_pa
         async with open_at() as opened:
             assert stored(opened, *MARK) is None
         assert stored(tmp_path, *MARK) == b"1"
+
+
+async def test_a_start_that_is_refused_is_no_run(open_at: OpenEngine, tmp_path: Path) -> None:
+    async with open_at() as opened:
+        await opened.engine.create_topic("t", 1, {})
+    numbers = tmp_path / "data" / ISSUED_NAME
+    numbers.unlink(missing_ok=True)
+    numbers.symlink_to("a disk that is not mounted")
+    with pytest.raises(OSError, match=ISSUED_NAME):
+        async with open_at():
+            raise AssertionError("the start was not refused")
+    assert stored(tmp_path, *MARK) == b"1"
 
 
 async def test_a_failure_leaves_no_mark(open_at: OpenEngine, tmp_path: Path, held_sync: HeldSync) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import random
 import shutil
@@ -391,6 +392,20 @@ def test_a_restore_asks(
     assert "nothing was done" in capsys.readouterr().err
     assert ("state", b"later") in state_of(stopped.data_dir)
     assert not (stopped.data_dir / "meta" / "restoring").exists()
+
+
+def test_a_dry_run_says_that_the_store_cannot_be_read(
+    stopped: StoppedPartition, made: Backup, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dry_run = ["meta", "restore", made.path, "--data-dir", str(stopped.data_dir), "--dry-run"]
+    assert run(dry_run) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == ["  the topics and partitions are those of the backup"]
+    (stopped.data_dir / "meta" / "data.mdb").write_bytes(b"\xff" * 8192)
+    assert run(dry_run) == 0
+    out = capsys.readouterr().out
+    assert "the store that is there cannot be read: " in out
+    assert run([*dry_run, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["store_error"] in out
 
 
 @pytest.mark.parametrize("command", ["backup", "restore"])

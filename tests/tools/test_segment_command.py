@@ -108,6 +108,14 @@ def test_dump_as_programs_see_it(segment: Segment, golden: Path) -> None:
     assert (two["key"], two["key_encoding"], two["value"]) == ("/wA=", "base64", None)
 
 
+def test_paths_keep_their_slash_in_the_root_directory(
+    segment: Segment, golden: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert f"  {golden.name}" in segment("find", golden, "--key", "k")
+    monkeypatch.chdir("/")
+    assert f"  {golden}" in segment("find", golden, "--key", "k")
+
+
 def test_list_and_verify_of_a_good_file(segment: Segment, golden: Path) -> None:
     (facts,) = segment.json("list", golden)
     assert facts == {
@@ -462,6 +470,9 @@ def test_each_command_has_help_with_an_example_and_refuses_what_is_not_there(
     segment(command, tmp_path / "nowhere.log", *arguments, exit_code=1)
     assert "nowhere.log" in segment.error
     if command not in ("dump", "repair"):
+        segment(command, tmp_path, *arguments, exit_code=1)
+        assert f"{tmp_path} is empty: there is no partition in it" in segment.error
+        (tmp_path / "notes.txt").touch()
         segment(command, tmp_path, *arguments, exit_code=1)
         assert "neither a log file" in segment.error
 

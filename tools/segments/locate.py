@@ -121,6 +121,8 @@ def _partitions(path: Path) -> list[PartitionFiles]:
         return [_partition(path)]
     children = sorted((child for child in path.iterdir() if _is_partition(child)), key=_by_topic_and_number)
     if not children and not has_store(path):
+        if not os.listdir(path):
+            raise InvalidRequestError(f"{path} is empty: there is no partition in it")
         raise InvalidRequestError(f"{path} is neither a log file nor a partition's directory nor a data directory")
     return [_partition(child) for child in children]
 

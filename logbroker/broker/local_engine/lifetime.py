@@ -94,7 +94,8 @@ async def open_engine(
         )
         changes = TopicChanges(config, clock, store, catalog, partitions, helpers, failure)
         deleted, recovery_points = _load_topics(store, config, catalog, partitions)
-        await asyncio.wrap_future(store.submit([(BROKER, CLEAN_STOP, None), *recovery_points]))
+        if recovery_points:
+            await asyncio.wrap_future(store.submit(recovery_points))
         partitions.limit_producers(config.max_producers)
         for topic in deleted:
             await changes.finish_deletion(topic)
@@ -108,6 +109,8 @@ async def open_engine(
         issued = Issued(store, found, write, clock, failure, partitions.producer_ids_end())
         disk = DiskSpace(data_dir.path, config.min_free_disk_bytes)
         upkeep = Upkeep(config, clock, store, partitions, helpers, disk, data_dir.check_in_place)
+        # A start that is refused is no run: the mark goes when all is open, and before the first append.
+        await asyncio.wrap_future(store.submit([(BROKER, CLEAN_STOP, None)]))
         upkeep_task = asyncio.create_task(_supervised(upkeep, failure), name="upkeep")
         try:
             yield (
@@ -191,7 +194,10 @@ def _load_topics(
             catalog.put(topic)
     recovery_points = partitions.open_all(live, stopped_cleanly=stopped_cleanly)
     if catalog.partition_count and not stopped_cleanly:
-        _log.warning("the last run was not stopped cleanly; %d partitions recovered", catalog.partition_count)
+        _log.warning(
+            "the last run was not stopped cleanly, or a backup was restored; %d partitions recovered",
+            catalog.partition_count,
+        )
     return deleted, recovery_points
 
 

@@ -50,7 +50,7 @@ def group() -> None:
 @broker_option
 @json_option
 def list_groups(broker: str, as_json: bool) -> None:
-    """List all consumer groups.
+    """List all groups: consumer groups and queue groups.
 
     \b
     Examples:

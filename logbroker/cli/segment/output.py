@@ -47,9 +47,12 @@ class _JsonRecord(msgspec.Struct, kw_only=True, gc=False, tag="record", tag_fiel
 
 
 def short(path: str) -> str:
-    """Return a path below the working directory as a relative path, any other unchanged."""
+    """Return a path below the working directory as a relative path, any other unchanged.
+
+    In `/` all paths are below it, and stay as they are.
+    """
     relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
+    return path if relative.startswith("..") or os.getcwd() == os.sep else relative
 
 
 def time_text(timestamp_ms: int) -> str:
