@@ -43,7 +43,7 @@ class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     """The high watermark."""
     error: LogbrokerError | None
-    """Error that keeps the partition from being read; None: it can be read."""
+    """Error that keeps records of the partition from being read; None: none is known."""
 
 
 class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +126,8 @@ def _partition(engine: LogEngine, group: QueueGroup, partition: int) -> Partitio
     if floor >= UNSEEN_END:
         floor = scanned = -1
     error: LogbrokerError | None = group.scanner.stopped.get(partition)
+    if error is None and (unread := group.queue.stalled.read_failures.by_partition.get(partition)) is not None:
+        error = unread.error
     try:
         end = engine.partition_facts(group.topic_id, partition).high_watermark
     except LogbrokerError as unknown:

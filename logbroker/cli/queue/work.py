@@ -312,12 +312,12 @@ def _is_worked_off(queue: QueueDescription) -> bool:
 
 
 def _unscanned_text(queue: QueueDescription) -> str:
-    """Return why records are left that the group has not scanned; "" if there are none."""
-    if not queue.counts.unscanned:
-        return ""
+    """Return why records are left that the group has not scanned or cannot read; "" if there are none."""
     for partition in queue.partitions:
         if partition.error is not None:
             return f"partition {partition.partition} is not served to its end: {partition.error}"
+    if not queue.counts.unscanned:
+        return ""
     return (
         f"{counted(queue.counts.unscanned, 'record')} not scanned: too many lanes are stalled, or too many records are"
         " delayed (--max-held-lanes and --max-delayed)"
