@@ -58,6 +58,8 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
     delivered: int
     dead_lettered: int
     alarms_raised: int
+    obstacle: str
+    """See `QueueGroup.obstacle`."""
     unscanned: int
     """Approximate number of records that are not scanned yet."""
     copied_bytes: int
@@ -107,6 +109,7 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
         settings=group.latest_settings,
         # Nothing waits for a pause when everything is scanned.
         state="serving" if group.state == "paused" and not unscanned else group.state,
+        obstacle=group.obstacle,
         counts=counts,
         tally=msgspec.structs.replace(queue.tally),
         delivered=group.dispatcher.line.delivered,

@@ -186,16 +186,24 @@ class Goodbye(_message.Message):
     def __init__(self) -> None: ...
 
 class WorkerResponse(_message.Message):
-    __slots__ = ("welcome", "deliveries", "settled", "session")
+    __slots__ = ("welcome", "deliveries", "settled", "session", "obstacle")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     deliveries: Deliveries
     settled: SettleAnswer
     session: SessionAnswer
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., settled: _Optional[_Union[SettleAnswer, _Mapping]] = ..., session: _Optional[_Union[SessionAnswer, _Mapping]] = ...) -> None: ...
+    obstacle: Obstacle
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., settled: _Optional[_Union[SettleAnswer, _Mapping]] = ..., session: _Optional[_Union[SessionAnswer, _Mapping]] = ..., obstacle: _Optional[_Union[Obstacle, _Mapping]] = ...) -> None: ...
+
+class Obstacle(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("resumed", "lease_ms", "grace_ms", "reclaimed", "sessions", "ordering", "topic", "life")
@@ -437,7 +445,7 @@ class DescribeQueuesResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[DescribedQueue, _Mapping]]] = ...) -> None: ...
 
 class DescribedQueue(_message.Message):
-    __slots__ = ("status", "group_id", "topic", "topic_id", "settings", "counts", "workers", "partitions", "alarms", "state", "priorities")
+    __slots__ = ("status", "group_id", "topic", "topic_id", "settings", "counts", "workers", "partitions", "alarms", "state", "priorities", "obstacle")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -449,6 +457,7 @@ class DescribedQueue(_message.Message):
     ALARMS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PRIORITIES_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLE_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     group_id: str
     topic: str
@@ -460,7 +469,8 @@ class DescribedQueue(_message.Message):
     alarms: _containers.RepeatedCompositeFieldContainer[Alarm]
     state: str
     priorities: _containers.RepeatedCompositeFieldContainer[PriorityCounts]
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group_id: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., counts: _Optional[_Union[QueueCounts, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[DescribedWorker, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueuePartition, _Mapping]]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., state: _Optional[str] = ..., priorities: _Optional[_Iterable[_Union[PriorityCounts, _Mapping]]] = ...) -> None: ...
+    obstacle: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group_id: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., counts: _Optional[_Union[QueueCounts, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[DescribedWorker, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueuePartition, _Mapping]]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., state: _Optional[str] = ..., priorities: _Optional[_Iterable[_Union[PriorityCounts, _Mapping]]] = ..., obstacle: _Optional[str] = ...) -> None: ...
 
 class PriorityCounts(_message.Message):
     __slots__ = ("priority", "waiting", "oldest_timestamp_ms", "delivered", "overtaken")

@@ -200,6 +200,8 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
             return "the group has failed; the broker's log says why; restart the broker to serve it again"
         if queue.state == "indexing":
             return f"deliveries begin when all records are indexed: {indexed_text(queue)}"
+        if queue.obstacle:
+            return queue.obstacle
         connected = sum(worker.connected for worker in queue.workers)
         return "it waits for a worker with room" if connected else "no worker is connected"
     if lane.state == "not scanned":

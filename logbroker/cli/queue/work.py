@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import itertools
+import logging
 import os
 import re
 import signal
@@ -29,6 +30,7 @@ from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput,
 from logbroker.cli.common.stops import Interrupter
 from logbroker.client.runtime.sync_loop import Latch
 from logbroker.client.sync import QueueAdmin, QueueCounts, QueueDescription, WorkerDelivery
+from logbroker.client.worker.worker_connection import OBSTACLES
 from logbroker.client.worker.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
 from logbroker.config import MAX_SECONDS
 from logbroker.errors import LogbrokerError, quoted
@@ -151,6 +153,7 @@ def work(
     if command is None:
         with (
             ErrorWriter() as errors,
+            _obstacles_told(errors),
             _Stops(None) as stops,
             stops.interrupter.raising_again(),
             CommandWorker(broker, group, band=band) as worker,
@@ -173,6 +176,7 @@ def work(
     longest = max(DEFAULT_MAX_EXTENSION_SECONDS, (timeout or 0) + 60)
     with CommandRunner(command, timeout) as commands, _Stops(commands) as stops, stops.interrupter.raising_again():
         with (
+            _obstacles_told(commands.errors),
             CommandWorker(broker, group, band=band, max_extension_seconds=longest) as worker,
             _Refusals(commands.errors) as refusals,
             suppress(KeyboardInterrupt),
@@ -247,6 +251,22 @@ class _Stops:
         # Limit everything that may still wait, such as a call to a broker that is away.
         signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + self.last))
         signal.setitimer(signal.ITIMER_REAL, _GOODBYE_SECONDS)
+
+
+@contextmanager
+def _obstacles_told(errors: ErrorWriter) -> Iterator[None]:
+    """Tell the user why the broker hands out nothing."""
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            errors.tell(f"logbroker: {record.getMessage()}")
+
+    told = Told(logging.WARNING)
+    OBSTACLES.addHandler(told)
+    try:
+        yield
+    finally:
+        OBSTACLES.removeHandler(told)
 
 
 @contextmanager

@@ -176,6 +176,8 @@ class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
     alarms: tuple[QueueAlarm, ...]
     priorities: tuple[PriorityDescription, ...]
     """One entry for each priority that occurred, the most urgent first."""
+    obstacle: str = ""
+    """Why nothing is handed out at present, whatever the state is; empty: there is no such reason."""
 
 
 class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -320,6 +322,7 @@ def queue_description(queue: queues_pb2.DescribedQueue) -> QueueDescription:
             )
             for counted in queue.priorities
         ),
+        obstacle=queue.obstacle,
     )
 
 

@@ -223,14 +223,20 @@ class Inspector:
         return lanes
 
     def waiting_lanes(self) -> Steps[list[Lane]]:
-        """Return all lanes that wait for a retry, for a time, or for the dead-letter topic."""
+        """Return all lanes that wait for a retry, for a time, or for the dead-letter topic, which has not refused
+        them."""
         lanes = [*self._queue.stalled.delays.lanes(), *self._queue.dead_letters.lanes()]
         yield len(lanes) // LANES_PER_STEP
-        return lanes
+        waiting: list[Lane] = []
+        for lane in lanes:
+            if self.is_waiting(lane):
+                waiting.append(lane)
+            yield 1
+        return waiting
 
     def is_waiting(self, lane: Lane) -> bool:
         """Return whether a lane is now one of `waiting_lanes`."""
-        return lane.state in {WAITING, DEAD_LETTERING}
+        return lane.state == WAITING or (lane.state == DEAD_LETTERING and not self.is_held(lane))
 
     def due(self, lane: Lane) -> float:
         """Return the monotonic time at which a waiting lane goes on; 0, which sorts first, if it waits for no time."""
