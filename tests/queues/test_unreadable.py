@@ -17,9 +17,9 @@ from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.description import describe_group
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.lanes import explain_lanes
-from logbroker.queues.machine import read_failures
 from logbroker.queues.model.settings import OnExhausted, Ordering, Priority
 from logbroker.queues.operations import LaneName
+from logbroker.queues.records import read_failures
 from tests.queues.shell import Shell, ack, hello, records, shell, until, values
 
 COUNT = 12

@@ -21,11 +21,11 @@ import msgspec
 from logbroker.errors import LogbrokerError
 from logbroker.queues.machine.delay_queue import DelayQueue
 from logbroker.queues.machine.lane_index import LaneIndex
-from logbroker.queues.machine.read_failures import ReadFailures
 from logbroker.queues.model.lane import BLOCKED, DEAD_LETTERING, NO_RECORD, PARKED, WAITING, Lane
 from logbroker.queues.model.messages import MAX_REASON_CHARACTERS, Notice, NoticeKind
 from logbroker.queues.model.record_id import OFFSET_MASK, Moment, offset_of, partition_of
 from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
+from logbroker.queues.records.read_failures import ReadFailures
 from logbroker.queues.state import failures as retry
 from logbroker.queues.state.change_set import ChangedRows, ChangeSet
 from logbroker.queues.state.dead_letter_intents import DeadLetters
