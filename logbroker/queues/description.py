@@ -43,7 +43,7 @@ class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     """The high watermark."""
     error: LogbrokerError | None
-    """Error that keeps the partition from being read; None: it can be read."""
+    """Error that keeps records of the partition from being read; None: none is known."""
 
 
 class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +58,8 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
     delivered: int
     dead_lettered: int
     alarms_raised: int
+    obstacle: str
+    """See `QueueGroup.obstacle`."""
     unscanned: int
     """Approximate number of records that are not scanned yet."""
     copied_bytes: int
@@ -106,6 +108,7 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
         topic_id=group.topic_id,
         settings=group.latest_settings,
         state=group.state(unscanned),
+        obstacle=group.obstacle,
         counts=counts,
         tally=msgspec.structs.replace(queue.tally),
         delivered=group.dispatcher.line.delivered,
@@ -125,6 +128,8 @@ def _partition(engine: LogEngine, group: QueueGroup, partition: int) -> Partitio
     if floor >= UNSEEN_END:
         floor = scanned = -1
     error: LogbrokerError | None = group.scanner.stopped.get(partition)
+    if error is None and (unread := group.queue.stalled.read_failures.by_partition.get(partition)) is not None:
+        error = unread.error
     try:
         end = engine.partition_facts(group.topic_id, partition).high_watermark
     except LogbrokerError as unknown:

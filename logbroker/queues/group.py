@@ -128,6 +128,8 @@ class QueueGroup:
         self._reserving: asyncio.Task[None] | None = None
         self._reserved_until = 0.0
         self._timer = Timer(self._on_time)
+        self._told_obstacle = ""
+        """The obstacle that the connected workers know of."""
         self.has_failed = False
         """Whether the group has failed: it stays stopped until the next start of the broker. The broker's log has the
         reason."""
@@ -194,6 +196,15 @@ class QueueGroup:
         """Number of steps of a `Pace` that `state` takes without a count."""
         return 3 * len(self.partitions()) if self.queue.is_held_up else 0
 
+    @property
+    def obstacle(self) -> str:
+        """Why nothing is handed out at present, whatever the state is; "": there is no such reason."""
+        try:
+            self.check_room()
+        except (DiskFullError, OverloadedError) as error:
+            return f"nothing is handed out, because settlements could not be stored: {error.message}"
+        return ""
+
     def partitions(self) -> list[int]:
         """Return the numbers of the partitions that the group has seen, sorted."""
         return sorted(self.queue.done.partitions())
@@ -218,6 +229,11 @@ class QueueGroup:
         self.scanner.rouse()
         await self.worker_streams.enter(link, hello, self._reserved_until)
         return link
+
+    def tell_obstacle(self, link: WorkerLink) -> None:
+        """Tell a worker that has just connected of the obstacle that the others know of."""
+        if self._told_obstacle:
+            link.on_obstacle(self._told_obstacle)
 
     async def goodbye(self, link: WorkerLink) -> None:
         """Disconnect a worker that leaves, and return when that is synced."""
@@ -347,7 +363,8 @@ class QueueGroup:
         if self._context.is_over:
             return
         line, openings, offered = self.dispatcher.line, self.session_waiters, self.queue.lanes.offered
-        if (offered or openings.waiting or self.queue.ready_records()) and self._has_room():
+        is_due = offered or openings.waiting or self._told_obstacle or self.queue.ready_records()
+        if is_due and self._has_room():
             if offered:
                 line.serve_sessions()
             if not self.reserved and self._has_numbers():
@@ -360,9 +377,13 @@ class QueueGroup:
         """Return whether the disk has room to store settlements. Without room, workers would work in vain and use up
         attempts."""
         if self.dispatcher.line.is_waited_in or self.session_waiters.waiting:
-            try:
-                self.check_room()
-            except (DiskFullError, OverloadedError):
+            obstacle = self.obstacle
+            if obstacle != self._told_obstacle and not (obstacle and self._told_obstacle):
+                self._told_obstacle = obstacle
+                for link in self.worker_streams.links.values():
+                    if link.connected:
+                        link.on_obstacle(obstacle)
+            if obstacle:
                 self._timer.arm(self._loop.time() + ROOM_SECONDS)
                 return False
         return True

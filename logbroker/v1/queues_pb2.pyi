@@ -186,16 +186,24 @@ class Goodbye(_message.Message):
     def __init__(self) -> None: ...
 
 class WorkerResponse(_message.Message):
-    __slots__ = ("welcome", "deliveries", "settled", "session")
+    __slots__ = ("welcome", "deliveries", "settled", "session", "obstacle")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     deliveries: Deliveries
     settled: SettleAnswer
     session: SessionAnswer
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., settled: _Optional[_Union[SettleAnswer, _Mapping]] = ..., session: _Optional[_Union[SessionAnswer, _Mapping]] = ...) -> None: ...
+    obstacle: Obstacle
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., settled: _Optional[_Union[SettleAnswer, _Mapping]] = ..., session: _Optional[_Union[SessionAnswer, _Mapping]] = ..., obstacle: _Optional[_Union[Obstacle, _Mapping]] = ...) -> None: ...
+
+class Obstacle(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("resumed", "lease_ms", "grace_ms", "reclaimed", "sessions", "ordering", "topic", "life")
@@ -437,7 +445,7 @@ class DescribeQueuesResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[DescribedQueue, _Mapping]]] = ...) -> None: ...
 
 class DescribedQueue(_message.Message):
-    __slots__ = ("status", "group_id", "topic", "topic_id", "settings", "counts", "workers", "partitions", "alarms", "state", "priorities")
+    __slots__ = ("status", "group_id", "topic", "topic_id", "settings", "counts", "workers", "partitions", "alarms", "state", "priorities", "obstacle")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -449,6 +457,7 @@ class DescribedQueue(_message.Message):
     ALARMS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PRIORITIES_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLE_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     group_id: str
     topic: str
@@ -460,7 +469,8 @@ class DescribedQueue(_message.Message):
     alarms: _containers.RepeatedCompositeFieldContainer[Alarm]
     state: str
     priorities: _containers.RepeatedCompositeFieldContainer[PriorityCounts]
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group_id: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., counts: _Optional[_Union[QueueCounts, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[DescribedWorker, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueuePartition, _Mapping]]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., state: _Optional[str] = ..., priorities: _Optional[_Iterable[_Union[PriorityCounts, _Mapping]]] = ...) -> None: ...
+    obstacle: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group_id: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., counts: _Optional[_Union[QueueCounts, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[DescribedWorker, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueuePartition, _Mapping]]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., state: _Optional[str] = ..., priorities: _Optional[_Iterable[_Union[PriorityCounts, _Mapping]]] = ..., obstacle: _Optional[str] = ...) -> None: ...
 
 class PriorityCounts(_message.Message):
     __slots__ = ("priority", "waiting", "oldest_timestamp_ms", "delivered", "overtaken")
@@ -591,7 +601,7 @@ class ListLanesResponse(_message.Message):
     def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., total: _Optional[int] = ..., incomplete: _Optional[bool] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level", "refusal", "cause", "cause_attempts")
+    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level", "refusal", "cause", "cause_attempts", "obstacle")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -610,6 +620,7 @@ class Lane(_message.Message):
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLE_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     key: bytes
     state: str
@@ -628,7 +639,8 @@ class Lane(_message.Message):
     refusal: str
     cause: Place
     cause_attempts: int
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ..., level: _Optional[int] = ..., refusal: _Optional[str] = ..., cause: _Optional[_Union[Place, _Mapping]] = ..., cause_attempts: _Optional[int] = ...) -> None: ...
+    obstacle: str
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ..., level: _Optional[int] = ..., refusal: _Optional[str] = ..., cause: _Optional[_Union[Place, _Mapping]] = ..., cause_attempts: _Optional[int] = ..., obstacle: _Optional[str] = ...) -> None: ...
 
 class ExplainLanesRequest(_message.Message):
     __slots__ = ("group_id", "keys")

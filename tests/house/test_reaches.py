@@ -24,6 +24,7 @@ PUBLIC_VALUES: Final = {
     "QueueGroup": {"group_id", "has_failed", "operations"},
     "WorkerLink": {
         "worker_id", "incarnation", "client_name", "connected", "resumed", "reclaimed", "sessions", "on_session_lost",
+        "on_obstacle",
     },
 }  # fmt: skip
 """Attributes of each class that are for others as well: plain values, a callback and, of a group, what operators may

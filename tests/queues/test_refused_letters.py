@@ -27,6 +27,7 @@ from logbroker.pacing import Pace
 from logbroker.queues.dead_letters.redrive import RedriveOutcome
 from logbroker.queues.dead_letters.sender import DeadLetterSender
 from logbroker.queues.group import QueueGroup
+from logbroker.queues.lanes import LaneOrder, choose_lanes
 from logbroker.queues.machine.inspect import AlarmKind
 from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnExhausted, Ordering
@@ -226,7 +227,8 @@ async def test_a_record_that_cannot_be_read_holds_back_its_lane(
         await until(lambda: group.dead_lettering.sent == 19)
         [(key, message)] = alarms(group)
         assert key == b"3"
-        assert "damaged" in message
+        assert "its dead letter cannot be made: damaged" in message
+        assert "does not take it" not in message, "the topic was not asked"
         monkeypatch.setattr(Records, "find", find)
         is_damaged = False
         await until(lambda: group.queue.done.floor(0) == 20)
@@ -318,6 +320,8 @@ async def test_a_topic_that_is_gone_is_told_of_and_waited_for(tmp_path: Path) ->
         await fail(group, 3)
         await until(lambda: alarms(group))
         assert group.inspector.counts().refused_letters == 3
+        listed = [await choose_lanes(group, order, 10, Pace()) for order in (LaneOrder.HELD, LaneOrder.WAITING)]
+        assert [number for number, _ in listed] == [3, 0], "a held lane is not listed as one that waits"
         assert "takes no dead letters" in group.inspector.explain(group.inspector.lane(b"a"), group.moment()).refusal
         await group.operations.skip(LaneName(key=b"b"))
         await opened.topic(LETTERS)

@@ -239,6 +239,9 @@ def _show(queue: QueueDescription) -> None:
             + ("" if queue.settings.priority == "none" else "; priority order covers scanned records only")
         )
         write_line()
+    if queue.obstacle:
+        write_line(queue.obstacle)
+        write_line()
     for alarm in queue.alarms:
         key = "" if alarm.key is None else f" (key {key_text(alarm.key)})"
         write_line(f"ALARM {alarm.kind}{key}: {alarm.message}")

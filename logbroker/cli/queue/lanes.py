@@ -30,9 +30,8 @@ _REASONS: Final = 5
     type=click.Choice(["hottest", "oldest", "held", "waiting"]),
     help="Lanes to show. hottest: lanes with the most records. oldest: lanes whose first record is the oldest. held:"
     " lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. waiting: lanes with "
-    "a first record that waits for its next attempt, its not-before time or the dead-letter topic, the next due first. "
-    " [default: hottest and oldest, one"
-    " after the other]",
+    "a first record that waits for its next attempt, its not-before time, the dead-letter topic or a log that can be "
+    "read, the next due first.  [default: hottest and oldest, one after the other]",
 )
 @broker_option
 @json_option
@@ -147,7 +146,7 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
     if lane.session_token:
         rows.append(("session", f"token {lane.session_token}"))
     if lane.due_in_ms is not None:
-        waits_for = "next retry" if lane.attempt > 1 else "due"
+        waits_for = "next look" if lane.obstacle else "next retry" if lane.attempt > 1 else "due"
         what = {"in flight": "lease ends", "in session": "lock ends"}.get(lane.state, waits_for)
         rows.append((what, f"in {terminal.age_text(lane.due_in_ms)}"))
     if lane.offset >= 0:
@@ -182,6 +181,8 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
         return "its first record used up its attempts: resume it, skip, drop or replace that record"
     if lane.state == "parked":
         return "it was set aside, with all records that arrive: resume it, skip or replace its first record, or drop it"
+    if lane.obstacle:
+        return f"its first record cannot be read, so it waits, and no attempt is counted: {lane.obstacle}"
     if lane.state == "waiting" and lane.attempt > 1:
         return "its first record failed and waits for its next attempt; later records of the key wait behind it"
     if lane.state == "waiting":
@@ -199,6 +200,8 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
             return "the group has failed; the broker's log says why; restart the broker to serve it again"
         if queue.state == "indexing":
             return f"deliveries begin when all records are indexed: {indexed_text(queue)}"
+        if queue.obstacle:
+            return queue.obstacle
         connected = sum(worker.connected for worker in queue.workers)
         return "it waits for a worker with room" if connected else "no worker is connected"
     if lane.state == "not scanned":
@@ -206,6 +209,10 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
         left = f"{_records_are(unscanned)} not scanned yet" if unscanned else "the topic is not scanned to its end yet"
         if queue.state == "paused":
             left += ", because too many lanes are stalled, or too many records are delayed"
+        for partition in queue.partitions:
+            if partition.error is not None:
+                left += f", because partition {partition.partition} cannot be read: {partition.error}"
+                break
         return f"none of its records waits among those that are scanned; {left}: ask again later"
     return "nothing of it waits"
 
@@ -226,6 +233,6 @@ def _show(order: str, answer: LaneList) -> None:
             str(lane.attempt - 1),
             "-" if lane.due_in_ms is None else terminal.age_text(lane.due_in_ms),
             "-" if lane.offset < 0 else f"{lane.partition}:{lane.offset}",
-            lane.worker_id or lane.refusal or (lane.reasons[-1] if lane.reasons else ""),
+            lane.worker_id or lane.refusal or lane.obstacle or (lane.reasons[-1] if lane.reasons else ""),
         )
     terminal.show(rows)

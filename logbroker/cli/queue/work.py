@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import itertools
+import logging
 import os
 import re
 import signal
@@ -29,6 +30,7 @@ from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput,
 from logbroker.cli.common.stops import Interrupter
 from logbroker.client.runtime.sync_loop import Latch
 from logbroker.client.sync import QueueAdmin, QueueCounts, QueueDescription, WorkerDelivery
+from logbroker.client.worker.worker_connection import OBSTACLES
 from logbroker.client.worker.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
 from logbroker.config import MAX_SECONDS
 from logbroker.errors import LogbrokerError, quoted
@@ -154,6 +156,7 @@ def work(
     if command is None:
         with (
             ErrorWriter() as errors,
+            _obstacles_told(errors),
             _Stops(None) as stops,
             stops.interrupter.raising_again(),
             CommandWorker(broker, group, band=band) as worker,
@@ -176,6 +179,7 @@ def work(
     longest = max(DEFAULT_MAX_EXTENSION_SECONDS, (timeout or 0) + 60)
     with CommandRunner(command, timeout) as commands, _Stops(commands) as stops, stops.interrupter.raising_again():
         with (
+            _obstacles_told(commands.errors),
             CommandWorker(broker, group, band=band, max_extension_seconds=longest) as worker,
             _Refusals(commands.errors) as refusals,
             suppress(KeyboardInterrupt),
@@ -253,6 +257,22 @@ class _Stops:
 
 
 @contextmanager
+def _obstacles_told(errors: ErrorWriter) -> Iterator[None]:
+    """Tell the user why the broker hands out nothing."""
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            errors.tell(f"logbroker: {record.getMessage()}")
+
+    told = Told(logging.WARNING)
+    OBSTACLES.addHandler(told)
+    try:
+        yield
+    finally:
+        OBSTACLES.removeHandler(told)
+
+
+@contextmanager
 def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[None]:
     """Stop the worker when no record is left to deliver. Raises LogbrokerError at the end if records could not be
     scanned."""
@@ -315,12 +335,12 @@ def _is_worked_off(queue: QueueDescription) -> bool:
 
 
 def _unscanned_text(queue: QueueDescription) -> str:
-    """Return why records are left that the group has not scanned; "" if there are none."""
-    if not queue.counts.unscanned:
-        return ""
+    """Return why records are left that the group has not scanned or cannot read; "" if there are none."""
     for partition in queue.partitions:
         if partition.error is not None:
             return f"partition {partition.partition} is not served to its end: {partition.error}"
+    if not queue.counts.unscanned:
+        return ""
     return (
         f"{counted(queue.counts.unscanned, 'record')} not scanned: too many lanes are stalled, or too many records are"
         " delayed (--max-held-lanes and --max-delayed)"

@@ -135,7 +135,7 @@ class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     """The high watermark."""
     error: LogbrokerError | None = None
-    """The error because of which the partition is not served any more; None if it is served."""
+    """The error because of which the partition is not served, or not to its end; None if it is served."""
 
 
 class QueueAlarm(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +176,8 @@ class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
     alarms: tuple[QueueAlarm, ...]
     priorities: tuple[PriorityDescription, ...]
     """One entry for each priority that occurred, the most urgent first."""
+    obstacle: str = ""
+    """Why nothing is handed out at present, whatever the state is; empty: there is no such reason."""
 
 
 class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,6 +199,8 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     session_token: the fencing token of the session; 0: the lane is in no session.
     level: the priority by which the lane is served, 0 to 9; None: the queue group has no priorities.
     refusal: why the dead-letter topic refuses the head, and what to do; empty: it does not refuse it, or was not asked.
+    obstacle: why the head cannot be read from the log, and what to do. No attempt is counted, and the lane goes on by
+        itself once it can be read. Empty: it can be read, or was not tried.
     cause: partition and offset of the record for which the lane was parked, if a rewind put other records before it;
         otherwise None.
     cause_attempts: number of failed attempts at the record of `cause`.
@@ -217,6 +221,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     session_token: int
     level: int | None
     refusal: str
+    obstacle: str = ""
     cause: tuple[int, int] | None = None
     cause_attempts: int = 0
 
@@ -330,6 +335,7 @@ def queue_description(queue: queues_pb2.DescribedQueue) -> QueueDescription:
             )
             for counted in queue.priorities
         ),
+        obstacle=queue.obstacle,
     )
 
 
@@ -367,6 +373,7 @@ def lane_description(lane: queues_pb2.Lane) -> LaneDescription:
         session_token=lane.session_token,
         level=lane.level if lane.HasField("level") else None,
         refusal=lane.refusal,
+        obstacle=lane.obstacle,
         cause=(lane.cause.partition, lane.cause.offset) if lane.HasField("cause") else None,
         cause_attempts=lane.cause_attempts,
     )

@@ -27,6 +27,9 @@ from logbroker.v1 import queues_pb2
 
 _log = logging.getLogger(__name__)
 
+OBSTACLES: Final = logging.getLogger("logbroker.client.worker.obstacles")
+"""Log of what keeps the broker from handing out records; `logbroker queue work` shows its warnings."""
+
 D = TypeVar("D", bound=LeasedRecord)
 
 _LAST_BACKOFF_SECONDS: Final = 0.25
@@ -335,6 +338,11 @@ class WorkerConnection(Generic[D]):
                 self.sessions.answered(response.session)
             elif kind == "welcome":
                 self._welcomed(response.welcome)
+            elif kind == "obstacle":
+                if why := response.obstacle.reason:
+                    OBSTACLES.warning("worker of queue group %s waits: %s", self._options.group_id, why)
+                else:
+                    OBSTACLES.info("worker of queue group %s goes on", self._options.group_id)
 
     def _welcomed(self, welcome: queues_pb2.Welcome) -> None:
         lost = self.in_flight.welcomed(welcome, self._hello_at, monotonic())

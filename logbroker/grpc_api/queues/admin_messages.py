@@ -138,6 +138,7 @@ async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace, wait
             for alarm in described.alarms[:MAX_ALARMS]
         ],
         state=described.state,
+        obstacle=described.obstacle,
         priorities=[
             pb.PriorityCounts(
                 priority=counted.priority,

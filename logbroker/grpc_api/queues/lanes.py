@@ -97,6 +97,7 @@ def _lane(told: ToldLane) -> pb.Lane:
         session_token=facts.session_token,
         level=facts.level,
         refusal=facts.refusal,
+        obstacle=facts.obstacle,
     )
     if facts.due_in_seconds > 0:
         message.due_in_ms = round(facts.due_in_seconds * 1000)

@@ -146,6 +146,8 @@ class WorkerStream:
         link.bound_dispatches(self._budget.allowance)
         welcome = welcome_message(topic_name(self._engine, group.topic_id), group.settings, group.group_epoch, link)
         self._answer(welcome)
+        link.on_obstacle = lambda why: self._answer(pb.WorkerResponse(obstacle=pb.Obstacle(reason=why)))
+        group.tell_obstacle(link)
         return group, link
 
     # --- requests ----------------------------------------------------------------------------------------------------

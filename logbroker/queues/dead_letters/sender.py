@@ -345,7 +345,7 @@ class DeadLetterSender:
             self._refuse_stream(letter.partition, error)
         else:
             needed_bytes = _NEVER if isinstance(error, BatchExpandsTooFarError) else 0
-            self._refuse(topic, letter, f"its letter cannot be made: {_words(error)}; {_ADVICE}", needed_bytes)
+            self._refuse(topic, letter, f"its dead letter cannot be made: {_words(error)}; {_ADVICE}", needed_bytes)
 
     async def _batch(self, topic: Topic, origin: str, letter: DeadLetter) -> bytes:
         """Return a letter as a batch, compressed if it would be too large otherwise. Raises the error of reading or
@@ -383,11 +383,11 @@ class DeadLetterSender:
         [record] = await self._records.fetch([letter.record_id])
         if isinstance(record, LogRecord):
             return record, False
-        if record.retriable:
-            raise record
         empty = LogRecord(offset_of(letter.record_id), -1, None, None, ())
         if isinstance(record, OffsetOutOfRangeError):
             return empty, False
+        if not isinstance(record, InvalidRequestError):
+            raise record  # It cannot be read now: what was read would be damaged.
         [(_, found)] = await self._records.find([letter.record_id])
         if isinstance(found.batch, StoredBatch):
             empty.value = found.batch.raw
@@ -487,13 +487,16 @@ class DeadLetterSender:
             needed_bytes = max(len(batch), topic.config.max_message_bytes + 1)
             if isinstance(error, RecordTooLargeError):
                 advice = f"raise max.message.bytes there to {needed_bytes} or more, or {_ADVICE}"
-                self._refuse(topic, letter, f"{error.message}; {advice}", needed_bytes)
+                self._refuse(topic, letter, self._not_taken(f"{error.message}; {advice}"), needed_bytes)
             else:
-                self._refuse(topic, letter, f"{error.message}; {_ADVICE}", 0)
+                self._refuse(topic, letter, self._not_taken(f"{error.message}; {_ADVICE}"), 0)
         elif is_apart:
-            self._refuse(topic, letter, f"{error.message}; repair the topic, or {_ADVICE}", 0)
+            self._refuse(topic, letter, self._not_taken(f"{error.message}; repair the topic, or {_ADVICE}"), 0)
         else:
             self._refuse_stream(letter.partition, error)
+
+    def _not_taken(self, why: str) -> str:
+        return f"topic {self.topic.name} does not take it: {why}"
 
     def _refuse(self, topic: Topic, letter: DeadLetter, why: str, needed_bytes: int) -> None:
         """Try a letter again once the topic takes `needed_bytes`; 0: after a pause. All other letters go on."""
@@ -505,15 +508,14 @@ class DeadLetterSender:
             apart.pause_seconds = min(2 * apart.pause_seconds, LONGEST_APART_SECONDS)
         if not self._letters.refusals:
             _log.warning(
-                "queue group %s: topic %s does not take its dead letters of some lanes; these lanes wait, others go on;"
-                " the first letter is of offset %d of partition %d: %s",
+                "queue group %s: dead letters of some lanes cannot be sent; these lanes wait, others go on; the first"
+                " letter is of offset %d of partition %d: %s",
                 self._context.group_id,
-                self.topic.name,
                 offset_of(letter.record_id),
                 partition_of(letter.record_id),
                 why,
             )
-        self._letters.refuse(letter, f"topic {self.topic.name} does not take it: {why}")
+        self._letters.refuse(letter, why)
         self._context.touched()
 
     def _set_apart(self, topic: Topic, letter: DeadLetter) -> _Apart:

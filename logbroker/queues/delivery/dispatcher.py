@@ -7,11 +7,12 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
+from logbroker.errors import InvalidRequestError, LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues.context import GroupContext
 from logbroker.queues.delivery.packing import Unreadable, pack
 from logbroker.queues.delivery.pull_line import PullLine, PullRequest, Turn
 from logbroker.queues.model.messages import Delivered, Granted, Nack, Settlement
+from logbroker.queues.model.record_id import partition_of
 from logbroker.queues.model.worker_messages import DISPATCH_BYTES
 from logbroker.queues.records.fetch import LATER, NO_BOUND, Records
 from logbroker.queues.scan.scanner import Scanner
@@ -119,6 +120,9 @@ class Dispatcher:
                         unsent.append((each.receipt, _receipts(piece)[1]))
                         break
                     self._drop(pull.worker_id, each)
+                if self._queue.stalled.read_failures.by_partition:
+                    unread = {each.record_id for each in result.unreadable}
+                    self._note_read(record_id for record_id in piece.record_ids if record_id not in unread)
                 # In a session, no record may overtake one that will be redelivered.
                 is_full = (
                     size_bytes >= max_bytes or result.leaves_out or (session is not None and bool(result.unreadable))
@@ -137,15 +141,34 @@ class Dispatcher:
         return packed
 
     def _drop(self, worker_id: str, unreadable: Unreadable) -> None:
-        """Settle a record that cannot be handed out: done if retention took it, else failed."""
+        """Settle a record that cannot be handed out: done if retention took it, failed if it is read and cannot be
+        decoded. Otherwise it waits until it can be read."""
         receipt, error = unreadable.receipt, unreadable.error
         if isinstance(error, OffsetOutOfRangeError):
             self._queue.expire(worker_id, receipt, self._context.moment())
+        elif not isinstance(error, InvalidRequestError):
+            partition = partition_of(unreadable.record_id)
+            if partition not in self._queue.stalled.read_failures.by_partition:
+                _log.warning(
+                    "queue group %s: records of partition %d cannot be read, and wait; no attempt is counted: %s",
+                    self._context.group_id,
+                    partition,
+                    error.message,
+                )
+            self._queue.wait_until_readable(worker_id, (receipt, receipt), error, self._context.moment())
         else:
             _log.warning("queue group %s: a record cannot be handed out: %s", self._context.group_id, error.message)
             nack = Nack(receipt, receipt, error.message)
             self._queue.settle(worker_id, Settlement(nacks=[nack]), self._context.moment())
         self._context.touched()
+
+    def _note_read(self, record_ids: Iterable[int]) -> None:
+        """Note that records were read, of which some could perhaps not be read before."""
+        failures = self._queue.stalled.read_failures
+        before = set(failures.by_partition)
+        failures.forget_all(record_ids)
+        for partition in before.difference(failures.by_partition):
+            _log.info("queue group %s: partition %d can be read again", self._context.group_id, partition)
 
 
 def _receipts(given: Granted | Delivered) -> tuple[int, int]:

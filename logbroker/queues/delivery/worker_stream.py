@@ -70,6 +70,9 @@ class WorkerLink:
         """Sessions that the worker listed as held and still has."""
         self.on_session_lost: Callable[[bytes, int, LogbrokerError], None] = lambda key, token, why: None
         """Called with key, token and reason if a session ended without the worker's wish; set by the stream."""
+        self.on_obstacle: Callable[[str], None] = lambda why: None
+        """Called with the reason when the group hands out nothing although records are ready, and with "" when it goes
+        on; set by the stream."""
         self.pull = PullRequest(hello.worker_id, band)
         self.pull.credit_bytes = self.pull.window_bytes = hello.credit_bytes
         for session in hello.sessions:

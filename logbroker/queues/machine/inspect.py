@@ -24,6 +24,7 @@ from logbroker.queues.model.lane import (
     IN_SESSION,
     NO_RECORD,
     PARKED,
+    READY,
     STATE_NAMES,
     WAITING,
     Lane,
@@ -39,6 +40,8 @@ MAX_LETTER_ALARMS: Final = 50
 """Maximum number of records refused by the dead-letter topic that get an alarm of their own."""
 LANES_PER_STEP: Final = 64
 """Number of lanes that are copied to a list within the time of a step."""
+_NOT_HANDED_OUT: Final = frozenset((READY, WAITING, IN_SESSION))
+"""States of lanes whose head may be tried again after it could not be read."""
 MAX_CATCHES: Final = 10
 """Number of passes that give way to other work. After them, the deliveries made meanwhile are examined at once."""
 
@@ -90,6 +93,8 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     admitted."""
     refusal: str
     """Why the dead-letter topic refuses the head, and what to do; "": the head is not refused."""
+    obstacle: str
+    """Why the head cannot be read from the log now, for which no attempt counts; "": nothing is known to prevent it."""
 
 
 class AlarmKind(enum.Enum):
@@ -218,14 +223,20 @@ class Inspector:
         return lanes
 
     def waiting_lanes(self) -> Steps[list[Lane]]:
-        """Return all lanes that wait for a retry, for a time, or for the dead-letter topic."""
+        """Return all lanes that wait for a retry, for a time, or for the dead-letter topic, which has not refused
+        them."""
         lanes = [*self._queue.stalled.delays.lanes(), *self._queue.dead_letters.lanes()]
         yield len(lanes) // LANES_PER_STEP
-        return lanes
+        waiting: list[Lane] = []
+        for lane in lanes:
+            if self.is_waiting(lane):
+                waiting.append(lane)
+            yield 1
+        return waiting
 
     def is_waiting(self, lane: Lane) -> bool:
         """Return whether a lane is now one of `waiting_lanes`."""
-        return lane.state in {WAITING, DEAD_LETTERING}
+        return lane.state == WAITING or (lane.state == DEAD_LETTERING and not self.is_held(lane))
 
     def due(self, lane: Lane) -> float:
         """Return the monotonic time at which a waiting lane goes on; 0, which sorts first, if it waits for no time."""
@@ -345,7 +356,10 @@ class Inspector:
         """Return how many seconds a record has waited if an alarm is due, else 0. The time is as approximate as
         `Ages`."""
         queue = self._queue
-        if queue.stalled.delays.get(record_id) is not None and not queue.failures.count(record_id):
+        stalled = queue.stalled
+        if stalled.delays.get(record_id) is not None and not (
+            queue.failures.count(record_id) or stalled.read_failures.error_of(record_id)
+        ):
             return 0  # It has a not-before time: it is meant to wait.
         timestamp_ms = queue.ages.timestamp_ms(record_id)
         waited_ms = 0 if timestamp_ms is None else now.wall_ms - timestamp_ms
@@ -486,6 +500,7 @@ class Explanation:
         head = queue.stalled.first_of(lane) if first is None else first.head
         cause = queue.stalled.cause_of(lane) if first is None else head
         failure = queue.failures.get(cause)
+        unreadable = queue.stalled.read_failures.error_of(head) if lane.state in _NOT_HANDED_OUT else None
         return LaneFacts(
             key=lane.key,
             state=STATE_NAMES[lane.state],
@@ -500,6 +515,7 @@ class Explanation:
             cause=cause,
             level=self._level(lane, first),
             refusal=queue.dead_letters.refusal(lane.head) if lane.state == DEAD_LETTERING else "",
+            obstacle="" if unreadable is None else unreadable.message,
         )
 
     def _holder(self, lane: Lane) -> Grant | None:

@@ -5,6 +5,7 @@ Every record that stops being in flight comes through here: it is done, it faile
 
 from __future__ import annotations
 
+from logbroker.errors import LogbrokerError
 from logbroker.queues.machine.fifo import FifoLine
 from logbroker.queues.machine.leases import Settled
 from logbroker.queues.machine.parts import MachineParts
@@ -114,6 +115,8 @@ class Outcomes:
             self._replacements.forget_all(record_ids)
         if self._origins.by_record_id:
             self._origins.forget_all(record_ids)
+        if self._stalled.read_failures.by_partition:
+            self._stalled.read_failures.forget_all(record_ids)
 
     # --- taking back -------------------------------------------------------------------------------------------------
 
@@ -123,6 +126,18 @@ class Outcomes:
         self._lanes.take_back(lanes)
         for lane in lanes:
             self._stalled.fail(lane, reason, delay_seconds, now)
+
+    def wait_until_readable(
+        self, settled: Settled, error: LogbrokerError, now: Moment, *, is_redelivered: bool
+    ) -> None:
+        """Let records that cannot be read now wait. `is_redelivered`: whether they are marked as redelivered."""
+        lanes = settled if isinstance(settled, list) else [Lane(None, record_id, IN_FLIGHT) for record_id in settled]
+        if is_redelivered:
+            self._redelivery.returned.update(lane.head for lane in lanes)
+        self._lanes.take_back(lanes)
+        for lane in lanes:
+            self._stalled.note_unreadable(lane.head, error, now)
+            self._stalled.enter(lane, now)
 
     def give_back(self, settled: Settled, *, is_redelivered: bool = True) -> None:
         """Put records that were not worked on back into the ready queue, at its front or at their rank.

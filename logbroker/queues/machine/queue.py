@@ -31,6 +31,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from logbroker.engine import StateEvent
+from logbroker.errors import LogbrokerError
 from logbroker.queues.machine.admission import Admission
 from logbroker.queues.machine.ages import Ages
 from logbroker.queues.machine.alteration import Alteration
@@ -307,6 +308,16 @@ class Queue:
         if not self.settle(worker_id, Settlement(acks=[(receipt, receipt)]), now):
             self.tally.acked -= 1
             self.tally.expired += 1
+
+    def wait_until_readable(
+        self, worker_id: str, receipts: tuple[int, int], error: LogbrokerError, now: Moment
+    ) -> None:
+        """Let records that were handed out, and cannot be read now, wait until they can be. No attempt is counted: they
+        never left the broker. They are tried again after growing pauses."""
+        self.tick(now)
+        self._settling.wait_until_readable(worker_id, receipts, error, now)
+        if self.draining or self.admission.is_broken or self._successors.is_broken:
+            self.alteration.rebuild_if_drained()
 
     def count_expired(self, partition: int, end: int, left: Sequence[int] = ()) -> None:
         """Count the unscanned records below offset `end` that retention deleted. `left`: the offsets that still

@@ -21,6 +21,7 @@ from typing import Final
 from logbroker.engine import StateEvent
 from logbroker.errors import (
     InvalidRequestError,
+    LogbrokerError,
     OverloadedError,
     SessionHeldError,
     StaleSessionError,
@@ -230,14 +231,18 @@ class Sessions:
         delay_seconds: float | None = None,
         *,
         is_seen: bool = True,
+        unreadable: LogbrokerError | None = None,
     ) -> None:
         """Put deliveries of a session back, in the order of their receipts, together with all from receipt `end` on.
-        With a reason, the first of them has failed. `is_seen`: whether the deliveries may have left the broker."""
+        With a reason, the first of them has failed; with `unreadable`, it cannot be read now. `is_seen`: whether the
+        deliveries may have left the broker."""
         records = _records(settled)
         if records:
             self.prolong(session, now)
             records += self._deliveries.lose_from(session, Loss.CAME_BACK, end)
             self._put_back(session.key, records, reason, delay_seconds, now, is_seen=is_seen)
+            if unreadable is not None:
+                self._stalled.note_unreadable(records[0].head, unreadable, now)
             self._go_on(session, now)
 
     def prolong(self, session: WorkerSession, now: Moment, lease_seconds: float | None = None) -> None:

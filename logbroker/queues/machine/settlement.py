@@ -45,6 +45,13 @@ class Settling:
             self._extend(worker_id, extension, refusals, now)
         return refusals
 
+    def wait_until_readable(
+        self, worker_id: str, receipts: tuple[int, int], error: LogbrokerError, now: Moment
+    ) -> None:
+        """See `Queue.wait_until_readable`."""
+        for settled, grant in self._take_back(worker_id, *receipts, [], now, None, is_seen=False, unreadable=error):
+            self._outcomes.wait_until_readable(settled, error, now, is_redelivered=grant.is_redelivered)
+
     def _why_not(self, worker_id: str, settlement: Settlement) -> list[Refusal]:
         """Return the refusals that prevent the states of a settlement from being written with its acks."""
         refusals: list[Refusal] = []
@@ -87,6 +94,7 @@ class Settling:
         nack: Nack | None,
         *,
         is_seen: bool = True,
+        unreadable: LogbrokerError | None = None,
     ) -> Iterator[tuple[Settled, Grant]]:
         """Take receipts out of flight. Yield the records that are outside of sessions, with their grants. Records of
         sessions are put back here."""
@@ -102,7 +110,7 @@ class Settling:
             if grant.session is None:
                 yield settled, grant
             elif nack is None:
-                self._sessions.give_back(grant.session, settled, end, now, is_seen=is_seen)
+                self._sessions.give_back(grant.session, settled, end, now, is_seen=is_seen, unreadable=unreadable)
             else:
                 self._sessions.give_back(grant.session, settled, end, now, nack.reason, nack.delay_seconds)
 

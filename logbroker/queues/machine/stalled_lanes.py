@@ -18,12 +18,14 @@ from functools import partial
 
 import msgspec
 
+from logbroker.errors import LogbrokerError
 from logbroker.queues.machine.delay_queue import DelayQueue
 from logbroker.queues.machine.lane_index import LaneIndex
 from logbroker.queues.model.lane import BLOCKED, DEAD_LETTERING, NO_RECORD, PARKED, WAITING, Lane
 from logbroker.queues.model.messages import MAX_REASON_CHARACTERS, Notice, NoticeKind
 from logbroker.queues.model.record_id import OFFSET_MASK, Moment, offset_of, partition_of
 from logbroker.queues.model.settings import OnExhausted, QueueGroupSettings
+from logbroker.queues.records.read_failures import ReadFailures
 from logbroker.queues.state import failures as retry
 from logbroker.queues.state.change_set import ChangedRows, ChangeSet
 from logbroker.queues.state.dead_letter_intents import DeadLetters
@@ -65,6 +67,9 @@ class StalledLanes:
         self.delays = DelayQueue()
         self.not_before: dict[int, int] = {}
         """Not-before times (wall clock, ms) of records that are not heads yet."""
+        self.read_failures = ReadFailures()
+        self._read_again: dict[int, float] = {}
+        """Times (monotonic, s) at which unreadable records are tried again whose lanes do not wait yet."""
         self.done_in_line: set[int] = set()
         """Records that became done while they were successors in a lane. They are skipped when they become heads."""
         self.parked: dict[bytes, Parked] = {}
@@ -122,12 +127,13 @@ class StalledLanes:
             return
         self.attention.discard(record_id)
         due_ms = self.not_before.pop(record_id, 0)
+        again = self._read_again.pop(record_id, 0.0)
         if record_id in self.done_in_line:
             self.done_in_line.discard(record_id)
             self._lanes.advance((lane,), self.attention, enter_next)
             return
         failure = self._failures.get(record_id)
-        wait = (due_ms - now.wall_ms) / 1000
+        wait = max((due_ms - now.wall_ms) / 1000, again - now.seconds)
         if self._dead_letters.has_intent(record_id):
             self._dead_letters.request(lane)
             return
@@ -155,6 +161,11 @@ class StalledLanes:
         """Record a failed attempt at the head of a lane. `delay_seconds` None: the backoff of the settings."""
         self.note(lane.key, lane.head, reason, delay_seconds, now)
         self.enter(lane, now)
+
+    def note_unreadable(self, record_id: int, error: LogbrokerError, now: Moment) -> None:
+        """Note that a record cannot be read now. It waits from the moment when `enter` gets it as a head."""
+        self._read_again[record_id] = self.read_failures.add(record_id, error, now.seconds)
+        self.attention.add(record_id)
 
     def note(self, key: bytes | None, record_id: int, reason: str, delay_seconds: float | None, now: Moment) -> None:
         """Record a failed attempt. The consequence is decided now, and takes effect when `enter` gets the record as a
@@ -219,6 +230,7 @@ class StalledLanes:
             self._failures.forget(lane.head)
             self.attention.discard(lane.head)
             self.not_before.pop(lane.head, None)
+            self._read_again.pop(lane.head, None)
 
     def tick(self, now: float) -> None:
         """Make ready the lanes that are due."""
@@ -254,6 +266,9 @@ class StalledLanes:
         if self.not_before:
             for record_id in record_ids:
                 self.not_before.pop(record_id, None)
+        if self._read_again:
+            for record_id in record_ids:
+                self._read_again.pop(record_id, None)
 
     def forget_parked(self, which: Callable[[Parked], bool]) -> None:
         """Unpark the keys of some parked lanes. The failures of their records stay as they are."""
@@ -269,6 +284,8 @@ class StalledLanes:
         self.delays.clear()
         self.set_aside.clear()
         self.not_before.clear()
+        self.read_failures.clear()
+        self._read_again.clear()
         self.attention.clear()
         self.done_in_line.clear()
 

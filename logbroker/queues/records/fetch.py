@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from logbroker.engine import Read, ReadableLog, ReadResult
-from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, OverloadedError
+from logbroker.engine import Read, ReadableLog, ReadResult, damage_at
+from logbroker.errors import InvalidRequestError, LogbrokerError, OffsetOutOfRangeError, OverloadedError
 from logbroker.queues.model.record_id import OFFSET_MASK, offset_of, partition_of, record_id_of
 from logbroker.queues.records.batch_cache import BatchCache, Found, GroupBatches
 from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
@@ -46,9 +46,11 @@ class Records:
     async def fetch(self, record_ids: Sequence[int], max_bytes: int = NO_BOUND) -> list[LogRecord | LogbrokerError]:
         """Return the records with these ids, in their order.
 
-        An error takes the place of a record: OffsetOutOfRangeError if the log no longer has it, another error if it
-        cannot be read (PartitionOfflineError, CorruptLogError) or decoded (such as CorruptBatchError), and `LATER` if
-        the records before it take about `max_bytes` of memory or more. At least one record is fetched.
+        An error takes the place of a record: OffsetOutOfRangeError if the log no longer has it, an InvalidRequestError
+        (such as CorruptBatchError) if its batch is stored as it was sent and cannot be decoded, and `LATER` if the
+        records before it take about `max_bytes` of memory or more. Any other error means that the record cannot be read
+        now (such as PartitionOfflineError, or CorruptLogError if the stored bytes are damaged). At least one record is
+        fetched.
         """
         groups = await self.find(record_ids, max_bytes)
         closed = {
@@ -63,7 +65,23 @@ class Records:
         for start in closed:
             self.batches.recount(start)
         self.batches.cache.evict()
+        if any(isinstance(record, InvalidRequestError) for record in records):
+            await self._blame_damage(groups, records)
         return records
+
+    async def _blame_damage(
+        self, groups: Sequence[tuple[Sequence[int], Found]], records: list[LogRecord | LogbrokerError]
+    ) -> None:
+        """Replace the errors of batches that cannot be decoded because the stored bytes are damaged."""
+        index = 0
+        for record_ids, found in groups:
+            end = index + len(record_ids)
+            if isinstance(records[index], InvalidRequestError):
+                partition = partition_of(found.start)
+                damage = await damage_at(self._engine, self._topic_id, partition, offset_of(found.start))
+                if damage is not None:
+                    records[index:end] = [damage.as_value()] * len(record_ids)
+            index = end
 
     async def find(self, record_ids: Sequence[int], max_bytes: int = NO_BOUND) -> list[tuple[Sequence[int], Found]]:
         """Return the batches with these record ids: slices of the ids in their order, each with its batch. Decodes

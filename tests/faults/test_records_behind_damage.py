@@ -1,0 +1,119 @@
+"""A queue group with work behind damage that somebody has found: its records cannot be read.
+
+They wait, and no attempt is counted; the operator is told why. With the right file, they are handed out as if nothing
+had been.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from logbroker.client.sync import Consumer, LaneDescription, Producer, QueueAdmin, QueueSettings, Worker, WorkerDelivery
+from logbroker.errors import CorruptLogError
+from tests.cli.queues import Queue
+from tests.faults.serving import TOPIC, Served, in_directory
+from tests.waiting import until
+
+GROUP = "workers"
+LETTERS = f"{GROUP}.dead-letters"
+KEYS = [b"%d" % number for number in range(6)]
+OLD = 60
+NEW = 30
+MAX_ATTEMPTS = 2
+
+
+def _produce(address: str, numbers: range) -> None:
+    with Producer(address) as producer:
+        for number in numbers:
+            # One by one: each is a batch of its own, so the records fill several segments.
+            producer.send_and_wait(TOPIC, b"%06d" % number + bytes(100), KEYS[number % len(KEYS)])
+
+
+def _find_damage(address: str) -> None:
+    with Consumer(address) as consumer:
+        consumer.assign(TOPIC)
+        with pytest.raises(CorruptLogError):
+            list(consumer.until_end())
+
+
+def _have_looked_often(lanes: list[LaneDescription]) -> bool:
+    """Whether the lanes were tried more often than a record may fail: each pause is longer than the one before."""
+    return len(lanes) == len(KEYS) and any(lane.attempt > 1 or (lane.due_in_ms or 0) > 2_000 for lane in lanes)
+
+
+@pytest.mark.prove(keep=2)
+@pytest.mark.parametrize("on_exhausted", ["block", "dead-letter"])
+@pytest.mark.parametrize("ordering", ["key", "none"])
+def test_records_behind_damage_wait_and_fail_no_attempt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ordering: str, on_exhausted: str
+) -> None:
+    data_dir = in_directory(tmp_path)
+    settings = QueueSettings(
+        ordering=ordering,
+        on_exhausted=on_exhausted,
+        max_attempts=MAX_ATTEMPTS,
+        backoff_initial_seconds=0,
+        backoff_cap_seconds=0,
+    )
+    with Served(data_dir) as served:
+        served.create_topic(segment_bytes="4096")
+        with QueueAdmin(served.address) as queues, Worker(served.address, GROUP) as worker:
+            queues.create_queue(GROUP, TOPIC, settings)
+            _produce(served.address, range(OLD))
+            for delivery in itertools.islice(worker, OLD):
+                delivery.ack()
+            worker.flush()
+        _produce(served.address, range(OLD, OLD + NEW))
+    damaged = min((data_dir / f"{TOPIC}-0").glob("*.log"))
+    sound = damaged.read_bytes()
+    damaged.write_bytes(sound[:50] + bytes([sound[50] ^ 1]) + sound[51:])
+    pattern = re.escape(str(damaged))
+    # Without a cache, each record that is handed out is read from the log.
+    with Served(data_dir, queue_cache_bytes=0) as served, QueueAdmin(served.address) as queues:
+        assert queues.describe_queue(GROUP).counts.unscanned == 0, "the scan is through before the damage is found"
+        _find_damage(served.address)
+
+        def standing() -> list[LaneDescription]:
+            return queues.list_lanes(GROUP, order="waiting").lanes + queues.list_lanes(GROUP, order="held").lanes
+
+        with Worker(served.address, GROUP) as worker, ThreadPoolExecutor() as threads:
+            handed: list[WorkerDelivery] = []
+            working = threads.submit(worker.run, handed.append)
+            try:
+                until(lambda: _have_looked_often(standing()[: len(KEYS)]))
+            finally:
+                worker.stop()
+            working.result()
+            assert not handed
+        for lane in standing():
+            assert (lane.state, lane.attempt, lane.reasons) == ("waiting", 1, ())
+            assert re.search(pattern, lane.obstacle)
+        described = queues.describe_queue(GROUP)
+        assert described.counts.nacked == 0
+        assert re.search(pattern, str(described.partitions[0].error))
+        queue = Queue(served.address, capsys)
+        assert re.search(pattern, queue("work", GROUP, "--exec", "true", "--until-end", exit_code=1))
+        if ordering == "key":
+            shown = queue("explain", GROUP, KEYS[0].decode())
+            assert "cannot be read" in shown
+            assert str(damaged) in shown.replace("\n", "")
+    damaged.write_bytes(sound)
+    with Served(data_dir) as served, Worker(served.address, GROUP) as worker:
+        found: list[int] = []
+        for delivery in itertools.islice(worker, NEW):
+            assert (delivery.attempt, delivery.redelivered) == (1, False)
+            found.append(delivery.offset)
+            delivery.ack()
+        worker.flush()
+        assert sorted(found) == list(range(OLD, OLD + NEW))
+        by_key = [[offset for offset in found if offset % len(KEYS) == key] for key in range(len(KEYS))]
+        assert ordering == "none" or all(offsets == sorted(offsets) for offsets in by_key)
+        if on_exhausted == "dead-letter":
+            with Consumer(served.address) as consumer:
+                consumer.assign(LETTERS)
+                assert list(consumer.until_end()) == []

@@ -1,0 +1,75 @@
+"""Below half of `min_free_disk_bytes` nothing is handed out, and everybody who asks or waits is told why."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from logbroker.client.sync import Producer, QueueAdmin, QueueSettings
+from logbroker.errors import DiskFullError
+from tests.cli.queues import Queue
+from tests.faults.serving import TIMEOUT_SECONDS, TOPIC, Served, in_directory
+from tests.queues.shell import hello, shell, take, until
+from tests.waiting import until as holds
+
+GROUP = "workers"
+
+
+def test_a_waiting_worker_and_an_operator_are_told_of_a_full_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data_dir = in_directory(tmp_path)
+    with Served(data_dir) as served, QueueAdmin(served.address) as queues, Producer(served.address) as producer:
+        served.create_topic()
+        queues.create_queue(GROUP, TOPIC, QueueSettings())
+        producer.send_and_wait(TOPIC, b"value", b"key")
+    too_much = 4 * shutil.disk_usage(data_dir).free
+    said = tmp_path / "said"
+    with Served(data_dir, min_free_disk_bytes=too_much) as served, said.open("wb") as errors:
+        command = [sys.executable, "-m", "logbroker", "queue", "work", GROUP, "--exec", "true"]
+        worker = subprocess.Popen([*command, "--broker", served.address], stderr=errors)
+        try:
+            holds(lambda: "min_free_disk_bytes" in said.read_text())
+            assert said.read_text().count("min_free_disk_bytes") == 1
+            queue = Queue(served.address, capsys)
+            for shown in (queue("explain", GROUP, "key"), queue("describe", GROUP)):
+                assert "nothing is handed out" in shown
+                assert "min_free_disk_bytes" in shown.replace("\n", "")
+        finally:
+            worker.terminate()
+            worker.wait(TIMEOUT_SECONDS)
+
+
+async def test_workers_are_told_once_and_again_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group()
+        is_full = True
+
+        def check_room(*_: object) -> None:
+            if is_full:
+                raise DiskFullError("full")
+
+        monkeypatch.setattr(group, "check_room", check_room)
+        link = await group.connect(hello())
+        told: list[str] = []
+        link.on_obstacle = told.append
+        await opened.append((b"a", b"a"))
+        await group.scanner.catch_up(60)
+        link.add_credit(1)
+        waiting = asyncio.create_task(take(link, 1, credit=False))
+        await until(lambda: told)
+        late = await group.connect(hello("late"))
+        late.on_obstacle = told.append
+        group.tell_obstacle(late)
+        is_full = False
+        await waiting
+        assert [bool(why) for why in told] == [True, True, False, False]
+        assert not group.obstacle
