@@ -156,7 +156,7 @@ async def check(group: QueueGroup, state: str, attempt: int, waiting: int, *, he
         "LANE_ORDER_HOTTEST",
         "LANE_ORDER_OLDEST",
         *(["LANE_ORDER_HELD"] if held else []),
-        *(["LANE_ORDER_WAITING"] if state in ("waiting", "dead-lettering") else []),
+        *(["LANE_ORDER_WAITING"] if state == "waiting" or (state == "dead-lettering" and not held) else []),
     }
     first, *others = map(without_clock, answers.values())
     for other in others:
