@@ -128,7 +128,7 @@ def test_a_decision_about_all_lanes_is_one_request_and_one_line(queue: Queue, na
         for delivery in islice(worker, MANY):
             delivery.nack(reason="no good")
         until(lambda: queue.json("describe", name)["counts"]["blocked_lanes"] == MANY)
-    more = ["--yes"] if decision == "drop" else []
+    more = [] if decision == "resume" else ["--yes"]
     text = queue(decision, name, "--all", *more)
     done = {"resume": 0, "skip": MANY, "drop": 2 * MANY}[decision]
     assert text.count("\n") == 1

@@ -378,7 +378,7 @@ def test_a_stop_beside_a_frozen_broker_has_the_exit_code_that_it_should(stop: si
                 os.kill(broker.pid, signal.SIGSTOP)
                 assert line_of(process) == b"v\n"
                 process.send_signal(stop)
-                _, err = process.communicate(timeout=60)
+                _, err = process.communicate(timeout=150)  # Its requests run out of time one after the other.
             finally:
                 process.kill()
                 os.kill(broker.pid, signal.SIGCONT)

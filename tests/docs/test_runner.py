@@ -8,6 +8,7 @@ import pytest
 
 from tests.docs.markdown import ROOT, Page, read
 from tests.docs.runner import PageError, run
+from tests.waiting import until
 
 
 def page(folder: Path, text: str) -> Page:
@@ -36,7 +37,15 @@ def test_blocks_share_a_shell_and_a_folder_and_leave_nothing_running(tmp_path: P
     assert [block.needs for block in lacking] == [["no-such-program"]]
     assert (tmp_path / "work" / "place" / "port").read_text() != "9192"
     sleeper = Path("/proc", (tmp_path / "work" / "pid").read_text().strip())
-    assert not sleeper.exists() or ") Z " in (sleeper / "stat").read_text()
+    until(lambda: is_gone(sleeper))
+
+
+def is_gone(process: Path) -> bool:
+    """Whether a process has ended, reaped or not."""
+    try:
+        return ") Z " in (process / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 @pytest.mark.parametrize(
