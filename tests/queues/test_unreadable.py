@@ -35,7 +35,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 class Reads:
-    """What reads of partition 0 answer: an error while there is one."""
+    """The answer to reads of partition 0: an error while there is one."""
 
     def __init__(self, opened: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
         self.error: LogbrokerError | None = None
