@@ -15,7 +15,6 @@ import os
 import select
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -25,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from logbroker.child_python import child_command
 from logbroker.errors import BrokerUnavailableError, ForkedProcessError, InvalidRequestError, LogbrokerError
 from logbroker.platform_needs import check_broker_platform
 from logbroker.private_files import private_opener
@@ -96,7 +96,7 @@ class EmbeddedBroker:
         config_path = Path(self._own_dir, "broker.toml")
         with open(config_path, "w", encoding="utf-8", opener=private_opener) as file:
             file.write(_toml(self._settings))
-        command = [sys.executable, "-m", "logbroker", "serve", "--stop-with-stdin", "--config", str(config_path)]
+        command = child_command("logbroker", "serve", "--stop-with-stdin", "--config", str(config_path))
         command += ["--data-dir", str(self.data_dir), "--listen", self._listen]
         with open(self.log_path, "ab", opener=private_opener) as log:
             # In its own process group, so that Ctrl-C reaches only the program: the broker ends with it, not before it.
