@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import select
 import shutil
@@ -25,7 +26,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from logbroker.child_python import child_command
-from logbroker.errors import BrokerUnavailableError, ForkedProcessError, InvalidRequestError, LogbrokerError
+from logbroker.errors import BrokerUnavailableError, ForkedProcessError, InvalidRequestError, LogbrokerError, quoted
 from logbroker.platform_needs import check_broker_platform
 from logbroker.private_files import private_opener
 
@@ -45,8 +46,8 @@ class EmbeddedBroker:
 
     def __init__(self, data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> None:
         """See `embedded`."""
-        self._settings = settings
         self._listen = settings.pop("listen", "127.0.0.1:0")
+        self._settings_text = _toml(settings)
         self._pid = os.getpid()
         # Not a TemporaryDirectory: when a forked child ends, it would remove the directory of the running broker.
         self._own_dir = tempfile.mkdtemp(prefix="logbroker-")
@@ -72,7 +73,8 @@ class EmbeddedBroker:
     @property
     def pid(self) -> int:
         """The process id. Raises BrokerUnavailableError if the broker does not run."""
-        if self._process is None:
+        # Only the parent process can ask whether it has ended.
+        if self._process is None or (not self._is_forked and self._process.poll() is not None):
             raise BrokerUnavailableError("the embedded broker does not run: start() it")
         return self._process.pid
 
@@ -95,7 +97,7 @@ class EmbeddedBroker:
         self._end(kill=True)  # If the process has ended, this closes its pipes.
         config_path = Path(self._own_dir, "broker.toml")
         with open(config_path, "w", encoding="utf-8", opener=private_opener) as file:
-            file.write(_toml(self._settings))
+            file.write(self._settings_text)
         command = child_command("logbroker", "serve", "--stop-with-stdin", "--config", str(config_path))
         command += ["--data-dir", str(self.data_dir), "--listen", self._listen]
         with open(self.log_path, "ab", opener=private_opener) as log:
@@ -207,7 +209,8 @@ def embedded(data_dir: str | os.PathLike[str] | None = None, **settings: Any) ->
 
     Without `data_dir`, the data is in a temporary directory, which is removed when the block ends. `settings` are
     settings of the configuration file (`logbroker.config.BrokerConfig`), such as `default_partitions=4`. The broker
-    listens on a free port of 127.0.0.1, unless `listen` is given.
+    listens on a free port of 127.0.0.1, unless `listen` is given. Raises TypeError for a value that no setting can
+    have; the start of the broker refuses all other wrong settings.
     """
     return EmbeddedBroker(data_dir, **settings)
 
@@ -237,11 +240,22 @@ def _code_text(code: int) -> str:
 
 
 def _toml(values: Mapping[str, Any]) -> str:
-    return "".join(f"{name} = {_toml_value(value)}\n" for name, value in values.items())
+    return "".join(f"{name} = {_toml_value(name, value)}\n" for name, value in values.items())
 
 
-def _toml_value(value: Any) -> str:
-    """Write a value in TOML; its strings, numbers and booleans are written as in JSON."""
+def _toml_value(name: str, value: Any) -> str:
+    """Return the value of a setting in TOML. Raises TypeError, by the name of the setting, if no setting can have it.
+
+    Strings, numbers and booleans are written as in JSON, except that TOML has NaN and infinity, which the broker
+    refuses by the name of the setting.
+    """
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(name)} = {_toml_value(item)}" for name, item in value.items()) + "}"
-    return json.dumps(value)
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml_value(name, item)}" for key, item in value.items()) + "}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None:
+        raise TypeError(f"embedded(): {name} cannot be None; leave it out for its default")
+    try:
+        return json.dumps(value)
+    except TypeError:
+        raise TypeError(f"embedded(): {name} cannot be {quoted(repr(value))}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -82,6 +83,18 @@ def test_what_it_refuses_is_said_in_its_own_words() -> None:
         logbroker.embedded(colour="red").__enter__()
 
 
+@pytest.mark.parametrize("value", [None, b"4", {"retention.ms": None}, [object()]])
+def test_a_value_that_no_setting_can_have_is_refused_by_the_name_of_the_setting(value: object) -> None:
+    with pytest.raises(TypeError, match="topic_defaults cannot be"):
+        logbroker.embedded(topic_defaults=value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_without_sense_is_refused_by_the_name_of_the_setting(value: float) -> None:
+    with pytest.raises(LogbrokerError, match="checkpoint_seconds"):
+        logbroker.embedded(checkpoint_seconds=value).start()
+
+
 def test_it_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     program = """
 import logbroker, os
@@ -144,7 +157,10 @@ def test_one_that_was_killed_from_outside_is_started_again(logbroker_broker: Emb
     os.kill(broker.pid, signal.SIGKILL)
     assert select.select([killed], [], [], 30)[0]
     os.close(killed)
+    with pytest.raises(BrokerUnavailableError, match="does not run"):
+        _ = broker.pid
     broker.start()
+    assert broker.pid
     assert topic_names(broker) == []
 
 
