@@ -29,6 +29,7 @@ from logbroker.child_python import child_command
 from logbroker.errors import BrokerUnavailableError, ForkedProcessError, InvalidRequestError, LogbrokerError, quoted
 from logbroker.platform_needs import check_broker_platform
 from logbroker.private_files import private_opener
+from logbroker.program_end import end_brokers_with
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ class EmbeddedBroker:
         # Not a TemporaryDirectory: when a forked child ends, it would remove the directory of the running broker.
         self._own_dir = tempfile.mkdtemp(prefix="logbroker-")
         self._remove_own_dir = weakref.finalize(self, _remove, self._own_dir, self._pid)
+        # At the end of the program, `_at_exit` does it, after the clients have flushed and the broker has stopped.
+        self._remove_own_dir.atexit = False
         # Absolute, because the program may change its working directory between two starts.
         self.data_dir: Final = Path(self._own_dir, "data") if data_dir is None else Path(data_dir).absolute()
         """The data directory. It outlasts the broker if the caller gave it; otherwise it is removed with the broker."""
@@ -188,8 +191,15 @@ class EmbeddedBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Stop the broker, and remove its directory. Leaving `with` does this, and the end of the program if the broker
+        was started without `with`."""
         self.stop()
-        self._remove_own_dir()
+        # At the end of the program, weakref.finalize may have stopped calling functions.
+        if self._remove_own_dir.detach() is not None:
+            _remove(self._own_dir, self._pid)
 
 
 _brokers: Final[weakref.WeakSet[EmbeddedBroker]] = weakref.WeakSet()
@@ -198,6 +208,14 @@ _brokers: Final[weakref.WeakSet[EmbeddedBroker]] = weakref.WeakSet()
 def _in_child() -> None:
     for broker in list(_brokers):
         broker.leave_to_parent()
+
+
+def _at_exit() -> None:
+    for broker in list(_brokers):
+        broker.end()
+
+
+end_brokers_with(_at_exit)
 
 
 if hasattr(os, "register_at_fork"):
