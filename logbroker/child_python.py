@@ -12,9 +12,7 @@ import os
 import sys
 from typing import Final
 
-import logbroker
-
-_LOCATION: Final = os.path.dirname(os.path.abspath(logbroker.__path__[0]))
+_LOCATION: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 """The directory or zip file of the package; absolute, because the program may change its working directory."""
 
 _PROGRAM: Final = """\
