@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 # Type checkers and editors read these names. They must not see `__getattr__`, so that they report all other names.
 if TYPE_CHECKING:
     from logbroker.client import Admin, Consumer, Producer, Worker
-    from logbroker.embedded_broker import embedded
+    from logbroker.embedded_broker import EmbeddedBroker, embedded
     from logbroker.errors import (
         AlreadySettledError,
         AssignorMismatchError,
@@ -92,6 +92,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Admin",
     "Consumer",
+    "EmbeddedBroker",
     "Producer",
     "Worker",
     "__version__",
@@ -180,6 +181,7 @@ _HOMES: Final = {
     "Consumer": "logbroker.client",
     "Producer": "logbroker.client",
     "Worker": "logbroker.client",
+    "EmbeddedBroker": "logbroker.embedded_broker",
     "embedded": "logbroker.embedded_broker",
 } | {name: "logbroker.errors" for name in __all__ if name.endswith("Error")}
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import select
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -25,9 +25,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from logbroker.errors import BrokerUnavailableError, ForkedProcessError, InvalidRequestError, LogbrokerError
+from logbroker.child_python import child_command
+from logbroker.errors import BrokerUnavailableError, ForkedProcessError, InvalidRequestError, LogbrokerError, quoted
 from logbroker.platform_needs import check_broker_platform
 from logbroker.private_files import private_opener
+from logbroker.program_end import end_brokers_with
 
 _log = logging.getLogger(__name__)
 
@@ -45,12 +47,14 @@ class EmbeddedBroker:
 
     def __init__(self, data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> None:
         """See `embedded`."""
-        self._settings = settings
         self._listen = settings.pop("listen", "127.0.0.1:0")
+        self._settings_text = _toml(settings)
         self._pid = os.getpid()
         # Not a TemporaryDirectory: when a forked child ends, it would remove the directory of the running broker.
         self._own_dir = tempfile.mkdtemp(prefix="logbroker-")
         self._remove_own_dir = weakref.finalize(self, _remove, self._own_dir, self._pid)
+        # At the end of the program, `_at_exit` does it, after the clients have flushed and the broker has stopped.
+        self._remove_own_dir.atexit = False
         # Absolute, because the program may change its working directory between two starts.
         self.data_dir: Final = Path(self._own_dir, "data") if data_dir is None else Path(data_dir).absolute()
         """The data directory. It outlasts the broker if the caller gave it; otherwise it is removed with the broker."""
@@ -72,7 +76,8 @@ class EmbeddedBroker:
     @property
     def pid(self) -> int:
         """The process id. Raises BrokerUnavailableError if the broker does not run."""
-        if self._process is None:
+        # Only the parent process can ask whether it has ended.
+        if self._process is None or (not self._is_forked and self._process.poll() is not None):
             raise BrokerUnavailableError("the embedded broker does not run: start() it")
         return self._process.pid
 
@@ -95,8 +100,8 @@ class EmbeddedBroker:
         self._end(kill=True)  # If the process has ended, this closes its pipes.
         config_path = Path(self._own_dir, "broker.toml")
         with open(config_path, "w", encoding="utf-8", opener=private_opener) as file:
-            file.write(_toml(self._settings))
-        command = [sys.executable, "-m", "logbroker", "serve", "--stop-with-stdin", "--config", str(config_path)]
+            file.write(self._settings_text)
+        command = child_command("logbroker", "serve", "--stop-with-stdin", "--config", str(config_path))
         command += ["--data-dir", str(self.data_dir), "--listen", self._listen]
         with open(self.log_path, "ab", opener=private_opener) as log:
             # In its own process group, so that Ctrl-C reaches only the program: the broker ends with it, not before it.
@@ -186,8 +191,15 @@ class EmbeddedBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Stop the broker, and remove its directory. Leaving `with` does this, and the end of the program if the broker
+        was started without `with`."""
         self.stop()
-        self._remove_own_dir()
+        # At the end of the program, weakref.finalize may have stopped calling functions.
+        if self._remove_own_dir.detach() is not None:
+            _remove(self._own_dir, self._pid)
 
 
 _brokers: Final[weakref.WeakSet[EmbeddedBroker]] = weakref.WeakSet()
@@ -196,6 +208,14 @@ _brokers: Final[weakref.WeakSet[EmbeddedBroker]] = weakref.WeakSet()
 def _in_child() -> None:
     for broker in list(_brokers):
         broker.leave_to_parent()
+
+
+def _at_exit() -> None:
+    for broker in list(_brokers):
+        broker.end()
+
+
+end_brokers_with(_at_exit)
 
 
 if hasattr(os, "register_at_fork"):
@@ -207,7 +227,8 @@ def embedded(data_dir: str | os.PathLike[str] | None = None, **settings: Any) ->
 
     Without `data_dir`, the data is in a temporary directory, which is removed when the block ends. `settings` are
     settings of the configuration file (`logbroker.config.BrokerConfig`), such as `default_partitions=4`. The broker
-    listens on a free port of 127.0.0.1, unless `listen` is given.
+    listens on a free port of 127.0.0.1, unless `listen` is given. Raises TypeError for a value that no setting can
+    have; the start of the broker refuses all other wrong settings.
     """
     return EmbeddedBroker(data_dir, **settings)
 
@@ -237,11 +258,22 @@ def _code_text(code: int) -> str:
 
 
 def _toml(values: Mapping[str, Any]) -> str:
-    return "".join(f"{name} = {_toml_value(value)}\n" for name, value in values.items())
+    return "".join(f"{name} = {_toml_value(name, value)}\n" for name, value in values.items())
 
 
-def _toml_value(value: Any) -> str:
-    """Write a value in TOML; its strings, numbers and booleans are written as in JSON."""
+def _toml_value(name: str, value: Any) -> str:
+    """Return the value of a setting in TOML. Raises TypeError, by the name of the setting, if no setting can have it.
+
+    Strings, numbers and booleans are written as in JSON, except that TOML has NaN and infinity, which the broker
+    refuses by the name of the setting.
+    """
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(name)} = {_toml_value(item)}" for name, item in value.items()) + "}"
-    return json.dumps(value)
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml_value(name, item)}" for key, item in value.items()) + "}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None:
+        raise TypeError(f"embedded(): {name} cannot be None; leave it out for its default")
+    try:
+        return json.dumps(value)
+    except TypeError:
+        raise TypeError(f"embedded(): {name} cannot be {quoted(repr(value))}") from None

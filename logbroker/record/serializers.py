@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from asyncio import CancelledError
 from collections.abc import Callable
+from types import UnionType
 from typing import Any, Final, Literal, TypeVar, overload
 
 import msgspec
@@ -124,6 +125,9 @@ class Decoding:
     @overload
     def json(self, kind: type[T]) -> T: ...
 
+    @overload
+    def json(self, kind: UnionType) -> Any: ...
+
     def json(self, kind: Any = Any) -> Any:
         """Return the value decoded as JSON: as dicts and lists, or as a type, which is checked (a dataclass, a
         msgspec.Struct, `dict[str, int]`, ...). Raises DeserializationError, also for None."""
@@ -134,6 +138,9 @@ class Decoding:
 
     @overload
     def msgpack(self, kind: type[T]) -> T: ...
+
+    @overload
+    def msgpack(self, kind: UnionType) -> Any: ...
 
     def msgpack(self, kind: Any = Any) -> Any:
         """Return the value decoded as MessagePack; the rest is as in `json`."""

@@ -17,6 +17,14 @@ def test_a_call_that_ends_with_its_connection_can_be_tried_again(code: grpc.Stat
     assert error.retriable
 
 
+def test_a_stream_that_ends_while_a_message_is_written_names_the_broker() -> None:
+    code, details = grpc.StatusCode.INTERNAL, "Internal error from Core"
+    error = error_of_call(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details), "b:1")
+    assert isinstance(error, BrokerUnavailableError)
+    assert error.retriable
+    assert error.message == "the broker at b:1 went away, or ended the stream"
+
+
 def test_a_call_without_an_answer_names_the_broker() -> None:
     code = grpc.StatusCode.DEADLINE_EXCEEDED
     failure = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details="Deadline Exceeded")

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from types import CodeType, FrameType
 
 import pytest
@@ -167,6 +168,65 @@ def test_a_stop_counts_where_a_thread_is_about_to_ask_for_a_session(
         assert core.stopping
 
 
+@pytest.mark.parametrize("use", ["run", "sessions", "loop", "batches"])
+def test_a_stop_counts_that_came_before(address: str, topic: str, use: str) -> None:
+    """SIGTERM may arrive between the handler that stops the worker and the call that works, and end no wait."""
+    create(address, topic, 10)
+    uses: dict[str, Callable[[Worker], object]] = {
+        "run": lambda worker: worker.run(_unexpected, concurrency=2),
+        "sessions": lambda worker: worker.sessions(_unexpected, concurrency=2),
+        "loop": lambda worker: list(map(_unexpected, worker)),
+        "batches": lambda worker: list(map(_unexpected, worker.batches())),
+    }
+    with Worker(address, topic) as worker:
+        worker.stop()
+        for _ in range(2):
+            uses[use](worker)
+        assert not describe(address, topic).workers
+
+
+def _unexpected(work: object) -> object:
+    raise AssertionError(f"a stopped worker got {work}")
+
+
+def test_a_stopped_worker_still_opens_sessions_whose_loops_end_at_once(address: str, topic: str) -> None:
+    create(address, topic, 10)
+    with Worker(address, topic) as worker:
+        worker.stop()
+        with worker.session(b"k3") as session:
+            assert list(session) == []
+            session.state = b"kept"
+        with worker.session(b"k3") as session:
+            assert session.state == b"kept"
+
+
+def test_the_end_of_a_failed_call_counts_although_a_handler_begins_something_else(address: str, topic: str) -> None:
+    """And the program may go on with the worker."""
+    create(address, topic, 2)
+    both_begun = threading.Barrier(2)
+    failing: list[threading.Thread] = []
+
+    def handle(session: Session) -> None:
+        if session.key == b"k0":
+            failing.append(threading.current_thread())
+        both_begun.wait(10)
+        if session.key == b"k0":
+            raise ValueError("no good")
+        failing[0].join(10)
+        with worker.session(b"another"):
+            pass
+
+    with Worker(address, topic) as worker:
+        with pytest.raises(ValueError, match="no good"):
+            worker.sessions(handle, concurrency=2)
+        done: list[bytes | None] = []
+        for delivery in worker:
+            with delivery:
+                done.append(delivery.value)
+            if len(done) == 2:
+                break
+
+
 def test_what_ends_one_thread_ends_them_all(address: str, topic: str) -> None:
     create(address, topic, 0)
 
@@ -228,16 +288,23 @@ def test_a_signal_is_heard_while_what_is_in_hand_is_waited_for(address: str, top
             raise KeyboardInterrupt
         again.set()
 
-    def main_thread_is_in(code: CodeType) -> bool:
+    def frame_of_main_thread(code: CodeType) -> FrameType | None:
         frame: FrameType | None = sys._current_frames()[threading.main_thread().ident or 0]
         while frame is not None and frame.f_code is not code:
             frame = frame.f_back
-        return frame is not None
+        return frame
+
+    def main_thread_is_in(code: CodeType) -> bool:
+        return frame_of_main_thread(code) is not None
+
+    def is_ending() -> bool:
+        frame = frame_of_main_thread(Worker._in_threads.__code__)
+        return frame is not None and bool(frame.f_locals["over"].is_set())
 
     def handle(delivery: WorkerDelivery) -> None:
         until(lambda: main_thread_is_in(sync_worker._wait_for_all.__code__))
         signal.raise_signal(signal.SIGUSR1)  # To this thread.
-        until(lambda: worker._core.stopping and main_thread_is_in(sync_worker._wait_for_all.__code__))
+        until(lambda: is_ending() and main_thread_is_in(sync_worker._wait_for_all.__code__))
         signal.raise_signal(signal.SIGUSR1)
         heard.append(again.wait(10))
 

@@ -82,6 +82,35 @@ async def test_two_workers_of_one_id_cannot_be(address: str, topic: str) -> None
                 await take(other, 1)
 
 
+async def test_a_stop_counts_that_came_before(unused_tcp_port: int) -> None:
+    """Where no broker is, too."""
+    begun: list[object] = []
+
+    async def handle(work: object) -> None:
+        begun.append(work)
+
+    async with Worker(f"127.0.0.1:{unused_tcp_port}", "g", request_timeout_seconds=0.3) as worker:
+        worker.stop()
+        for _ in range(2):
+            await worker.run(handle, concurrency=2)
+            await worker.sessions(handle, concurrency=2)
+            begun += [delivery async for delivery in worker]
+            begun += [deliveries async for deliveries in worker.batches()]
+    assert not begun
+
+
+async def test_a_stopped_worker_still_opens_sessions_whose_loops_end_at_once(address: str, topic: str) -> None:
+    await create(address, topic)
+    await fill(address, topic, 10)
+    async with Worker(address, topic) as worker:
+        worker.stop()
+        async with worker.session(b"k3") as session:
+            assert [delivery async for delivery in session] == []
+            session.state = b"kept"
+        async with worker.session(b"k3") as session:
+            assert session.state == b"kept"
+
+
 @pytest.mark.parametrize("concurrency", [0, 3])
 async def test_a_group_that_is_deleted_ends_its_workers(address: str, topic: str, concurrency: int) -> None:
     """Whether they loop or run handlers; and who asks again is told again."""

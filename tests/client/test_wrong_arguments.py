@@ -201,3 +201,15 @@ def _use_blocking(function: Any, several: list[Any], named: dict[str, Any]) -> N
     if inspect.isgenerator(outcome):
         next(outcome, None)
         outcome.close()
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_wait_that_is_no_number_is_refused_whether_or_not_there_is_anything_to_wait_for(
+    broker: EmbeddedBroker, is_done: bool
+) -> None:
+    with sync.Producer(broker.address, linger_ms=0 if is_done else 3_600_000) as producer:
+        delivery = producer.send(NAME, b"")
+        if is_done:
+            producer.flush()
+        with pytest.raises(TypeError, match="timeout_seconds must be float or None, not str"):
+            delivery.result("a")  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -82,6 +83,18 @@ def test_what_it_refuses_is_said_in_its_own_words() -> None:
         logbroker.embedded(colour="red").__enter__()
 
 
+@pytest.mark.parametrize("value", [None, b"4", {"retention.ms": None}, [object()]])
+def test_a_value_that_no_setting_can_have_is_refused_by_the_name_of_the_setting(value: object) -> None:
+    with pytest.raises(TypeError, match="topic_defaults cannot be"):
+        logbroker.embedded(topic_defaults=value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_without_sense_is_refused_by_the_name_of_the_setting(value: float) -> None:
+    with pytest.raises(LogbrokerError, match="checkpoint_seconds"):
+        logbroker.embedded(checkpoint_seconds=value).start()
+
+
 def test_it_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     program = """
 import logbroker, os
@@ -138,13 +151,46 @@ def test_a_ctrl_c_at_the_terminal_ends_the_program_before_its_broker(tmp_path: P
         assert sum(1 for _ in consumer.until_end()) == 1000
 
 
+_NOTHING_IS_CLOSED = """
+broker = logbroker.embedded(*sys.argv[1:])
+broker.start()
+Admin(broker.address).create_topic("t", 1)
+producer = Producer(broker.address, linger_ms=3_600_000)
+for number in range(1000):
+    producer.send("t", b"%d" % number)
+"""
+
+
+@pytest.mark.parametrize("is_data_dir_given", [False, True])
+@pytest.mark.parametrize("first", ["logbroker.client.sync", "logbroker.embedded_broker"])
+def test_clients_flush_before_a_broker_that_is_left_open_goes(
+    tmp_path: Path, first: str, is_data_dir_given: bool
+) -> None:
+    """In whichever order the program has imported them; and nothing is left behind."""
+    imports = f"import sys, {first}, logbroker.embedded_broker\nfrom logbroker.client.sync import Admin, Producer\n"
+    temporary, data_dir = tmp_path / "temporary", tmp_path / "data"
+    temporary.mkdir()
+    command = [sys.executable, "-c", imports + _NOTHING_IS_CLOSED, *([str(data_dir)] if is_data_dir_given else [])]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not list(temporary.iterdir())
+    if is_data_dir_given:
+        with logbroker.embedded(data_dir) as broker, Consumer(broker.address) as consumer:
+            consumer.assign("t")
+            assert sum(1 for _ in consumer.until_end()) == 1000
+
+
 def test_one_that_was_killed_from_outside_is_started_again(logbroker_broker: EmbeddedBroker) -> None:
     broker = logbroker_broker
     killed = os.pidfd_open(broker.pid)
     os.kill(broker.pid, signal.SIGKILL)
     assert select.select([killed], [], [], 30)[0]
     os.close(killed)
+    with pytest.raises(BrokerUnavailableError, match="does not run"):
+        _ = broker.pid
     broker.start()
+    assert broker.pid
     assert topic_names(broker) == []
 
 

@@ -33,14 +33,20 @@ RIGHT = """
 from typing import assert_type
 
 import logbroker
-from logbroker import Admin, Consumer, LogbrokerError, Producer, UnknownTopicError, Worker, embedded
+from logbroker import Admin, Consumer, EmbeddedBroker, LogbrokerError, Producer, UnknownTopicError, Worker, embedded
 from logbroker.client import sync
 
 assert_type(logbroker.__version__, str)
 assert_type(Producer("h:1"), logbroker.Producer)
 caught: tuple[type[LogbrokerError], ...] = (LogbrokerError, UnknownTopicError, logbroker.ForkedProcessError)
 with embedded() as broker, sync.Producer(broker.address) as producer:
+    assert_type(broker, EmbeddedBroker)
     assert_type(producer.send_and_wait("t", b"").offset, int)
+
+def decoded(record: sync.Record) -> int | None:
+    listed: dict[str, int] | list[int] = record.msgpack(dict[str, int] | list[int])
+    assert_type(record.json(list[int]), list[int])
+    return record.json(int | None) or len(listed)
 """
 
 

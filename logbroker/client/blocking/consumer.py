@@ -303,7 +303,8 @@ class Consumer(Uncopied):
         Paused partitions are left out. An error that was raised before is raised again once the other partitions are at
         their ends. If the program has received no record since such an error was raised, the partitions of that error
         are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
-        begins, and those that are added while it runs.
+        begins, and those that are added while it runs. A member that was killed or hangs keeps its partitions until the
+        group puts it out. Until then this loop ends without them, perhaps at once.
         """
         self._core.begin()
         return self._records(bounded=True)

@@ -34,6 +34,8 @@ SessionHandler = Callable[["Session"], object]
 _SIGNAL_CHECK_SECONDS: Final = 0.2
 """The longest single wait. A signal that arrives just before a wait does not end the wait; Python handles it
 afterwards."""
+_NEVER: Final = Latch()
+"""The end of loops that only `stop` ends."""
 
 
 @checks_arguments()
@@ -143,14 +145,14 @@ class Worker(Droppable):
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         run(core.start(max(concurrency, core.prefetch or concurrency)))
         try:
-            self._in_threads(concurrency, lambda: self._handle(handler))
+            self._in_threads(concurrency, lambda over: self._handle(handler, over))
         finally:
             core.handlers_ended()
 
-    def _handle(self, handler: Handler) -> None:
+    def _handle(self, handler: Handler, over: Latch) -> None:
         core = self._core
         buffer = core.in_flight.buffer
-        while (delivery := _next_delivery(core, buffer)) is not None:
+        while (delivery := _next_delivery(core, buffer, over=over)) is not None:
             failure: Exception | None = None
             try:
                 call_plain(HANDLER, handler, delivery)
@@ -200,12 +202,12 @@ class Worker(Droppable):
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         check_idle(idle_seconds)
         run(self._core.start())
-        self._in_threads(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds))
+        self._in_threads(concurrency, lambda over: self._handle_sessions(handler, prefetch, idle_seconds, over))
 
-    def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float) -> None:
+    def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float, over: Latch) -> None:
         core = self._core
-        while (held := run(core.next_session(prefetch))) is not None:
-            session = Session(self, None, prefetch, None, idle_seconds, held)
+        while (held := run(core.next_session(prefetch, over.is_set))) is not None:
+            session = Session(self, None, prefetch, None, idle_seconds, held, over)
             is_handled = False
             try:
                 with session:
@@ -214,19 +216,25 @@ class Worker(Droppable):
             except LogbrokerError as error:
                 core.session_failed(session.key, error, is_handled=is_handled)
 
-    def _in_threads(self, count: int, work: Callable[[], None]) -> None:
+    def _in_threads(self, count: int, work: Callable[[Latch], None]) -> None:
         """Run `work` in threads until all return. If one raises, or at Ctrl-C, let the others finish their deliveries,
         and then raise the error. If a daemon thread calls this, the new threads are daemons, too, and the end of the
         program does not wait for them."""
-        core = self._core
+        over = Latch()
+        """Set when the threads are to end. Not a stop of the worker: the program may go on with it after an error."""
+
+        def end() -> None:
+            over.set()
+            self._core.wake_loops()
+
         outcomes: list[Future[None]] = [Future() for _ in range(count)]
         ends = [Latch() for _ in range(count)]
 
         def work_in(outcome: Future[None], ended: Latch) -> None:
             try:
-                work()
+                work(over)
             except BaseException as error:
-                core.stop()
+                end()
                 outcome.set_exception(error)
             else:
                 outcome.set_result(None)
@@ -242,7 +250,7 @@ class Worker(Droppable):
                 thread.start()
             _wait_for_all(ends)
         except BaseException:
-            core.stop()
+            end()
             # Threads that could not be started, or that a signal kept from starting, are not waited for.
             _wait_for_all([ended for thread, ended in zip(threads, ends, strict=True) if thread.ident is not None])
             raise
@@ -255,7 +263,11 @@ class Worker(Droppable):
         run(self._core.flush())
 
     def stop(self) -> None:
-        """End the loops over deliveries and sessions once the deliveries that the program has are finished."""
+        """End the loops over deliveries and sessions once the deliveries that the program has are finished.
+
+        A stop is final: `run`, `sessions` and loops that begin later return at once. So a signal counts that arrives
+        before they begin. To go on, make another worker. Settling, `flush`, `close` and opening a `session` still work.
+        """
         self._core.stop()
 
     def close(self) -> None:
@@ -300,14 +312,17 @@ class Session:
         wait_seconds: float | None,
         idle_seconds: float | None,
         held: HeldSession[SyncWorkerDelivery] | None = None,
+        over: Latch | None = None,
     ) -> None:
-        """Made by `Worker.session`. `held` is the session if it is open already."""
+        """Made by `Worker.session`. `held` is the session if it is open already, and `over` is set when the call of
+        `Worker.sessions` that opened it ends."""
         self._worker = worker
         """The worker. This reference keeps it alive as long as the session."""
         self._core = worker._core
         self._wanted = (key, prefetch, wait_seconds)
         self._idle_seconds = idle_seconds
         self._held = held
+        self._over = _NEVER if over is None else over
 
     def _session(self) -> HeldSession[SyncWorkerDelivery]:
         if self._held is None:
@@ -346,8 +361,12 @@ class Session:
 
     def __iter__(self) -> Iterator[SyncWorkerDelivery]:
         session = self._session()
-        buffer, idle_seconds, keeps = session.buffer, self._idle_seconds, _is_main_thread()
-        while (delivery := _next_delivery(self._core, buffer, session, idle_seconds, keeps=keeps)) is not None:
+        buffer, keeps = session.buffer, _is_main_thread()
+
+        def next_delivery() -> SyncWorkerDelivery | None:
+            return _next_delivery(self._core, buffer, session, self._idle_seconds, keeps=keeps, over=self._over)
+
+        while (delivery := next_delivery()) is not None:
             session.handed_out()
             if keeps:
                 buffer.on_the_way = []
@@ -356,7 +375,7 @@ class Session:
     def open(self) -> None:
         """Wait for the session; `with` calls this. Raises SessionHeldError, NoFreeSessionError, or the error that kept
         it from asking the broker."""
-        run(self._core.start())
+        run(self._core.connect())
         try:
             run(self._open())
         except BaseException:
@@ -409,9 +428,10 @@ def _next_delivery(
     idle_seconds: float | None = None,
     *,
     keeps: bool = False,
+    over: Latch = _NEVER,
 ) -> SyncWorkerDelivery | None:
-    """Wait for the next delivery and return it. Return None if the worker is to stop, or if the session had no delivery
-    for `idle_seconds`.
+    """Wait for the next delivery and return it. Return None if the worker is to stop, if the loop is `over`, or if the
+    session had no delivery for `idle_seconds`.
 
     With `keeps`, the delivery is put into `on_the_way`, so that it is not lost if a signal handler raises an exception
     before the program has it.
@@ -419,14 +439,14 @@ def _next_delivery(
     if keeps and buffer.on_the_way:
         core.in_flight.take_back(buffer)
     wait: IdleWait | None = None
-    while not core.stopping:
+    while not (core.stopping or over.is_set()):
         delivery = core.take(buffer, keeps=keeps)
         if delivery is not None:
             return delivery
         if session is not None and wait is None:
             wait = IdleWait(session, idle_seconds, monotonic())
         deadline = None if wait is None or wait.until == math.inf else wait.until
-        if not _wait(core, buffer, session, deadline) and (wait is None or core.is_idle(wait)):
+        if not _wait(core, buffer, session, deadline, over) and (wait is None or core.is_idle(wait)):
             return None
     return None
 
@@ -436,6 +456,7 @@ def _wait(
     buffer: PrefetchBuffer[SyncWorkerDelivery],
     session: HeldSession[SyncWorkerDelivery] | None,
     deadline: float | None,
+    over: Latch,
 ) -> bool:
     """Wait until there may be a delivery to take. Return False when the time is over."""
     told = Latch()
@@ -448,7 +469,7 @@ def _wait(
         core.link.check()
         if session is not None:
             session.check()
-        while not (told.is_set() or core.stopping):
+        while not (told.is_set() or core.stopping or over.is_set()):
             left = _SIGNAL_CHECK_SECONDS if deadline is None else min(_SIGNAL_CHECK_SECONDS, deadline - monotonic())
             if left <= 0:
                 return False

@@ -10,6 +10,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from logbroker.client.runtime.arguments import check_wait
 from logbroker.client.runtime.handlers import call_plain, check_plain
 from logbroker.client.runtime.sync_loop import Latch, wait_for
 from logbroker.client.runtime.tasks import waiter
@@ -310,6 +311,7 @@ class SyncDelivery(_Handle):
         `timeout_seconds`.
         """
         timeout_seconds = timeout if timeout_seconds is None else timeout_seconds
+        check_wait(timeout_seconds)
         while not (batch := self._settle()).done:
             told = Latch()
             batch.when_done(told.set, self.place.offset)

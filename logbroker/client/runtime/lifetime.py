@@ -18,7 +18,6 @@ None of this happens if the program ends by `os._exit`, or is killed by a signal
 from __future__ import annotations
 
 import asyncio
-import atexit
 import concurrent.futures
 import contextlib
 import os
@@ -31,6 +30,7 @@ from typing import Any, Final, NoReturn
 
 from logbroker.client.runtime import forking
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
+from logbroker.program_end import end_clients_with
 from logbroker.texts import shown
 
 LAST_SECONDS: Final = 10.0
@@ -312,7 +312,7 @@ def _quiet(hook: Callable[[threading.ExceptHookArgs], Any]) -> Callable[[threadi
     return say
 
 
-atexit.register(_at_exit)
+end_clients_with(_at_exit)
 
 
 def _watch_multiprocessing() -> None:

@@ -21,6 +21,9 @@ _NEVER_SENT: Final = ("failed to connect to all addresses", "errors resolving ",
 """The beginnings of gRPC's messages for a call that found no connection. If a call fails with another message, its
 effect counts as unknown."""
 
+_ENDED_WHILE_SENDING: Final = "Internal error from Core"
+"""gRPC's message, with the status INTERNAL, for a stream that ends while a message is written to it."""
+
 
 def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
     """Return the error of a call that failed as a whole. `broker` is the address, for the message."""
@@ -33,6 +36,8 @@ def error_of_call(error: grpc.aio.AioRpcError, broker: str) -> LogbrokerError:
         if _was_never_sent(error):
             return BrokerUnavailableError(f"the broker at {broker} cannot be reached: {message}; is it running?")
         return BrokerUnavailableError(f"the connection to the broker at {broker} broke before the answer: {message}")
+    if not reason and code is grpc.StatusCode.INTERNAL and message == _ENDED_WHILE_SENDING:
+        return BrokerUnavailableError(f"the broker at {broker} went away, or ended the stream")
     if not reason and code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return RequestTimeoutError(f"the broker at {broker} has not answered in time")
     if not reason and code is grpc.StatusCode.UNIMPLEMENTED:

@@ -280,7 +280,7 @@ class Worker(Droppable):
         await slots.run(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds, slots))
 
     async def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float, slots: Slots) -> None:
-        while not slots.are_over and (held := await self._core.next_session(prefetch)) is not None:
+        while (held := await self._core.next_session(prefetch, lambda: slots.are_over)) is not None:
             session = Session(self, None, prefetch, None, idle_seconds, held)
             is_handled = False
             try:
@@ -309,7 +309,11 @@ class Worker(Droppable):
         await self._core.flush()
 
     def stop(self) -> None:
-        """End the loops over deliveries and sessions once the deliveries that the program has are finished."""
+        """End the loops over deliveries and sessions once the deliveries that the program has are finished.
+
+        A stop is final: `run`, `sessions` and loops that begin later return at once. So a signal counts that arrives
+        before they begin. To go on, make another worker. Settling, `flush`, `close` and opening a `session` still work.
+        """
         self._core.stop()
 
     async def close(self) -> None:
@@ -429,7 +433,7 @@ class Session:
     async def open(self) -> None:
         """Wait for the session; `async with` calls this. Raises SessionHeldError, NoFreeSessionError, or the error that
         kept it from asking the broker."""
-        await self._core.start()
+        await self._core.connect()
         self._held = await self._core.open_session(*self._wanted)
 
     async def __aenter__(self) -> Self:

@@ -85,6 +85,7 @@ class WorkerCore(Generic[D]):
         self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=self.lifetime)
         self.prefetch = prefetch
         self.stopping = False
+        """Whether `stop` was called. Nothing resets it: a stop that arrives before a loop begins counts, too."""
         self.closed = False
         self._closing: set[asyncio.Task[Any]] = set()
         """Tasks that give back sessions whose `close` was cancelled."""
@@ -131,11 +132,18 @@ class WorkerCore(Generic[D]):
         self.lifetime.check_loop()
 
     async def start(self, prefetch: int | None = None) -> None:
-        """Connect. `prefetch` is the number of unsettled deliveries outside of sessions; None keeps the previous
-        number, which is 0 at first."""
+        """Connect for a loop. Does nothing if the worker was stopped: the loop ends at once, even without a broker.
+        `prefetch` is the number of unsettled deliveries outside of sessions; None keeps the previous number, which is 0
+        at first."""
         self.check_open()
         self.check_loop()
-        self.stopping = False
+        if not self.stopping:
+            await self.connect(prefetch)
+
+    async def connect(self, prefetch: int | None = None) -> None:
+        """Connect, even if the worker was stopped. For `prefetch` see `start`."""
+        self.check_open()
+        self.check_loop()
         self._loop = running_loop()
         self._loop_thread = threading.get_ident()
         self.lifetime.opened(self.connection.close, self.link.leave)
@@ -156,8 +164,13 @@ class WorkerCore(Generic[D]):
             room_bytes = self.in_flight.take_more(taken, room, room_bytes, monotonic(), keeps=keeps)
 
     def stop(self) -> None:
-        """End the loops over deliveries and sessions once the deliveries that the program has are finished."""
+        """End all loops over deliveries and sessions, also those that begin later, once the deliveries that the program
+        has are finished."""
         self.stopping = True
+        self.wake_loops()
+
+    def wake_loops(self) -> None:
+        """Let loops that wait for a delivery check whether they are over. May be called in a signal handler."""
         # A forked child has the signal handlers of its parent, and one of them may call this.
         if self.lifetime.is_forked:
             return
@@ -224,13 +237,14 @@ class WorkerCore(Generic[D]):
                 wait = _pause_seconds(error)
             await asyncio.sleep(wait if deadline is None else min(wait, max(0.0, deadline - monotonic())))
 
-    async def next_session(self, prefetch: int) -> HeldSession[D] | None:
-        """Wait for the next free session, even while the broker is away. Return None if the worker is to stop.
+    async def next_session(self, prefetch: int, is_over: Callable[[], bool]) -> HeldSession[D] | None:
+        """Wait for the next free session, even while the broker is away. Return None if the worker is to stop, or if
+        the loop over sessions `is_over`.
 
         Raises the error that ended the worker, and errors that are not temporary.
         """
         told = ""
-        while not self.stopping:
+        while not (self.stopping or is_over()):
             self.check_open()
             try:
                 return await self.link.sessions.open(None, prefetch, round(_LOOK_SECONDS * 1000))

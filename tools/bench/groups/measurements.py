@@ -7,7 +7,6 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -15,6 +14,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextma
 from pathlib import Path
 from typing import Final
 
+from logbroker.child_python import child_command
 from logbroker.client import Admin, Consumer, Producer
 from logbroker.embedded_broker import embedded
 from logbroker.tools.bench.groups.group_streams import Crowd
@@ -261,7 +261,7 @@ class _Child:
     """A process of `group_child`."""
 
     def __init__(self, *arguments: str | float) -> None:
-        command = [sys.executable, "-m", "logbroker.tools.bench.groups.group_child", *map(str, arguments)]
+        command = child_command("logbroker.tools.bench.groups.group_child", *map(str, arguments))
         # asyncio's subprocesses are not used, because they fork under uvloop, and gRPC must not be forked. The child
         # has a process group of its own, because Ctrl-C is meant for the program: the child must not end before the
         # program.

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from logbroker.child_python import child_command
 from logbroker.errors import BrokerUnavailableError
 
 
 @contextmanager
 def baseline_server(directory: Path) -> Iterator[str]:
     """Run the baseline server on a file in `directory`. Yield its address."""
-    command = [sys.executable, "-m", "logbroker.tools.bench.harness.baseline_server", str(directory)]
+    command = child_command("logbroker.tools.bench.harness.baseline_server", str(directory))
     # The server has a process group of its own, because Ctrl-C is meant for the program: the server must not end before
     # the program.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from logbroker.child_python import child_command
 from logbroker.client import Admin
 from logbroker.client.admin.queue_admin import QueueAdmin
 from logbroker.client.admin.queue_descriptions import QueueDescription
@@ -70,7 +70,7 @@ class Child:
     """A process of `queue_child`."""
 
     def __init__(self, *arguments: str | float) -> None:
-        command = [sys.executable, "-m", "logbroker.tools.bench.queues.queue_child", *map(str, arguments)]
+        command = child_command("logbroker.tools.bench.queues.queue_child", *map(str, arguments))
         # asyncio's subprocesses are not used, because they fork under uvloop, and gRPC must not be forked. The child
         # has a process group of its own, because Ctrl-C is meant for the program: the child must not end before the
         # program.
