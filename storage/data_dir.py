@@ -24,7 +24,7 @@ from logbroker.errors import CorruptLogError, DataDirError, StorageFailedError
 from logbroker.errors.system import advice_for, reason_of
 from logbroker.private_files import DIRECTORY_MODE
 from logbroker.storage import system_calls
-from logbroker.storage.files import open_regular, read_regular, what_is_at
+from logbroker.storage.files import kind_name, open_regular, read_regular, what_is_at
 from logbroker.storage.partition_files import METADATA_NAME
 from logbroker.storage.removal import SUFFIX as REMOVED_SUFFIX
 
@@ -67,6 +67,8 @@ class DataDir:
                 system_calls.close(fd)
             if not isinstance(error, OSError):
                 raise
+            if isinstance(error, FileExistsError | NotADirectoryError) and (what := _what_is_in_the_way(path)):
+                raise DataDirError(f"cannot use the data directory {path}: {what}; choose another directory") from None
             lock = path / LOCK_NAME
             if what := what_is_at(lock):
                 raise DataDirError(f"cannot use {lock}: {what}; move it away, the broker makes a file there") from None
@@ -104,6 +106,19 @@ class DataDir:
             os.close(self._lock_fd)
             system_calls.close(self._directory_fd)
             self._lock_fd = self._directory_fd = -1
+
+
+def _what_is_in_the_way(path: Path) -> str:
+    """Return which part of the path of a directory is something else, for messages; "" if none is."""
+    for part in reversed((path, *path.parents)):
+        if part.is_dir():
+            continue
+        if part.is_symlink() and not part.exists():
+            return f"{part} is a symbolic link to {os.readlink(part)}, which leads nowhere"
+        if part.exists():
+            return f"{part} is {kind_name(part.stat().st_mode)}"
+        break
+    return ""
 
 
 def _lock_directory(path: Path, fd: int) -> None:

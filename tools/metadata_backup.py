@@ -129,6 +129,14 @@ def free_path(path: Path) -> Path:
     return next(name for name in names if not os.path.lexists(name))
 
 
+def free_backup_path(target: Path) -> Path:
+    """Return an unused name for a backup: `target`, or one for a further backup in the same second. Shells sort the
+    names by the age of the backups, also in locales that ignore punctuation: "backup" comes before "number", and the
+    numbers have the same length."""
+    further = (target.with_name(f"{target.stem}.number-{number:02}{target.suffix}") for number in itertools.count(2))
+    return next(name for name in itertools.chain([target], further) if not os.path.lexists(name))
+
+
 @contextmanager
 def _temporary_for(target: Path) -> Iterator[Path]:
     """Create a file beside `target`, and remove the file at the end if it still has its temporary name."""
@@ -150,7 +158,7 @@ def _named(temporary: Path, target: Path, *, is_ours: bool) -> Path:
     """Give a file its name, and return the name: `target`, or another one if `target` is used and the name is ours to
     choose."""
     while True:
-        free = free_path(target) if is_ours else target
+        free = free_backup_path(target) if is_ours else target
         try:
             _give_name(temporary, free)
         except FileExistsError:

@@ -25,7 +25,7 @@ from logbroker.cli.common.standard_output import (
     take_standard_streams,
 )
 from logbroker.cli.common.stops import Interrupter, Stopped
-from logbroker.errors import LogbrokerError
+from logbroker.errors import LogbrokerError, quoted
 from logbroker.errors.system import system_error_text
 from logbroker.platform_needs import check_broker_platform
 
@@ -160,6 +160,14 @@ def run(arguments: Sequence[str], command: click.Command = cli, name: str = "log
             " sets them: unset it; `logbroker --help` shows how to set up completion"
         )
         return 1
+    except SystemExit as end:  # After a completion, click ends the process.
+        if end.code:
+            asked = quoted(os.environ.get(_COMPLETION_VARIABLE, ""))
+            warn(
+                f"logbroker: {_COMPLETION_VARIABLE} is {asked}, and no completion has this name: unset it; `logbroker"
+                " --help` shows how to set up completion"
+            )
+        return 1 if end.code else 0
     return code if isinstance(code, int) else 0
 
 

@@ -13,11 +13,11 @@ import click
 
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PARTITION, BytesType, Whole, raw_bytes
-from logbroker.cli.common.clients import CommandProducer
+from logbroker.cli.common.clients import CommandAdmin, CommandProducer
 from logbroker.cli.common.input_formats import InputRecord, read_csv, read_json, read_lines
 from logbroker.cli.common.lines import counted, shows_errors, warn
 from logbroker.cli.common.options import broker_option, json_option, number_option
-from logbroker.cli.common.stops import stops_are_interrupts
+from logbroker.cli.common.stops import Interrupter, stops_are_interrupts, told_when_stopped
 from logbroker.client.sync import Delivery
 from logbroker.config import MAX_BATCH_BYTES
 from logbroker.errors import InvalidRequestError, LogbrokerError
@@ -127,15 +127,17 @@ def produce(
         records = read_csv(source, key_column=key_column, priority_column=priority_column)
 
     started = time.perf_counter()
-    with (
-        stops_are_interrupts(),
-        _told_how_far() as told,
-        CommandProducer(broker, compression=compression) as producer,
-        terminal.progress(f"to {topic}", None, "records") as count,
-    ):
-        sending = _Sending(producer, topic, partition, priority)
-        told.append(sending)
-        sending.send_all(records, count)
+    interrupter = Interrupter()
+    sending = _Sending(topic, partition, priority, interrupter)
+    # At a stop, the producer is closed first, and then has the last answers.
+    with stops_are_interrupts(interrupter), told_when_stopped(sending.told_how_far):
+        with CommandAdmin(broker) as admin:
+            admin.describe_topic(topic)  # A topic that does not exist is reported even if the input has no records.
+        with (
+            CommandProducer(broker, compression=compression) as producer,
+            terminal.progress(f"to {topic}", None, "records") as count,
+        ):
+            sending.send_all(producer, records, count)
     seconds = time.perf_counter() - started
     if as_json:
         terminal.write_json(
@@ -165,44 +167,40 @@ def _standard_input() -> Iterator[bytes]:
         raise LogbrokerError(f"standard input cannot be read: {reason_of(error)}") from None
 
 
-@contextlib.contextmanager
-def _told_how_far() -> Iterator[list[_Sending]]:
-    """If a stop ends the command, report how many records were acknowledged, after the producer is closed and has the
-    last answers."""
-    sendings: list[_Sending] = []
-    try:
-        yield sendings
-    except KeyboardInterrupt:
-        for sending in sendings:
-            warn(f"logbroker: stopped: {sending.told_how_far()}")
-        raise
-
-
 class _Sending:
-    """Sends records in order, and counts those that are acknowledged."""
+    """Sends records in order, and counts those that are acknowledged.
 
-    def __init__(self, producer: CommandProducer, topic: str, partition: int | None, priority: int | None) -> None:
-        self._producer = producer
+    A stop is put off while a record is sent and counted. A second stop, or one during a long wait for room, is not: so
+    a record is counted as begun first, and may have arrived until it is counted as acknowledged.
+    """
+
+    def __init__(self, topic: str, partition: int | None, priority: int | None, interrupter: Interrupter) -> None:
         self._topic = topic
         self._partition = partition
         self._priority = priority
+        self._interrupter = interrupter
+        self._begun = 0
         self._unanswered: deque[Delivery] = deque()
         self._refused = False
         self.acknowledged = 0
         self.size_bytes = 0
         """Total size of the keys and values that were sent."""
 
-    def send_all(self, records: Iterable[InputRecord], count: terminal.Counter) -> None:
+    def send_all(self, producer: CommandProducer, records: Iterable[InputRecord], count: terminal.Counter) -> None:
         """Send all records and wait for the answers. Raises LogbrokerError with the number of acknowledged records."""
+        put_off = self._interrupter.put_off()
         try:
             for number, record in enumerate(records, 1):
-                self._send(record)
+                with put_off:
+                    self._begun = number
+                    self._send(producer, record)
                 if number % PROGRESS_RECORDS == 0:
                     count(number)
-            self._flush()
-            self._settle_answered()
+            _flush(producer)
+            with put_off:
+                self._settle_answered()
         except LogbrokerError as error:
-            self._flush()
+            _flush(producer)
             if self._refused:
                 before = self.acknowledged
                 self._settle_rest()
@@ -214,9 +212,9 @@ class _Sending:
             raise type(error)(f"{error} ({where})") from None
         count(self.acknowledged)
 
-    def _send(self, record: InputRecord) -> None:
+    def _send(self, producer: CommandProducer, record: InputRecord) -> None:
         partition = record.partition if self._partition is None else self._partition
-        delivery = self._producer.send(
+        delivery = producer.send(
             self._topic,
             record.value,
             record.key,
@@ -232,7 +230,8 @@ class _Sending:
     def told_how_far(self) -> str:
         """Return a text that says how many of the sent records were acknowledged. Call it after the producer is
         closed."""
-        unsure = self._settle_rest()
+        self._settle_rest()
+        unsure = self._begun - self.acknowledged
         more = f"; {unsure:,} more may have arrived" if unsure else ""
         return f"{counted(self.acknowledged, 'record')} {self._were()} acknowledged{more}"
 
@@ -250,18 +249,15 @@ class _Sending:
                 raise
             self.acknowledged += 1
 
-    def _settle_rest(self) -> int:
-        """Count all acknowledged records, also after refused records. Return how many records were not acknowledged."""
-        others = 0
+    def _settle_rest(self) -> None:
+        """Count all acknowledged records, also after refused records."""
         while self._unanswered:
-            try:
+            with contextlib.suppress(LogbrokerError):
                 self._unanswered.popleft().result(0)
                 self.acknowledged += 1
-            except LogbrokerError:
-                others += 1
-        return others
 
-    def _flush(self) -> None:
-        """Wait for all answers. Failures are ignored here, because each delivery reports its own."""
-        with contextlib.suppress(LogbrokerError):
-            self._producer.flush()
+
+def _flush(producer: CommandProducer) -> None:
+    """Wait for all answers. Failures are ignored here, because each delivery reports its own."""
+    with contextlib.suppress(LogbrokerError):
+        producer.flush()

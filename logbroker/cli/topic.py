@@ -198,9 +198,10 @@ def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
       logbroker topic delete orders
       logbroker topic delete orders --yes
     """
-    if not yes:
-        confirm(f"Delete topic {name} and all its records?")
     with CommandAdmin(broker) as admin:
+        if not yes:
+            admin.describe_topic(name)  # A topic that does not exist is reported before the question.
+            confirm(f"Delete topic {name} and all its records?")
         info = admin.delete_topic(name)
     _tell(info, f"deleted {_sketch(info)}", as_json=as_json)
 

@@ -7,10 +7,12 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logbroker.cli.main import run
 from logbroker.client.sync import Admin, Producer, QueueAdmin, TopicPartition, Worker
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from tests.cli.command import ENVIRONMENT, LOGBROKER
@@ -174,3 +176,24 @@ def test_lists_of_lanes_say_whether_all_is_scanned(queue: Queue, topic: str, max
     told = queue("explain", topic, "nobody")
     assert ("none of its records waits among those that are scanned; " in told) is is_incomplete
     assert ("not scanned yet: ask again later" in told) is is_incomplete
+
+
+def test_an_offline_partition_has_no_end_and_no_lag(capsys: pytest.CaptureFixture[str]) -> None:
+    with embedded() as broker:
+        with Admin(broker.address) as admin, Producer(broker.address) as producer:
+            admin.create_topic("t", 2)
+            for partition in (0, 1):
+                producer.send("t", b"v", partition=partition).result(20)
+            admin.commit_offsets("readers", {TopicPartition("t", 0): 0, TopicPartition("t", 1): 0})
+        queue, group = Queue(broker.address, capsys), Group(broker.address, capsys)
+        queue("create", "workers", "--topic", "t")
+        broker.stop()
+        (log,) = Path(broker.data_dir, "t-1").glob("*.log")
+        log.unlink()
+        broker.start()
+        described, lag = queue("describe", "workers"), group("describe", "readers")
+        assert run(["queue", "rewind", "workers", "--to", "latest", "--dry-run", "--broker", broker.address]) == 1
+        rewound = capsys.readouterr().out
+    assert "at least 1 record behind, 1 of 2 partitions cannot be asked" in lag
+    assert ["1", "0", "0", "-", "-"] in [line.split()[:5] for line in described.splitlines()]
+    assert ["1", "-", "-", "0"] in [line.split()[:4] for line in rewound.splitlines()]

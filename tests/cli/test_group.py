@@ -204,6 +204,7 @@ def test_a_deletion_is_asked_about(group: Group, topic: str, name: str, monkeypa
         (("describe", "nowhere"), "nowhere"),
         (("members", "nowhere"), "nowhere"),
         (("delete", "nowhere", "--yes"), "nowhere"),
+        (("delete", "nowhere"), "nowhere"),
         (("reset-offsets", "nowhere", "--to", "earliest"), "nowhere"),
         (("reset-offsets", "NAME", "--to", "earliest", "--topic", "no-topic"), "no-topic"),
         (("reset-offsets", "NAME", "--to", "11", "--topic", "TOPIC"), "0 to 10"),

@@ -107,6 +107,17 @@ class TestJson:
         with pytest.raises(InvalidRequestError, match="line 2 is not"):
             list(read_json([b'{"value": "fine"}\n', line]))
 
+    @pytest.mark.parametrize("text", ["\\ud800", "\\uDC00x", "a\\ud83d\\u0041", "\\ud83d\\ude00\\\\\\ud83d"])
+    def test_half_of_a_surrogate_pair_is_named(self, text: str) -> None:
+        with pytest.raises(
+            InvalidRequestError, match=r"line 1 is not a record: \\u[dD][8C]\w\w is half of a surrogate pair"
+        ):
+            list(read_json([f'{{"value": "{text}"}}'.encode()]))
+
+    def test_pairs_and_escaped_backslashes_are_text(self) -> None:
+        (record,) = read_json([b'{"value": "\\ud83d\\ude00 \\\\ud800"}'])
+        assert record == InputRecord("\U0001f600 \\ud800".encode())
+
     @given(text=st.text(), key=st.text(), header=st.text())
     def test_whatever_stands_in_place_of_base64_is_a_record_or_a_named_line(
         self, text: str, key: str, header: str

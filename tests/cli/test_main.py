@@ -54,6 +54,14 @@ def test_a_completion_that_no_shell_asks_for_is_refused_in_one_line(words: dict[
     assert "COMP_WORDS and COMP_CWORD are not as a shell sets them" in line
 
 
+@pytest.mark.parametrize("name", ["bash", "bash_", "bash_nosuch", "csh_source", "nosuch", "1"])
+def test_a_completion_that_does_not_exist_is_refused_in_one_line(name: str) -> None:
+    done = ran("", "topic", "list", _LOGBROKER_COMPLETE=name)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"logbroker: _LOGBROKER_COMPLETE is '{name}', and no completion has this name: unset it")
+
+
 def test_a_completion_is_answered() -> None:
     done = ran("", _LOGBROKER_COMPLETE="bash_complete", COMP_WORDS="logbroker pro", COMP_CWORD="1")
     assert done.stdout == "plain,produce\n"

@@ -203,6 +203,10 @@ def test_what_cannot_be_done_is_one_line(address: str, topic: str, arguments: tu
     assert complaint in failure_of(*named, "--broker", address, stdin=stdin)
 
 
+def test_a_topic_that_does_not_exist_is_told_without_any_record(address: str) -> None:
+    assert "nowhere" in failure_of("produce", "nowhere", "--broker", address)
+
+
 @pytest.mark.prove(keep=1)
 @pytest.mark.parametrize(
     "arguments",

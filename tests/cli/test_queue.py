@@ -106,6 +106,11 @@ def test_describe_tells_who_works(queue: Queue, topic: str, name: str) -> None:
         (("create", "NAME", "--topic", "TOPIC", "--priority", "strict", "--age-seconds", "5"), "set ageing"),
         (("create", "NAME", "--topic", "TOPIC", "--priority", "ageing", "--age-seconds", "0"), "age_seconds is 0"),
         (("work", "nowhere", "--print"), "nowhere"),
+        (("delete", "nowhere"), "nowhere"),
+        (("skip", "nowhere", "--all"), "nowhere"),
+        (("drop", "nowhere", "--all"), "nowhere"),
+        (("drop", "nowhere", "k"), "nowhere"),
+        (("rewind", "nowhere", "--to", "latest"), "nowhere"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(

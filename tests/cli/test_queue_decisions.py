@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import random
+import signal
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import count, islice
 from typing import Any
 
 import pytest
 
+from logbroker.cli.common import terminal
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.queue import again
 from logbroker.client.sync import Admin, Consumer, Producer, Worker
@@ -288,8 +292,49 @@ def test_a_redrive_that_fails_midway_says_how_many_it_sent(
 
     monkeypatch.setattr(CommandQueueAdmin, "redrive", fail_midway)
     monkeypatch.setattr(again, "_AT_ONCE", 3)
-    assert "3 dead letters sent back, then: no room" in queue("redrive", name, exit_code=1)
+    assert "3 dead letters sent back; up to 3 more may have been; then: no room" in queue("redrive", name, exit_code=1)
     assert queue("redrive", name) == "1 dead letter sent back\n"
+
+
+@pytest.mark.parametrize(("is_before", "more"), [(True, "; up to 3 more may have been"), (False, "")])
+def test_a_redrive_that_is_stopped_says_how_many_it_sent(
+    queue: Queue, topic: str, name: str, is_before: bool, more: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call without an answer may have sent some."""
+    exhaust(queue, topic, name, "dead-letter")
+    redrive, calls = CommandQueueAdmin.redrive, count(1)
+
+    def then_stop(self: CommandQueueAdmin, group: str, **options: Any) -> Any:
+        if next(calls) == 2 and is_before:
+            signal.raise_signal(signal.SIGTERM)
+        return redrive(self, group, **options)
+
+    @contextmanager
+    def progress(*_: object) -> Iterator[Callable[[int], None]]:
+        yield lambda done: None if is_before else signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(CommandQueueAdmin, "redrive", then_stop)
+    monkeypatch.setattr(terminal, "progress", progress)
+    monkeypatch.setattr(again, "_AT_ONCE", 3)
+    assert queue("redrive", name, exit_code=143).rstrip("\n") == f"logbroker: stopped: 3 dead letters sent back{more}"
+    monkeypatch.undo()
+    assert queue.json("redrive", name)["records"] == 1
+
+
+def test_a_decision_about_lanes_that_is_stopped_says_how_many_it_moved(
+    queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue("create", name, "--topic", topic)
+    resumed: list[object] = []
+
+    def resume(self: CommandQueueAdmin, group: str, lane: object) -> None:
+        resumed.append(lane)
+        if len(resumed) == 31:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(CommandQueueAdmin, "resume_lane", resume)
+    told = queue("resume", name, *(f"k{number}" for number in range(40)), exit_code=143)
+    assert told.rstrip("\n") == "logbroker: stopped: resumed 30 lanes; lane k30 may have been, too"
 
 
 def test_dead_letters_go_back_in_their_order(queue: Queue, topic: str, name: str) -> None:
@@ -313,6 +358,18 @@ def test_a_group_is_rewound(queue: Queue, topic: str, name: str) -> None:
     rewound = queue.json("rewind", name, "--to", str(before[0] - 1), "--partition", "0", "--yes")
     assert rewound == [{"partition": 0, "floor_before": before[0], "floor": before[0] - 1, "standing_records": 0}]
     assert len(take(queue.address, name, 1)) == 1
+
+
+@pytest.mark.parametrize("options", [["--yes"], ["--dry-run"], []])
+def test_a_rewind_beyond_the_end_is_refused(queue: Queue, topic: str, name: str, options: list[str]) -> None:
+    queue("create", name, "--topic", topic)
+    (end, _) = (row["end"] for row in queue.json("describe", name)["partitions"])
+    refused = queue("rewind", name, "--to", f"{end + 1}", "--partition", "0", *options, exit_code=1)
+    assert refused == (
+        f"logbroker: partition 0 ends at offset {end}, before {end + 1}: to move to its end, give --to latest\n"
+    )
+    assert len(take(queue.address, name, 20)) == 20
+    queue("rewind", name, "--to", f"{end}", "--partition", "0", "--yes")
 
 
 def test_a_rewind_counts_what_stands_before_it_is_dropped(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import io
+import itertools
 import os
+import re
 import select
 import signal
 import subprocess
@@ -14,9 +17,12 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Self
 
 import pytest
 
+from logbroker.cli import produce as produce_command
 from logbroker.cli.common.clients import CommandWorker
 from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput
 from logbroker.cli.common.stops import Interrupter, Stopped, stops_are_interrupts
@@ -385,3 +391,91 @@ def test_a_stop_beside_a_frozen_broker_has_the_exit_code_that_it_should(stop: si
     assert process.returncode == exit_code
     assert err.decode().startswith("logbroker: the ")
     assert len(err.strip().splitlines()) == 1
+
+
+class NoBroker:
+    """Clients of a broker that takes each record at once."""
+
+    def __init__(self, *_: object, **options: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def describe_topic(self, topic: str) -> None:
+        pass
+
+
+class Answered:
+    def done(self) -> bool:
+        return True
+
+    def result(self, timeout_seconds: float | None = None) -> None:
+        pass
+
+
+def stopped_in_produce(monkeypatch: pytest.MonkeyPatch, records: int, stops: int, after: int) -> tuple[int, int]:
+    """Let stops arrive in `produce`, after so many bytecode instructions of its own module since its producer was
+    opened. Return how many records were stored, and its exit code."""
+    stored = steps = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal steps
+        if frame.f_code.co_filename != produce_command.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            steps += 1
+            if after <= steps < after + stops:
+                signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    class FakeProducer(NoBroker):
+        def send(self, *_: object, **__: object) -> Answered:
+            nonlocal stored
+            stored += 1
+            return Answered()
+
+        def flush(self) -> None:
+            pass
+
+        def __enter__(self) -> Self:
+            sys.settrace(trace)
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            sys.settrace(None)
+
+    monkeypatch.setattr(produce_command, "CommandAdmin", NoBroker)
+    monkeypatch.setattr(produce_command, "CommandProducer", FakeProducer)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"v\n" * records)))
+    before = sys.gettrace()
+    try:
+        code = run(["produce", "t"])
+    finally:
+        sys.settrace(before)
+    return stored, code
+
+
+@pytest.mark.parametrize("stops", [1, 2])
+def test_produce_tells_at_a_stop_no_fewer_records_than_are_stored(
+    stops: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stop arrives between any two instructions. A first stop waits for the count, so that it is exact; a second one
+    does not."""
+    for after in itertools.count(1):
+        stored, code = stopped_in_produce(monkeypatch, 3, stops, after)
+        err = capsys.readouterr().err.rstrip("\n")
+        if code == 0:
+            break
+        told = re.fullmatch(
+            r"logbroker: stopped: (\d+) records? (?:was|were) acknowledged(?:; (\d+) more may have arrived)?", err
+        )
+        assert told, (after, err)
+        acknowledged, unsure = int(told[1]), int(told[2] or 0)
+        assert acknowledged <= stored <= acknowledged + unsure, (after, err)
+        assert unsure <= stops - 1, (after, err)
+    assert after > 100

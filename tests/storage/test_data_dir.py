@@ -53,10 +53,24 @@ def test_the_lock_goes_with_close(tmp_path: Path) -> None:
     DataDir.open(tmp_path).close()
 
 
-def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("file", "file is a file"),
+        ("file/data", "file is a file"),
+        ("dangling", "dangling is a symbolic link to nothing, which leads nowhere"),
+        ("linked", "linked is a file"),
+        ("loop", "loop is a symbolic link to loop, which leads nowhere"),
+        ("../../../../../../../dev/null", "null is a device"),
+    ],
+)
+def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DataDirError, match="cannot use the data directory"):
-        DataDir.open(tmp_path / "file")
+    for link, target in (("dangling", "nothing"), ("linked", "file"), ("loop", "loop")):
+        (tmp_path / link).symlink_to(target)
+    with pytest.raises(DataDirError, match=f"cannot use the data directory .*{why}"):
+        DataDir.open(tmp_path / name)
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_partitions_are_removed_also_with_the_longest_topic_name(tmp_path: Path) -> None:

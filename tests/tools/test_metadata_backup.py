@@ -7,10 +7,13 @@ import io
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +149,19 @@ def test_the_name_is_the_callers_or_tells_the_time(stopped: StoppedPartition, tm
     with pytest.raises(DataDirError, match="there is no metadata store"):
         back_up(tmp_path / "backups", tmp_path / "two.backup")
     assert [child.name for child in tmp_path.iterdir() if child.is_file()] == []
+
+
+def test_further_backups_of_a_second_match_the_same_pattern_and_sort_by_age(
+    stopped: StoppedPartition, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_backup, "utc_text", lambda _: "20260131T120000Z")
+    paths = [back_up(stopped.data_dir, tmp_path)[0].path for _ in range(12)]
+    assert len(set(paths)) == 12
+    found = list(map(str, tmp_path.glob("logbroker-meta-*.backup")))
+    assert sorted(found) == paths
+    assert sorted(found, key=lambda path: re.sub(r"\W", "", path)) == paths, "some locales ignore punctuation"
+    assert Path(paths[0]).name == "logbroker-meta-20260131T120000Z.backup"
+    assert read_backup(Path(paths[-1])).path == paths[-1]
 
 
 def test_every_flipped_bit_of_a_backup_is_noticed(made: Backup) -> None:
@@ -325,18 +341,19 @@ def test_backups_that_two_commands_make_at_one_moment_get_different_names(
     """Each name that this command has chosen is taken by another command before it is used."""
     (tmp_path / "into").mkdir()
     taken: dict[str, Path] = {}
-    free_path = metadata_backup.free_path
 
-    def late(path: Path) -> Path:
+    def late(free_path: Callable[[Path], Path], path: Path) -> Path:
         chosen = free_path(path)
         if path.suffix not in taken:
             taken[path.suffix] = chosen
             chosen.touch()
         return chosen
 
-    monkeypatch.setattr(metadata_backup, "free_path", late)
+    for name in ("free_path", "free_backup_path"):
+        monkeypatch.setattr(metadata_backup, name, partial(late, getattr(metadata_backup, name)))
     made = Path(back_up(stopped.data_dir, tmp_path / "into")[0].path)
-    assert read_backup(made).path == f"{taken['.backup']}-2"
+    first = taken[".backup"]
+    assert read_backup(made).path == str(first.with_name(f"{first.stem}.number-02.backup"))
     assert {".tmp", ".backup"} == taken.keys()
     assert listing(tmp_path / "into") == sorted([made.name, *(path.name for path in taken.values())])
     assert not any(path.read_bytes() for path in taken.values())

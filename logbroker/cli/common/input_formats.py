@@ -8,8 +8,9 @@ from __future__ import annotations
 import base64
 import codecs
 import csv
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -22,6 +23,10 @@ Encoding = Literal["base64"]
 TimestampMs = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Priority = Annotated[int, msgspec.Meta(ge=MIN_PRIORITY, le=MAX_PRIORITY)]
+
+
+_ESCAPE: Final = re.compile(rb"\\(?:ud[89ab]..\\ud[c-f]..|(ud[89a-f][0-9a-f]{2})|.)", re.IGNORECASE)
+"""An escape in JSON. The group is a surrogate that is not part of a pair."""
 
 
 class InputRecord(msgspec.Struct, gc=False):
@@ -96,8 +101,16 @@ def read_json(lines: Iterable[bytes]) -> Iterator[InputRecord]:
                 priority=record.priority,
             )
         except ValueError as error:  # msgspec raises subclasses, base64 a plain ValueError.
-            raise InvalidRequestError(f"line {number} is not a record: {error}") from None
+            why = _lone_surrogate_text(line) or error
+            raise InvalidRequestError(f"line {number} is not a record: {why}") from None
         yield read
+
+
+def _lone_surrogate_text(line: bytes) -> str:
+    """Return what is wrong if a JSON text has half of a surrogate pair, else "". msgspec reports it as an end of the
+    input."""
+    lone = next((found[1] for found in _ESCAPE.finditer(line) if found[1]), None)
+    return "" if lone is None else f"\\{lone.decode()} is half of a surrogate pair, which is no text"
 
 
 def read_csv(

@@ -7,11 +7,12 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Final, NoReturn
 
+from logbroker.cli.common.lines import warn
 from logbroker.cli.common.standard_output import stop_waiting_for_readers
 
 _NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -67,18 +68,19 @@ class Interrupter:
             self._take_due()
             self._raise(number)
 
-    @contextmanager
-    def put_off(self) -> Iterator[None]:
+    def put_off(self) -> _PutOff:
         """Delay the first stop until the end of the block. Use it for work that must not be left half done, for example
         writing a record and acking it. The delay is at most one second, because a pipe may be full or a broker away. A
         second stop is not delayed."""
+        return _PutOff(self)
+
+    def begin_putting_off(self) -> None:
         self._is_put_off = True
-        try:
-            yield
-        finally:
-            self._is_put_off = False
-            due = self._take_due()
-        if due is not None:
+
+    def end_putting_off(self, *, raises: bool) -> None:
+        """Raise the delayed stop if there is one. If not `raises`, it is dropped: another exception ends the block."""
+        self._is_put_off = False
+        if self._due is not None and (due := self._take_due()) is not None and raises:
             self._raise(due)
 
     @contextmanager
@@ -124,6 +126,23 @@ class Interrupter:
         return due
 
 
+class _PutOff:
+    """The block of `Interrupter.put_off`. It is no generator, because `produce` enters it for each record."""
+
+    __slots__ = ("_interrupter",)
+
+    def __init__(self, interrupter: Interrupter) -> None:
+        self._interrupter = interrupter
+
+    def __enter__(self) -> None:
+        self._interrupter.begin_putting_off()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._interrupter.end_putting_off(raises=error is None)
+
+
 def _interrupt(number: int) -> KeyboardInterrupt:
     stop_waiting_for_readers()
     return KeyboardInterrupt() if number == signal.SIGINT else Stopped(number)
@@ -155,3 +174,14 @@ def stops_are_interrupts(interrupter: Interrupter | None = None) -> Iterator[Non
             # A stop has ended the block, and the command is about to end. A further stop is ignored from here on,
             # because nothing would handle its exception.
             signal.signal(number, signal.SIG_IGN if is_cleaning_up else handler)
+
+
+@contextmanager
+def told_when_stopped(how_far: Callable[[], str]) -> Iterator[None]:
+    """If a stop ends the block, say on standard error how far the command came. What was done must never be more than
+    what `how_far` says, so it counts a step that a stop may have interrupted as one that may have been done."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        warn(f"logbroker: stopped: {how_far()}")
+        raise

@@ -220,9 +220,10 @@ def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
       logbroker group delete billing
       logbroker group delete billing --yes
     """
-    if not yes:
-        confirm(f"Delete group {name} and its committed offsets?")
     with CommandAdmin(broker) as admin:
+        if not yes:
+            admin.describe_group(name)  # A group that does not exist is reported before the question.
+            confirm(f"Delete group {name} and its committed offsets?")
         admin.delete_group(name)
     if as_json:
         terminal.write_json({"id": name})
@@ -253,11 +254,13 @@ def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) 
     info = description.info
     behind, removed = sum(lag.records or 0 for lag in lags), sum(lag.removed or 0 for lag in lags)
     uncommitted = sum(lag.committed is None and lag.error is None for lag in lags)
+    unknown = sum(lag.error is not None for lag in lags)
     write_line(
         f"group {info.id}: {info.state}, {counted(info.members, 'member')}, "
         f"{description.assignor or 'no assignor yet'}, epoch {description.epoch}, "
-        f"{counted(behind, 'record')} behind"
+        f"{'at least ' if unknown else ''}{counted(behind, 'record')} behind"
         f"{f', of which retention removed {removed:,}' if removed else ''}"
+        f"{f', {unknown:,} of {len(lags):,} partitions cannot be asked' if unknown else ''}"
         f"{f', nothing committed in {uncommitted:,} of {len(lags):,} partitions' if uncommitted else ''}"
     )
     write_line()

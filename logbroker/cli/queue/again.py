@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -19,9 +20,10 @@ from logbroker.cli.common.options import (
     number_option,
     yes_option,
 )
+from logbroker.cli.common.stops import stops_are_interrupts, told_when_stopped
 from logbroker.cli.queue.decisions import base64_option
-from logbroker.client.sync import LetterEnds
-from logbroker.errors import LogbrokerError
+from logbroker.client.sync import LetterEnds, RewoundPartition
+from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
 
 _AT_ONCE: Final = 1000
 """The number of dead letters per call, so that the progress bar moves."""
@@ -46,7 +48,7 @@ def redrive(
     """Send the dead letters of GROUP back to the topic they came from.
 
     They are appended to the end of the topic, each key in its original order. Those that are dead-lettered again
-    meanwhile stay.
+    meanwhile stay. At Ctrl-C (exit code 130), SIGTERM (143) and SIGHUP (129), the command says how many were sent back.
 
     \b
     Examples:
@@ -56,6 +58,13 @@ def redrive(
     wanted = None if key is None else key_of(key, in_base64=in_base64)
     document: dict[str, object]
     records, keys, more, held, why = 0, 0, True, 0, ""
+    asked = 0
+    """Number of letters that a call without an answer may have sent back."""
+
+    def how_far() -> str:
+        unsure = f"; up to {asked:,} more may have been" if asked else ""
+        return f"{counted(records, 'dead letter')} sent back{unsure}"
+
     with CommandQueueAdmin(broker) as admin:
         if dry_run:
             found = admin.redrive(group, key=wanted, dry_run=True, max_records=max_records)
@@ -64,16 +73,21 @@ def redrive(
         else:
             # Only letters that are there at the first call: a worker may dead-letter the same records again meanwhile.
             until: LetterEnds | None = None
-            with terminal.progress("sending back", max_records, "records") as count:
+            with (
+                stops_are_interrupts(),
+                told_when_stopped(how_far),
+                terminal.progress("sending back", max_records, "records") as count,
+            ):
                 while more and (max_records is None or records < max_records):
-                    left = _AT_ONCE if max_records is None else min(_AT_ONCE, max_records - records)
+                    asked = _AT_ONCE if max_records is None else min(_AT_ONCE, max_records - records)
                     try:
-                        sent = admin.redrive(group, key=wanted, max_records=left, until=until)
+                        sent = admin.redrive(group, key=wanted, max_records=asked, until=until)
                     except LogbrokerError as error:
                         if not records:
                             raise
-                        raise LogbrokerError(f"{counted(records, 'dead letter')} sent back, then: {error}") from None
+                        raise LogbrokerError(f"{how_far()}; then: {error}") from None
                     records, more, held, why = records + sent.records, sent.more, sent.held, sent.why_held
+                    asked = 0
                     until = until or sent.until
                     count(records)
                     if not sent.records:
@@ -147,22 +161,23 @@ def rewind(
     if isinstance(place, int) and not partitions:
         raise click.UsageError("an offset needs --partition")
     with CommandQueueAdmin(broker) as admin:
+        planned: list[RewoundPartition] = []
+        if dry_run or not yes or isinstance(place, int):
+            planned = admin.rewind(group, place, partitions=partitions, drop_standing=drop_standing, dry_run=True)
+        if isinstance(place, int):
+            _check_within_log(place, planned)
         if not (dry_run or yes):
             dropped = ""
             if drop_standing:
-                found = admin.rewind(group, place, partitions=partitions, drop_standing=True, dry_run=True)
-                count = sum(partition.standing_records for partition in found)
+                count = sum(partition.standing_records for partition in planned)
                 dropped = f", and {counted(count, 'record')} of blocked and parked lanes will count as done"
             question = f"Rewind queue group {group}? Records that were done may come again{dropped}"
             confirm(question)
-        rewound = admin.rewind(
-            group,
-            place,
-            partitions=partitions,
-            include_parked=include_parked,
-            drop_standing=drop_standing,
-            dry_run=dry_run,
-        )
+        rewound = planned
+        if not dry_run:
+            rewound = admin.rewind(
+                group, place, partitions=partitions, include_parked=include_parked, drop_standing=drop_standing
+            )
     failures = [partition.error for partition in rewound if partition.error is not None]
     if as_json:
         terminal.write_json(
@@ -185,8 +200,7 @@ def rewind(
             error = "" if partition.error is None else str(partition.error)
             rows.add_row(
                 str(partition.partition),
-                str(partition.floor_before),
-                str(partition.floor),
+                *("-" if offset < 0 else str(offset) for offset in (partition.floor_before, partition.floor)),
                 str(partition.standing_records),
                 error,
             )
@@ -196,3 +210,14 @@ def rewind(
     if failures:
         first: LogbrokerError = failures[0]
         raise type(first)(str(first))
+
+
+def _check_within_log(offset: int, planned: Sequence[RewoundPartition]) -> None:
+    """Raise OffsetOutOfRangeError if the offset is beyond the end of a partition. The broker would take the end in its
+    place, and all records would count as done."""
+    for partition in planned:
+        if partition.error is None and partition.floor < offset:
+            raise OffsetOutOfRangeError(
+                f"partition {partition.partition} ends at offset {partition.floor}, before {offset}: to move to its"
+                " end, give --to latest"
+            )

@@ -205,9 +205,10 @@ def delete(group: str, yes: bool, broker: str, as_json: bool) -> None:
       logbroker queue delete billing
       logbroker queue delete billing --yes
     """
-    if not yes:
-        confirm(f"Delete queue group {group} and all its state?")
     with CommandQueueAdmin(broker) as admin:
+        if not yes:
+            admin.describe_queue(group)  # A group that does not exist is reported before the question.
+            confirm(f"Delete queue group {group} and all its state?")
         admin.delete_queue(group)
     if as_json:
         terminal.write_json({"id": group})
@@ -341,9 +342,8 @@ def _show_partitions(queue: QueueDescription) -> None:
     for partition in queue.partitions:
         rows.add_row(
             str(partition.partition),
-            str(partition.floor),
-            str(partition.scanned),
-            str(partition.end),
+            # An offline partition has no end, and perhaps no floor.
+            *("-" if offset < 0 else str(offset) for offset in (partition.floor, partition.scanned, partition.end)),
             share_text(partition.floor, partition.end),
             "" if partition.error is None else f"stopped: {partition.error}",
         )

@@ -13,6 +13,7 @@ from logbroker.cli.common.arguments import BytesType, key_of, raw_bytes
 from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.common.lines import confirm, counted, tell
 from logbroker.cli.common.options import broker_option, json_option, yes_option
+from logbroker.cli.common.stops import stops_are_interrupts, told_when_stopped
 from logbroker.cli.queue.text import key_document, key_text
 from logbroker.client.admin.queue_admin import Lane
 from logbroker.client.admin.queue_descriptions import Decision
@@ -142,9 +143,10 @@ def skip(
     """
     lanes = _lanes(keys, record_ids, in_base64)
     _check_named(lanes, of_all)
-    if of_all and not yes:
-        confirm(f"Count the first record of {_ALL_LANES} as done for queue group {group}?")
     with CommandQueueAdmin(broker) as admin:
+        if of_all and not yes:
+            admin.describe_queue(group)  # A group that does not exist is reported before the question.
+            confirm(f"Count the first record of {_ALL_LANES} as done for queue group {group}?")
         if of_all:
             _decide_all(admin, group, "skip", as_json=as_json)
         else:
@@ -178,12 +180,13 @@ def drop(
     """
     lanes = _lanes(keys, record_ids, in_base64)
     _check_named(lanes, of_all)
-    if not yes:
-        named = ", ".join(map(_lane_text, lanes[:MAX_SHOWN]))
-        more = f" and {len(lanes) - MAX_SHOWN:,} more lanes" if len(lanes) > MAX_SHOWN else ""
-        which = _ALL_LANES if of_all else f"{named}{more}"
-        confirm(f"Count all records of {which} as done for queue group {group}?")
     with CommandQueueAdmin(broker) as admin:
+        if not yes:
+            admin.describe_queue(group)  # A group that does not exist is reported before the question.
+            named = ", ".join(map(_lane_text, lanes[:MAX_SHOWN]))
+            more = f" and {len(lanes) - MAX_SHOWN:,} more lanes" if len(lanes) > MAX_SHOWN else ""
+            which = _ALL_LANES if of_all else f"{named}{more}"
+            confirm(f"Count all records of {which} as done for queue group {group}?")
         if of_all:
             _decide_all(admin, group, "drop", as_json=as_json)
         else:
@@ -276,18 +279,27 @@ def _decide(lanes: Sequence[Lane], decide: Callable[[Lane], int | None], done: s
     """Decide about lanes one by one. If some lanes cannot be moved, the command fails after it has moved the others."""
     failures: list[LogbrokerError] = []
     outcomes: list[dict[str, Any]] = []
-    for lane in lanes:
-        document = key_document(lane) if isinstance(lane, bytes) else {"partition": lane[0], "offset": lane[1]}
-        try:
-            records = decide(lane)
-        except LogbrokerError as error:
-            failures.append(type(error)(f"{_lane_text(lane)}: {error}"))
-            outcomes.append({**document, "error": str(error)})
-            continue
-        outcomes.append(document if records is None else {**document, "records_done": records})
-        if not as_json and len(outcomes) - len(failures) <= MAX_SHOWN:
-            count = "" if records is None else f": {counted(records, 'record')} done"
-            tell(f"{done} {_lane_text(lane)}{count}")
+    begun = 0
+
+    def how_far() -> str:
+        moved = len(outcomes) - len(failures)
+        unsure = f"; {_lane_text(lanes[begun - 1])} may have been, too" if begun > len(outcomes) else ""
+        return f"{done} {counted(moved, 'lane')}{unsure}"
+
+    with stops_are_interrupts(), told_when_stopped(how_far):
+        for lane in lanes:
+            document = key_document(lane) if isinstance(lane, bytes) else {"partition": lane[0], "offset": lane[1]}
+            begun += 1
+            try:
+                records = decide(lane)
+            except LogbrokerError as error:
+                failures.append(type(error)(f"{_lane_text(lane)}: {error}"))
+                outcomes.append({**document, "error": str(error)})
+                continue
+            outcomes.append(document if records is None else {**document, "records_done": records})
+            if not as_json and len(outcomes) - len(failures) <= MAX_SHOWN:
+                count = "" if records is None else f": {counted(records, 'record')} done"
+                tell(f"{done} {_lane_text(lane)}{count}")
     if as_json:
         terminal.write_json(outcomes)
     elif len(outcomes) - len(failures) > MAX_SHOWN:
