@@ -11,6 +11,10 @@ Only letters of this group and its topic are redriven; batches that a group coul
 
 If the topic refuses a letter, for instance because it is too large, this letter and the later letters of its key are
 held, and all others are redriven. Every call tries held letters once more.
+
+The topic that letters go back to is pinned from their routing to their append. If it grows after an interruption, the
+repeat of the round shows which letters are in it already: the topic accepts these as repeats, and refuses the others.
+Another round then routes those anew.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from logbroker.errors import (
 )
 from logbroker.queues.context import GroupContext
 from logbroker.queues.dead_letters.search import (
+    LONG_KEY_BYTES,
     GatheredLetters,
     HeldLetters,
     Letter,
@@ -64,7 +69,6 @@ MAX_BATCHES: Final = 5
 """Maximum number of batches of a round in one partition: a partition remembers this many batches of each producer."""
 RECORD_BYTES: Final = 64
 """Upper bound of a record's size without its key, value and headers."""
-LONG_KEY_BYTES: Final = 4096
 MAX_OUT_OF_ORDER: Final = 50_000
 """Maximum number of letters of one partition that may be redriven while an earlier letter is not."""
 
@@ -252,7 +256,15 @@ class Redriving:
     async def _carry_out(self, gathered: GatheredLetters, held: HeldLetters) -> set[int]:
         """Redrive the gathered letters, except those that are held or have to wait for another round; return the record
         ids of the redriven letters."""
-        batches = await self._batches(gathered.letters, held)
+        # Letters are routed and appended by the same generation: the topic grows before or after them.
+        topic = await self._engine.pin(TopicId(self._queue.topic_id))
+        try:
+            return await self._carry_out_pinned(topic, gathered, held)
+        finally:
+            self._engine.unpin(topic.id)
+
+    async def _carry_out_pinned(self, topic: Topic, gathered: GatheredLetters, held: HeldLetters) -> set[int]:
+        batches = await self._batches(topic, gathered.letters, held)
         taken = {record_id for _, record_ids in batches for record_id in record_ids}
         for letter in gathered.letters:
             if letter.record_id not in taken and letter.record_id not in held.record_ids:
@@ -262,7 +274,6 @@ class Redriving:
                 None, self._move_on(gathered.dead_topic_id, gathered.next_offsets, (), held)
             )
             return set()
-        topic = self._topic()
         producer_id, epoch = await self._engine.init_producer_id()
         self._round = Round(gathered.dead_topic_id, producer_id, epoch, topic.generation, batches)
         await self._context.stored([upsert(ROUND_ROW, self._round)])
@@ -270,10 +281,9 @@ class Redriving:
         records = {record_id: letter.record for record_id, letter in letters.items()}
         return await self._append(self._round, records, gathered, letters, held)
 
-    async def _batches(self, letters: Iterable[Letter], held: HeldLetters) -> list[tuple[int, list[int]]]:
+    async def _batches(self, topic: Topic, letters: Iterable[Letter], held: HeldLetters) -> list[tuple[int, list[int]]]:
         """Put letters into batches by partition. Letters beyond the bounds of a round wait for another round; a letter
         that is too large by itself is held."""
-        topic = self._topic()
         bound = topic.config.max_message_bytes
         batches: list[tuple[int, list[int]]] = []
         last: dict[int, tuple[list[int], int]] = {}
@@ -282,7 +292,6 @@ class Redriving:
             if letter.key is not None and letter.key in held.keys:
                 held.record_ids.add(letter.record_id)
                 continue
-            # Hashing a key of megabytes takes a second.
             is_long = letter.key is not None and len(letter.key) > LONG_KEY_BYTES
             partition = await in_decoder_if(is_long, partial(self._partition, topic, letter))
             size_bytes = letter.size_bytes + RECORD_BYTES
@@ -325,7 +334,9 @@ class Redriving:
         return band.first_partition + partition_for_key(letter.key, band.partitions)
 
     async def _finish_round(self, round_: Round) -> None:
-        """Append again a round that a crash interrupted."""
+        """Append again a round that a crash or a cancellation interrupted. If its topic has grown since, letters that
+        are not there are left for another round."""
+        await self._context.stored(())  # The row of the round, before anything is appended.
         record_ids = [record_id for _, record_ids in round_.batches for record_id in record_ids]
         records: dict[int, LogRecord] = {}
         try:
@@ -370,9 +381,10 @@ class Redriving:
                     record_id_of(partition, result.base_offset), [records[record_id] for record_id in record_ids]
                 )
                 continue
-            if result.retriable or isinstance(result, UnknownTopicError | StaleGenerationError | StorageFailedError):
+            if result.retriable or isinstance(result, UnknownTopicError | StorageFailedError):
                 refused = refused or result
-            elif not isinstance(result, OutOfOrderSequenceError):  # Refused because the batch before it was refused.
+            # Refused because the batch before it was refused, or because the topic has grown since the round began.
+            elif not isinstance(result, OutOfOrderSequenceError | StaleGenerationError):
                 for record_id in record_ids:
                     letter = letters.get(record_id)
                     held.add(record_id, None if letter is None else letter.key, result.message)
