@@ -54,6 +54,7 @@ from logbroker.queues.retention.holder import RetentionHolder
 from logbroker.queues.scan.index_cache.cache import IndexCache
 from logbroker.queues.scan.rests import Rests
 from logbroker.queues.scan.scanner import BARRIER_SECONDS, Scanner
+from logbroker.queues.topic_settings import dead_letter_topic_of
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
 
@@ -459,7 +460,7 @@ class QueueGroup:
         """Begin to serve once the group epoch is stored: it distinguishes the receipts of this epoch from all
         others."""
         self.hold.open()
-        await self._commits.synced(None, self.redriving.begin() if is_new else ())
+        await self._commits.synced(None, self.redriving.begin() if is_new else self.redriving.take_up())
         is_awaited = self.queue.redelivery.marks or self.queue.sessions.have_unclaimed
         grace_seconds = self.queue.settings.grace_seconds if is_awaited else 0.0
         self._reserved_until = self._loop.time() + grace_seconds
@@ -497,10 +498,12 @@ class QueueGroup:
         """
         self._context.check_serving()
         self.queue.alter(settings)
+        # Without a setting, the next start finds the default name.
+        rows = self.redriving.turn_to(settings.dead_letter_topic or dead_letter_topic_of(self.group_id))
         self.dead_lettering.topic.name = settings.dead_letter_topic or self.dead_lettering.topic.name
         self.dead_lettering.topics_changed()
         self._context.touched()
-        await self._commits.synced(None)
+        await self._commits.synced(None, rows)
 
     def topics_changed(self) -> None:
         self.scanner.wake()

@@ -14,29 +14,14 @@ from logbroker.queues.dead_letters.redrive import RedriveOutcome, Redriving
 from logbroker.queues.dead_letters.search import gather
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.redrive_ends import RedriveEnds
-from logbroker.queues.model.settings import OnExhausted, Ordering
+from logbroker.queues.model.settings import Ordering
 from logbroker.record import dead_letter
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.record.message_headers import with_priority
 from logbroker.record.partitioner import partition_for_key
 from logbroker.types import TopicId
+from tests.queues.redrives import LETTERS, fail_all, group_of
 from tests.queues.shell import Shell, hello, nack, shell, take, until
-
-LETTERS = "g.dead-letters"
-
-
-async def group_of(opened: Shell, **settings: Any) -> QueueGroup:
-    return await opened.group(
-        on_exhausted=OnExhausted.DEAD_LETTER, max_attempts=1, backoff_initial_seconds=0.0, **settings
-    )
-
-
-async def fail_all(opened: Shell, group: QueueGroup, count: int) -> None:
-    sent = group.dead_lettering.sent
-    link = await group.connect(hello("failing"))
-    await nack(link, *[receipt for receipt, _ in await take(link, count)])
-    await link.goodbye()
-    await until(lambda: group.dead_lettering.sent == sent + count)
 
 
 async def dead(opened: Shell, *keys: bytes, **settings: Any) -> QueueGroup:

@@ -245,14 +245,14 @@ async def test_whatever_a_letter_is_refused_for_the_others_go_on(
         await opened.topic()
         await opened.append(*((b"%d" % number, b"%d" % number) for number in range(20)))
         group = await failing_group(opened)
-        batch_of = DeadLetterSender._batch
+        encode = DeadLetterSender._encode
         append = opened.engine.append
         refuse = True
 
-        async def refused(self: DeadLetterSender, topic: Any, origin: str, letter: Any) -> bytes:
+        async def refused(self: DeadLetterSender, topic: Any, origin: str, letter: Any) -> Any:
             if refuse and letter.record_id == record_id_of(0, 3) and not isinstance(error, LogbrokerError):
                 raise error
-            return await batch_of(self, topic, origin, letter)
+            return await encode(self, topic, origin, letter)
 
         async def refusing(appends: Sequence[Append], durability: Any = None) -> Any:
             bad = [
@@ -265,7 +265,7 @@ async def test_whatever_a_letter_is_refused_for_the_others_go_on(
             after = await append(appends[first + 1 :], durability) if first + 1 < len(appends) else []
             return [*before, error, *after]
 
-        monkeypatch.setattr(DeadLetterSender, "_batch", refused)
+        monkeypatch.setattr(DeadLetterSender, "_encode", refused)
         monkeypatch.setattr(opened.engine, "append", refusing)
         await fail(group, 20)
         await until(lambda: group.dead_lettering.sent == 19)

@@ -3,14 +3,25 @@
 A letter is redriven once. A round of letters is appended under its own producer id, after its row is committed. If a
 crash comes in between, the same round is appended again, and the topic drops the batches that it already has.
 
-    row       key                    value
-    progress  b"e" partition (4)     msgpack array, the fields of `Progress`, for a partition of the dead-letter topic
-    round     b"w"                   msgpack array, the fields of `Round`; exists until the progress is committed
+    row       key                                   value
+    progress  b"e" partition (4) topic id (16)      msgpack array, the fields of `Progress`, for a partition of a
+                                                    dead-letter topic
+    round     b"w"                                  msgpack array, the fields of `Round`; exists until the progress is
+                                                    committed
+
+A group may be altered to another dead-letter topic and back, so each topic has its own progress. It begins at the ends
+that a topic has when the group begins or is altered to it: the letters below are not of this group, but of an earlier
+group of its name. If no progress of the present topic is stored, it begins at 0. The rows of a topic end with it. Older
+brokers wrote progress without a topic id in the key, and kept that of one topic only.
 
 Only letters of this group and its topic are redriven; batches that a group could not decode stay where they are.
 
 If the topic refuses a letter, for instance because it is too large, this letter and the later letters of its key are
 held, and all others are redriven. Every call tries held letters once more.
+
+The topic that letters go back to is pinned from their routing to their append. If it grows after an interruption, the
+repeat of the round shows which letters are in it already: the topic accepts these as repeats, and refuses the others.
+Another round then routes those anew.
 """
 
 from __future__ import annotations
@@ -37,6 +48,7 @@ from logbroker.errors import (
 )
 from logbroker.queues.context import GroupContext
 from logbroker.queues.dead_letters.search import (
+    LONG_KEY_BYTES,
     GatheredLetters,
     HeldLetters,
     Letter,
@@ -64,13 +76,16 @@ MAX_BATCHES: Final = 5
 """Maximum number of batches of a round in one partition: a partition remembers this many batches of each producer."""
 RECORD_BYTES: Final = 64
 """Upper bound of a record's size without its key, value and headers."""
-LONG_KEY_BYTES: Final = 4096
 MAX_OUT_OF_ORDER: Final = 50_000
 """Maximum number of letters of one partition that may be redriven while an earlier letter is not."""
 
 
+_OLD_KEY_BYTES: Final = 1 + 4
+"""Size of the key of a progress row without a topic id."""
+
+
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """The progress of redriving one partition of the dead-letter topic."""
+    """The progress of redriving one partition of a dead-letter topic."""
 
     topic_id: bytes
     position: int
@@ -114,29 +129,87 @@ class Redriving:
         self._engine = context.engine
         self._dead_letter_topic = dead_letter_topic
         self._lock = asyncio.Lock()
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[tuple[bytes, int], Progress] = {}
+        """Progress by id of the dead-letter topic, and partition."""
+        self._old_rows: list[bytes] = []
+        """Keys of the loaded progress rows of older brokers."""
         self._round: Round | None = None
 
     def load(self, rows: Mapping[bytes, bytes]) -> None:
         """Load the stored rows. Raises CorruptLogError."""
         for key, value in rows.items():
             if key.startswith(PROGRESS_ROW):
-                self._progress[partition_in(key)] = decode(key, value, Progress)
+                progress = decode(key, value, Progress)
+                partition = partition_in(key[:_OLD_KEY_BYTES])
+                self._progress[progress.topic_id, partition] = progress
+                if len(key) == _OLD_KEY_BYTES:
+                    self._old_rows.append(key)
             elif key == ROUND_ROW:
                 self._round = decode(key, value, Round)
 
     def begin(self) -> list[StateEvent]:
         """Return the first rows of a new group, which skip the letters of earlier groups with the same name."""
+        return self._begin_at_ends(self._dead_letter_topic.name)
+
+    def take_up(self) -> list[StateEvent]:
+        """Return the changes of the rows at a start: rows of older brokers get their present keys, and those of deleted
+        topics go."""
+        events = [delete(key) for key in self._old_rows]
+        if self._old_rows:
+            events += [upsert(_row_key(*place), progress) for place, progress in self._progress.items()]
+            self._old_rows = []
+        return events + self._forget_deleted()
+
+    def turn_to(self, name: str) -> list[StateEvent]:
+        """Return the rows for a group whose dead letters will go to the topic with this name. If they have never gone
+        there, they skip the letters of earlier groups with the same name."""
+        if name == self._dead_letter_topic.name:
+            return []
+        events: list[StateEvent] = []
+        with suppress(UnknownTopicError):
+            present = self._dead_letter_topic.get()
+            if not self._knows(present.id):  # Show that the letters there are of this group.
+                events += self._put([(0, Progress(present.id, 0))])
+        return events + self._begin_at_ends(name) + self._forget_deleted()
+
+    def _begin_at_ends(self, name: str) -> list[StateEvent]:
+        """Begin the progress of a topic at its present ends, if it exists and no progress of it is stored."""
         try:
-            dead_topic = self._dead_letter_topic.get()
+            dead_topic = self._engine.topic(name)
         except UnknownTopicError:
             return []
-        for partition in range(dead_topic.partitions):
+        begun: list[tuple[int, Progress]] = []
+        for partition in range(dead_topic.partitions if not self._knows(dead_topic.id) else 0):
             with suppress(LogbrokerError):  # It is offline: its letters cannot be read anyway.
                 end = self._engine.partition_facts(dead_topic.id, partition).log_end_offset
                 if end > 0:
-                    self._progress[partition] = Progress(dead_topic.id, end)
-        return [upsert(partition_key(PROGRESS_ROW, partition), each) for partition, each in self._progress.items()]
+                    begun.append((partition, Progress(dead_topic.id, end)))
+        return self._put(begun)
+
+    def _knows(self, dead_topic_id: bytes) -> bool:
+        """Return whether progress of a topic is stored."""
+        return any(topic_id == dead_topic_id for topic_id, _ in self._progress)
+
+    def _put(self, changed: Iterable[tuple[int, Progress]]) -> list[StateEvent]:
+        """Note progress of partitions, and return its rows."""
+        events: list[StateEvent] = []
+        for partition, progress in changed:
+            self._progress[progress.topic_id, partition] = progress
+            events.append(upsert(_row_key(progress.topic_id, partition), progress))
+        return events
+
+    def _forget_deleted(self) -> list[StateEvent]:
+        """Forget the progress of topics that no longer exist."""
+        deleted: set[bytes] = set()
+        for topic_id in {topic_id for topic_id, _ in self._progress}:
+            try:
+                self._engine.topic_by_id(TopicId(topic_id))
+            except UnknownTopicError:
+                deleted.add(topic_id)
+        places = [place for place in self._progress if place[0] in deleted]
+        for place in places:
+            del self._progress[place]
+        return [delete(_row_key(*place)) for place in places]
 
     async def finish(self) -> None:
         """Finish a round that a crash interrupted."""
@@ -180,7 +253,11 @@ class Redriving:
         until = until or self.ends()
         self._check_topic()
         async with self._lock:
-            if key is not None and any(len(each.redriven) >= MAX_OUT_OF_ORDER for each in self._progress.values()):
+            if key is not None and any(
+                len(each.redriven) >= MAX_OUT_OF_ORDER
+                for (topic_id, _), each in self._progress.items()
+                if topic_id == until.topic_id
+            ):
                 raise OverloadedError(
                     f"{MAX_OUT_OF_ORDER:,} letters are redriven although earlier ones are not: redrive the earlier ones"
                     " first, with a call without a key"
@@ -236,8 +313,8 @@ class Redriving:
             )
         starts: dict[int, Start] = {}
         for partition in range(dead_topic.partitions):
-            progress = self._progress.get(partition)
-            if progress is not None and progress.topic_id == dead_topic.id:
+            progress = self._progress.get((dead_topic.id, partition))
+            if progress is not None:
                 starts[partition] = Start(progress.position, progress.redriven, progress.left, until.of(partition))
             else:
                 starts[partition] = Start(0, end=until.of(partition))
@@ -252,7 +329,15 @@ class Redriving:
     async def _carry_out(self, gathered: GatheredLetters, held: HeldLetters) -> set[int]:
         """Redrive the gathered letters, except those that are held or have to wait for another round; return the record
         ids of the redriven letters."""
-        batches = await self._batches(gathered.letters, held)
+        # Letters are routed and appended by the same generation: the topic grows before or after them.
+        topic = await self._engine.pin(TopicId(self._queue.topic_id))
+        try:
+            return await self._carry_out_pinned(topic, gathered, held)
+        finally:
+            self._engine.unpin(topic.id)
+
+    async def _carry_out_pinned(self, topic: Topic, gathered: GatheredLetters, held: HeldLetters) -> set[int]:
+        batches = await self._batches(topic, gathered.letters, held)
         taken = {record_id for _, record_ids in batches for record_id in record_ids}
         for letter in gathered.letters:
             if letter.record_id not in taken and letter.record_id not in held.record_ids:
@@ -262,7 +347,6 @@ class Redriving:
                 None, self._move_on(gathered.dead_topic_id, gathered.next_offsets, (), held)
             )
             return set()
-        topic = self._topic()
         producer_id, epoch = await self._engine.init_producer_id()
         self._round = Round(gathered.dead_topic_id, producer_id, epoch, topic.generation, batches)
         await self._context.stored([upsert(ROUND_ROW, self._round)])
@@ -270,10 +354,9 @@ class Redriving:
         records = {record_id: letter.record for record_id, letter in letters.items()}
         return await self._append(self._round, records, gathered, letters, held)
 
-    async def _batches(self, letters: Iterable[Letter], held: HeldLetters) -> list[tuple[int, list[int]]]:
+    async def _batches(self, topic: Topic, letters: Iterable[Letter], held: HeldLetters) -> list[tuple[int, list[int]]]:
         """Put letters into batches by partition. Letters beyond the bounds of a round wait for another round; a letter
         that is too large by itself is held."""
-        topic = self._topic()
         bound = topic.config.max_message_bytes
         batches: list[tuple[int, list[int]]] = []
         last: dict[int, tuple[list[int], int]] = {}
@@ -282,7 +365,6 @@ class Redriving:
             if letter.key is not None and letter.key in held.keys:
                 held.record_ids.add(letter.record_id)
                 continue
-            # Hashing a key of megabytes takes a second.
             is_long = letter.key is not None and len(letter.key) > LONG_KEY_BYTES
             partition = await in_decoder_if(is_long, partial(self._partition, topic, letter))
             size_bytes = letter.size_bytes + RECORD_BYTES
@@ -325,7 +407,9 @@ class Redriving:
         return band.first_partition + partition_for_key(letter.key, band.partitions)
 
     async def _finish_round(self, round_: Round) -> None:
-        """Append again a round that a crash interrupted."""
+        """Append again a round that a crash or a cancellation interrupted. If its topic has grown since, letters that
+        are not there are left for another round."""
+        await self._context.stored(())  # The row of the round, before anything is appended.
         record_ids = [record_id for _, record_ids in round_.batches for record_id in record_ids]
         records: dict[int, LogRecord] = {}
         try:
@@ -370,9 +454,10 @@ class Redriving:
                     record_id_of(partition, result.base_offset), [records[record_id] for record_id in record_ids]
                 )
                 continue
-            if result.retriable or isinstance(result, UnknownTopicError | StaleGenerationError | StorageFailedError):
+            if result.retriable or isinstance(result, UnknownTopicError | StorageFailedError):
                 refused = refused or result
-            elif not isinstance(result, OutOfOrderSequenceError):  # Refused because the batch before it was refused.
+            # Refused because the batch before it was refused, or because the topic has grown since the round began.
+            elif not isinstance(result, OutOfOrderSequenceError | StaleGenerationError):
                 for record_id in record_ids:
                     letter = letters.get(record_id)
                     held.add(record_id, None if letter is None else letter.key, result.message)
@@ -407,11 +492,9 @@ class Redriving:
             stays.setdefault(partition_of(record_id), set()).add(offset_of(record_id))
         for record_id in done:
             redriven.setdefault(partition_of(record_id), set()).add(offset_of(record_id))
-        events: list[StateEvent] = []
+        changed: list[tuple[int, Progress]] = []
         for partition, offsets in redriven.items():
-            before = self._progress.get(partition)
-            if before is None or before.topic_id != dead_topic_id:
-                before = Progress(dead_topic_id, 0)
+            before = self._progress.get((dead_topic_id, partition)) or Progress(dead_topic_id, 0)
             position = max(before.position, next_offsets.get(partition, 0))
             done_above = frozenset(offset for offset in before.redriven | offsets if offset >= position)
             # A letter that was held may have been redriven since.
@@ -420,9 +503,12 @@ class Redriving:
                 dead_topic_id, position, done_above, frozenset(offset for offset in left if offset < position)
             )
             if progress != before:
-                self._progress[partition] = progress
-                events.append(upsert(partition_key(PROGRESS_ROW, partition), progress))
-        return events
+                changed.append((partition, progress))
+        return self._put(changed) + self._forget_deleted()
+
+
+def _row_key(topic_id: bytes, partition: int) -> bytes:
+    return partition_key(PROGRESS_ROW, partition) + topic_id
 
 
 async def _encoded(records: Iterable[LogRecord], max_bytes: int) -> bytes:

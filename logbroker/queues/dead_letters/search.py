@@ -1,24 +1,32 @@
-"""Finds the dead letters of a queue group in its dead-letter topic, which several groups may share."""
+"""Finds the dead letters of a queue group in its dead-letter topic, which several groups may share.
+
+A key has one partition within a generation of the topic, and may have another one in the next. So the search goes
+through all partitions of a generation before it goes to the next one: the letters of a key come in the order in which
+they were written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
 from logbroker.config import MAX_INT64, MIB
-from logbroker.engine import LogEngine, Read, ReadResult, Topic, damage_at
+from logbroker.engine import LogEngine, LogGeneration, Read, ReadResult, Topic, damage_at
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
 from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
-from logbroker.queues.records.decoder import in_decoder
+from logbroker.queues.records.decoder import in_decoder, in_decoder_if
 from logbroker.record.codec import LogRecord, check_crc, decode_batch, split_batches
 from logbroker.record.dead_letter import GROUP, ORIGIN_PARTITION, ORIGIN_TOPIC, UNDECODABLE, header_value
+from logbroker.record.partitioner import partition_for_key
 
 READ_BYTES: Final = MIB
 MAX_ROUND_RECORDS: Final = 1000
 MAX_ROUND_BYTES: Final = 4 * MIB
+LONG_KEY_BYTES: Final = 4096
+"""Maximum size of a key that is hashed on the event loop. Hashing a key of megabytes takes a second."""
 _MAX_DIGITS: Final = 9
 """Maximum number of digits of a partition number."""
 MAX_LEFT: Final = 50_000
@@ -126,61 +134,108 @@ async def gather(
 ) -> GatheredLetters:
     """Find up to `limit` letters, and no more than one round takes unless they are only counted. Batches that cannot be
     read and letters of held keys are added to `held`."""
-    gathering = _Gathering(engine, dead_topic, wanted, held, limit, counting=counting)
-    for partition, start in starts.items():
-        try:
-            if not await gathering.look_through(partition, start):
-                break
-        except LogbrokerError as error:
-            if error.retriable:
-                raise
-            held.why = held.why or error.message
+    gathering = _Gathering(engine, dead_topic, starts, wanted, held, limit, counting=counting)
+    for generation in dead_topic.generations:
+        if not await gathering.look_through(generation):
+            break
     return gathering.gathered
+
+
+class _Search(msgspec.Struct):
+    """The search of one partition, through all generations."""
+
+    start: Start
+    room: int
+    """How many more held letters can be remembered."""
+    first_left: int | None = None
+    """Offset of the first letter that was left because it has another key."""
+    is_over: bool = False
+    """Whether the rest of the partition cannot be searched now."""
 
 
 class _Gathering:
     def __init__(
-        self, engine: LogEngine, dead_topic: Topic, wanted: Wanted, held: HeldLetters, limit: int, *, counting: bool
+        self,
+        engine: LogEngine,
+        dead_topic: Topic,
+        starts: Mapping[int, Start],
+        wanted: Wanted,
+        held: HeldLetters,
+        limit: int,
+        *,
+        counting: bool,
     ) -> None:
         self.gathered = GatheredLetters(dead_topic.id, [], {})
         self._engine = engine
-        self._topic_id = dead_topic.id
+        self._topic = dead_topic
+        self._searches = {partition: _Search(start, MAX_LEFT - len(start.left)) for partition, start in starts.items()}
         self._wanted = wanted
         self._held = held
         self._limit = limit
         self._counting = counting
         self._size_bytes = 0
+        self._unsearched: set[tuple[int, int]] = set()
+        """Parts of earlier generations that cannot be searched now: partition count of the generation, and partition.
+        Letters of keys that had their place there are held."""
 
-    async def look_through(self, partition: int, start: Start) -> bool:
-        """Gather letters of a partition; return whether there is room for more."""
-        gathered, held, wanted = self.gathered, self._held, self._wanted
-        facts = self._engine.partition_facts(self._topic_id, partition)
-        end = min(start.end, facts.high_watermark)
-        for offset in sorted(start.left):
+    async def look_through(self, generation: LogGeneration) -> bool:
+        """Gather letters of a generation; return whether there is room for more."""
+        unsearched: list[tuple[int, int]] = []
+        for partition in range(generation.partitions):
+            search = self._searches[partition]
+            first = generation.start_offsets[partition] if partition < len(generation.start_offsets) else 0
+            end = self._topic.end_of(generation.generation, partition)
+            end = MAX_INT64 if end is None else end
+            left = sorted(offset for offset in search.start.left if first <= offset < end)
+            if end <= search.start.position and not left:
+                continue
+            if not search.is_over:
+                try:
+                    if not await self._look_through(partition, search, left, first, end):
+                        return False
+                except LogbrokerError as error:
+                    if error.retriable:
+                        raise
+                    self._held.why = self._held.why or error.message
+                    search.is_over = True
+            if search.is_over:
+                unsearched.append((generation.partitions, partition))
+        self._unsearched.update(unsearched)
+        return True
+
+    async def _look_through(self, partition: int, search: _Search, left: Sequence[int], first: int, end: int) -> bool:
+        """Gather letters of a partition from `first` to before `end`; return whether there is room for more. `left` are
+        the offsets to try once more."""
+        held, wanted, start = self._held, self._wanted, search.start
+        topic_id = self._topic.id
+        facts = self._engine.partition_facts(topic_id, partition)
+        end = min(end, start.end, facts.high_watermark)
+        for offset in left:
             if record_id_of(partition, offset) in held.record_ids or not facts.log_start_offset <= offset < end:
                 continue
             for record in await self._read_one(partition, offset):
                 letter = wanted.letter(record_id_of(partition, offset), record)
-                if letter is None or (wanted.key is not None and letter.key != wanted.key) or self._is_held(letter):
+                if letter is None or (wanted.key is not None and letter.key != wanted.key):
                     continue
-                if not self._take(letter):
+                if not await self._is_held(letter) and not self._take(letter):
                     return False
-        room = MAX_LEFT - len(start.left)
-        if room <= 0:
+        if search.room <= 0:
             held.why = held.why or f"{MAX_LEFT:,} letters of partition {partition} cannot be sent back"
+            search.is_over = True
             return True
-        offset = max(start.position, facts.log_start_offset)
-        first_left: int | None = None
+        offset = max(start.position, first, facts.log_start_offset)
         while offset < end:
-            [result] = await self._engine.read([Read(self._topic_id, partition, offset, READ_BYTES)])
+            [result] = await self._engine.read([Read(topic_id, partition, offset, READ_BYTES)])
             if isinstance(result, OffsetOutOfRangeError):
-                offset = max(offset + 1, self._engine.partition_facts(self._topic_id, partition).log_start_offset)
+                offset = max(offset + 1, self._engine.partition_facts(topic_id, partition).log_start_offset)
                 continue
             if isinstance(result, LogbrokerError):
                 raise result
             records, errors = await in_decoder(partial(_records, result))
             for base_offset, why in errors:
-                damage = await damage_at(self._engine, self._topic_id, partition, base_offset)
+                if base_offset >= end:
+                    continue
+                damage = await damage_at(self._engine, topic_id, partition, base_offset)
                 why = why if damage is None else damage.message
                 held.add(record_id_of(partition, max(offset, base_offset)), None, why)
             for record in records:
@@ -190,23 +245,27 @@ class _Gathering:
                 if letter is None:
                     continue
                 if wanted.key is not None and letter.key != wanted.key:
-                    first_left = record.offset if first_left is None else first_left
+                    search.first_left = record.offset if search.first_left is None else search.first_left
                     continue
-                if letter.record_id in held.record_ids or self._is_held(letter):
-                    room -= 1
-                    if room < 0:
-                        gathered.next_offsets[partition] = record.offset if first_left is None else first_left
-                        return True  # No more letters of this partition can be remembered.
+                if letter.record_id in held.record_ids or await self._is_held(letter):
+                    search.room -= 1
+                    if search.room < 0:  # No more letters of this partition can be remembered.
+                        self._reached(partition, search, record.offset)
+                        search.is_over = True
+                        return True
                     continue
                 if not self._take(letter):
-                    gathered.next_offsets[partition] = record.offset if first_left is None else first_left
+                    self._reached(partition, search, record.offset)
                     return False
             offset = min(result.next_offset, end)  # A batch may reach beyond the end.
-            gathered.next_offsets[partition] = offset if first_left is None else first_left
+            self._reached(partition, search, offset)
         return True
 
+    def _reached(self, partition: int, search: _Search, offset: int) -> None:
+        self.gathered.next_offsets[partition] = offset if search.first_left is None else search.first_left
+
     async def _read_one(self, partition: int, offset: int) -> list[LogRecord]:
-        [result] = await self._engine.read([Read(self._topic_id, partition, offset, 1, check_crc=True)])
+        [result] = await self._engine.read([Read(self._topic.id, partition, offset, 1, check_crc=True)])
         if isinstance(result, LogbrokerError):
             raise result
         records, errors = await in_decoder(partial(_records, result))
@@ -214,12 +273,21 @@ class _Gathering:
             self._held.add(record_id_of(partition, offset), None, why)
         return [record for record in records if record.offset == offset]
 
-    def _is_held(self, letter: Letter) -> bool:
-        """Return whether a letter must stay behind a held letter of its key; if so, it is held, too."""
-        if letter.key is None or letter.key not in self._held.keys:
+    async def _is_held(self, letter: Letter) -> bool:
+        """Return whether a letter must stay behind an earlier letter of its key that is held or cannot be read now; if
+        so, it is held, too."""
+        key = letter.key
+        if key is None or not (key in self._held.keys or (self._unsearched and await self._follows_unsearched(key))):
             return False
         self._held.record_ids.add(letter.record_id)
         return True
+
+    async def _follows_unsearched(self, key: bytes) -> bool:
+        places = self._unsearched
+        return await in_decoder_if(
+            len(key) > LONG_KEY_BYTES,
+            lambda: any(partition_for_key(key, partitions) == partition for partitions, partition in places),
+        )
 
     def _take(self, letter: Letter) -> bool:
         """Add a letter; return False if there is no room."""

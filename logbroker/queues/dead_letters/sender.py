@@ -18,6 +18,11 @@ A refusal by the topic holds back no more letters than it must:
                                                 or for longer and longer pauses; others go on
     a partition of the topic (offline, corrupt) the letters of that partition, for a pause
     the topic (deleted, the disk full)          all letters, for a pause or until topics change
+
+The topic may grow between the intent of a letter and its append. A letter whose key has another partition by then is
+offered as one of an older generation. If the topic has it, from before a crash, it takes this for a repeat; else it
+refuses the letter, which is set apart and goes to the present partition of its key. So the letters of a key lie in one
+partition of each generation.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -44,6 +49,7 @@ from logbroker.errors import (
     ProducerForgottenError,
     RecordTooLargeError,
     RequestTimeoutError,
+    StaleGenerationError,
     StorageFailedError,
     UnknownTopicError,
 )
@@ -51,6 +57,7 @@ from logbroker.queues.context import GroupContext
 from logbroker.queues.dead_letters.size_limits import LetterSizeLimit, made_for, stored_room
 from logbroker.queues.model.messages import DeadLetter, LetterProducer
 from logbroker.queues.model.record_id import offset_of, partition_of
+from logbroker.queues.records.columns import lane_key_of
 from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
 from logbroker.queues.records.fetch import Records
 from logbroker.queues.state.dead_letter_intents import WHOLE_TOPIC
@@ -75,6 +82,8 @@ LONGEST_APART_SECONDS: Final = 60.0
 """Longest pause between attempts at a letter that was set apart for another reason than its size."""
 
 _NEVER: Final = 1 << 62
+_OLDER_GENERATION: Final = -1
+"""Stands for a generation that the topic no longer has."""
 _UNSURE: Final = (RequestTimeoutError, BrokerUnavailableError, StorageFailedError)
 """Errors after which it is unknown whether a batch was appended."""
 _ADVICE: Final = "skip, resume or replace the record"
@@ -117,6 +126,15 @@ class _Stream(msgspec.Struct):
     """Time of the next attempt (the event loop's clock)."""
     pause_seconds: float = FIRST_PAUSE_SECONDS
     """Pause after the next refusal."""
+
+
+class _Encoded(NamedTuple):
+    """A letter as a batch."""
+
+    letter: DeadLetter
+    batch: bytes
+    home: int | None
+    """Present partition of the letter's key; None: it has no key."""
 
 
 class _Apart(msgspec.Struct):
@@ -254,16 +272,18 @@ class DeadLetterSender:
         """Send the letters that are due; return whether there were any. Raises the error if the topic refuses all
         letters."""
         try:
-            topic = self.topic.get()
+            # The topic grows before or after these letters, which are checked by its present generation.
+            topic = await self._engine.pin(self.topic.get().id)
         except UnknownTopicError:
             self._letters.topic_is_gone()
             raise
-        chosen = self._choose(topic)
         try:
+            chosen = self._choose(topic)
             prepared = await self._prepare(topic, chosen)
             if prepared:
                 await self._append(topic, prepared)
         finally:
+            self._engine.unpin(topic.id)
             self._ready.extendleft(reversed(self._taken.values()))
             self._taken.clear()
         self._trouble(WHOLE_TOPIC, "")
@@ -309,11 +329,11 @@ class DeadLetterSender:
 
     # --- preparing ---------------------------------------------------------------------------------------------------
 
-    async def _prepare(self, topic: Topic, chosen: Sequence[DeadLetter]) -> list[tuple[DeadLetter, bytes]]:
+    async def _prepare(self, topic: Topic, chosen: Sequence[DeadLetter]) -> list[_Encoded]:
         """Encode letters under their producers. A letter that cannot be read or encoded is set apart or waits, and the
         later ones of its stream are left for another round. Raises the error that prevents getting a producer."""
         origin = self._engine.topic_by_id(TopicId(self._queue.topic_id)).name
-        encoded: list[tuple[DeadLetter, bytes]] = []
+        encoded: list[_Encoded] = []
         cut: set[int] = set()
         """Streams whose remaining letters wait for another round."""
         size_bytes = 0
@@ -322,7 +342,7 @@ class DeadLetterSender:
             if not is_apart and letter.partition in cut:
                 continue
             try:
-                batch = await self._batch(topic, origin, letter)
+                found = await self._encode(topic, origin, letter)
             except StorageFailedError:
                 raise
             except Exception as error:
@@ -332,12 +352,12 @@ class DeadLetterSender:
                         continue  # Letters before it are still to be sent under its present producer.
                 self._unreadable(topic, letter, error)
                 continue
-            encoded.append((letter, batch))
-            size_bytes += len(batch)
+            encoded.append(found)
+            size_bytes += len(found.batch)
             if size_bytes > LETTERS_BYTES:
                 break
-        await self._see_to_producers(topic, [letter for letter, _ in encoded])
-        return [(letter, await self._stamped(letter, batch)) for letter, batch in encoded]
+        await self._see_to_producers(topic, [each.letter for each in encoded])
+        return [each._replace(batch=await self._stamped(each.letter, each.batch)) for each in encoded]
 
     def _unreadable(self, topic: Topic, letter: DeadLetter, error: Exception) -> None:
         """Handle a letter that cannot be made."""
@@ -347,8 +367,8 @@ class DeadLetterSender:
             needed_bytes = _NEVER if isinstance(error, BatchExpandsTooFarError) else 0
             self._refuse(topic, letter, f"its dead letter cannot be made: {_words(error)}; {_ADVICE}", needed_bytes)
 
-    async def _batch(self, topic: Topic, origin: str, letter: DeadLetter) -> bytes:
-        """Return a letter as a batch, compressed if it would be too large otherwise. Raises the error of reading or
+    async def _encode(self, topic: Topic, origin: str, letter: DeadLetter) -> _Encoded:
+        """Encode a letter as a batch, compressed if it would be too large otherwise. Raises the error of reading or
         encoding it."""
         record, undecodable = await self._content(letter)
         claimed = header_value(record.headers, GROUP) or b""
@@ -370,7 +390,10 @@ class DeadLetterSender:
         )
         size_bytes = len(new.value or b"") + len(new.key or b"")
         max_bytes = topic.config.max_message_bytes
-        return await in_decoder_if(size_bytes > min(INLINE_BYTES, max_bytes), lambda: encode_to_fit([new], max_bytes))
+        is_heavy = size_bytes > min(INLINE_BYTES, max_bytes)
+        batch = await in_decoder_if(is_heavy, lambda: encode_to_fit([new], max_bytes))
+        key = lane_key_of(record, self._queue.settings)
+        return _Encoded(letter, batch, None if key is None else partition_for_key(key, topic.partitions))
 
     async def _content(self, letter: DeadLetter) -> tuple[LogRecord, bool]:
         """Return the record of a letter, and whether it is a whole batch that cannot be decoded.
@@ -426,19 +449,20 @@ class DeadLetterSender:
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
-    async def _append(self, topic: Topic, encoded: Sequence[tuple[DeadLetter, bytes]]) -> None:
+    async def _append(self, topic: Topic, encoded: Sequence[_Encoded]) -> None:
         """Append letters and handle the results. Raises the error if the topic refuses all letters."""
         # An operator may have decided about some letters meanwhile.
-        encoded = [(letter, batch) for letter, batch in encoded if self._letters.holds(letter)]
-        appends = [Append(topic.id, letter.partition % topic.partitions, batch) for letter, batch in encoded]
-        was_there = [not self._letters.may_return(letter.record_id) for letter, _ in encoded]
+        encoded = [each for each in encoded if self._letters.holds(each.letter)]
+        appends = [_to_append(topic, each) for each in encoded]
+        was_there = [not self._letters.may_return(each.letter.record_id) for each in encoded]
         """Whether an earlier attempt may have appended the letter."""
-        self._letters.sending([letter for letter, _ in encoded])
+        self._letters.sending([each.letter for each in encoded])
         results = await self._engine.append(appends, Durability.SYNCED)
-        refused: dict[int, tuple[DeadLetter, bytes, LogbrokerError]] = {}
+        refused: dict[int, tuple[_Encoded, LogbrokerError]] = {}
         """First refused letter of each stream."""
         whole: LogbrokerError | None = None
-        for (letter, batch), result, may_be_there in zip(encoded, results, was_there, strict=True):
+        for each, result, may_be_there in zip(encoded, results, was_there, strict=True):
+            letter = each.letter
             if isinstance(result, Appended):
                 self._sent(letter)
                 continue
@@ -447,13 +471,13 @@ class DeadLetterSender:
             if result.retriable or isinstance(result, UnknownTopicError | StorageFailedError):
                 whole = whole or result
             elif letter.record_id in self._taken:
-                self._refused(topic, letter, batch, result)
+                self._refused(topic, each, result)
             else:
                 # Later letters of the partition were refused because of this one.
-                refused.setdefault(letter.partition, (letter, batch, result))
-        for letter, batch, result in refused.values():
-            if letter is self._streams[letter.partition].letters[0]:
-                self._refused(topic, letter, batch, result)
+                refused.setdefault(letter.partition, (each, result))
+        for each, result in refused.values():
+            if each.letter is self._streams[each.letter.partition].letters[0]:
+                self._refused(topic, each, result)
         if whole is not None:
             raise whole
 
@@ -473,9 +497,15 @@ class DeadLetterSender:
         self._queue.dead_lettered(letter.record_id, self._context.moment())
         self._context.touched()
 
-    def _refused(self, topic: Topic, letter: DeadLetter, batch: bytes, error: LogbrokerError) -> None:
+    def _refused(self, topic: Topic, encoded: _Encoded, error: LogbrokerError) -> None:
         """Handle the refusal of a set-apart letter, or of the first letter of a stream."""
+        letter, batch, home = encoded
         is_apart = letter.record_id in self._taken
+        if isinstance(error, StaleGenerationError) and home is not None:
+            apart = self._taken.pop(letter.record_id, None) or self._set_apart(topic, letter)
+            self._letters.route_anew(letter, home, _no_producer(topic, letter))
+            self._ready.append(apart)
+            return
         if isinstance(error, OutOfOrderSequenceError | ProducerFencedError):
             # The topic has forgotten the producer, or a letter before this one was withdrawn or set apart.
             producer = letter.producer if is_apart else self._producers.pop(letter.partition, None)
@@ -562,6 +592,12 @@ class DeadLetterSender:
         self._letters.trouble(partition, text if why else "")
 
 
+def _to_append(topic: Topic, encoded: _Encoded) -> Append:
+    partition = encoded.letter.partition % topic.partitions
+    generation = 0 if encoded.home is None else topic.generation if encoded.home == partition else _OLDER_GENERATION
+    return Append(topic.id, partition, encoded.batch, generation)
+
+
 def _serves(producer: LetterProducer, topic: Topic, letter: DeadLetter) -> bool:
     """Return whether a letter can be sent under a producer."""
     return producer.producer_id >= 0 and producer.topic_id == topic.id and producer.base <= letter.sequence
@@ -577,7 +613,10 @@ def _tells(error: LogbrokerError) -> bool:
     refuses."""
     if isinstance(error, ProducerForgottenError):
         return False
-    return isinstance(error, InvalidRequestError | OutOfOrderSequenceError | ProducerFencedError | UnknownTopicError)
+    return isinstance(
+        error,
+        InvalidRequestError | OutOfOrderSequenceError | ProducerFencedError | StaleGenerationError | UnknownTopicError,
+    )
 
 
 def _words(error: Exception) -> str:

@@ -11,7 +11,8 @@ A letter that the topic refuses is *set apart*: its intent then also names the p
 later letters of its partition continue under another producer, so that their sequences have no gap. The letter is no
 longer outstanding. It is sent again under its own producer and sequence. If the letter is in the topic already, the
 topic drops the copy. After a set-apart letter, its producer appends only letters that were sent together with it, so
-the topic does not forget the letter's sequence.
+the topic does not forget the letter's sequence. A letter that is certainly not in the topic, and whose key has another
+partition there since the topic has grown, is set apart as well. Its intent then names the present partition.
 
     row     key                              value
     intent  b"d" partition (4) offset (8)    msgpack array: partition of the dead-letter topic, sequence; and, if it
@@ -230,6 +231,19 @@ class DeadLetters:
         if not was_apart:
             self._outstanding[intent.partition] -= 1
             self._issue(intent.partition)
+
+    def route_anew(self, letter: DeadLetter, partition: int, producer: LetterProducer) -> None:
+        """Let a letter that is set apart, and certainly not in the topic, go to another partition, under this producer
+        from now on."""
+        if not self.holds(letter):
+            return
+        intent = self._intents[letter.record_id]
+        intent.partition = letter.partition = partition
+        intent.producer = letter.producer = producer
+        self._rows.changed(letter.record_id)
+        waiting = self._lanes.get(letter.record_id)
+        if waiting is not None:
+            self._lanes[letter.record_id] = waiting._replace(partition=partition)
 
     def refuse(self, letter: DeadLetter, why: str) -> None:
         """Note that the topic refuses this letter for now."""

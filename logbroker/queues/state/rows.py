@@ -20,7 +20,7 @@ All integers in keys are big-endian. Values are msgpack arrays, except for pages
     origin    b"b" partition (4) offset (8)          the first origin of a redriven record: see `origins`
     session   b"z" BLAKE2b of the key (16)           lane key, fencing token; only while the session is open
     state     b"y" BLAKE2b of the key (16)           lane key, the state that sessions of this key leave to the next
-    progress  b"e" partition (4)                     progress of the redrive of this partition: see `redrive`
+    progress  b"e" partition (4) topic id (16)       progress of the redrive of this partition: see `redrive`
     round     b"w"                                   the round of letters that is being sent back: see `redrive`
     room      b"l"                                   size limit that the broker set on the dead-letter topic:
                                                      see `size_limits`
