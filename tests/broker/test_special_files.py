@@ -24,6 +24,8 @@ from logbroker.queues.model.starts import StartAt
 from logbroker.storage import system_calls
 from logbroker.storage.files import MAX_SMALL_BYTES
 from logbroker.storage.index_file import MAX_INDEX_BYTES
+from logbroker.storage.metadata.metadata_store import MetadataReader
+from logbroker.tools.metadata_backup import back_up
 from logbroker.tools.segments.locate import check_not_special
 from tests.broker.conftest import OpenEngine, batch, broker_on
 from tests.cli.command import failure_of
@@ -243,6 +245,33 @@ async def test_an_index_of_queue_groups_that_may_not_be_read(
             assert [record.value for _, record in await take(link, 1)] == [b"one"]
             await link.goodbye()
     assert f"{tmp_path}/data/queue-index cannot be used: Permission denied; queue groups go on without" in caplog.text
+
+
+async def test_a_metadata_store_that_may_not_be_entered_is_not_missing(
+    open_at: OpenEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(open_at)
+    data_dir = tmp_path / "data"
+    with without_permission(data_dir / "meta", monkeypatch):
+        refusals = []
+        for act in (
+            lambda: back_up(data_dir, tmp_path / "one.backup"),
+            lambda: MetadataReader.open(data_dir / "meta"),
+        ):
+            with pytest.raises(LogbrokerError) as refused:
+                act()
+            refusals.append(refused.value.message)
+        with pytest.raises(LogbrokerError) as refused:
+            async with open_at():
+                pass
+        refusals.append(refused.value.message)
+    for text in refusals:
+        assert f"{data_dir}/meta" in text
+        assert "Permission denied; make it readable and writable for the user that runs this" in text
+        assert "restore" not in text
+        assert "missing" not in text
+    async with open_at() as opened:
+        assert {topic.name for topic in opened.engine.topics()} == {"good", "bad"}
 
 
 @pytest.mark.parametrize("place", ["issued-numbers", *OF_A_PARTITION[2:]])
