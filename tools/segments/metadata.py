@@ -67,8 +67,10 @@ class Metadata:
         return self._reader.get(BROKER, CLEAN_STOP) is not None
 
     def has_topic(self, topic_id: TopicId) -> bool:
-        """Whether the topic still exists: a broker may have deleted it since the store was opened. Raises DataDirError and
-        CorruptLogError."""
+        """Whether the topic still exists: a broker may have deleted it since the store was opened.
+
+        Raises DataDirError and CorruptLogError.
+        """
         value = self._reader.get("topics", topic_id)
         if value is None:
             return False
