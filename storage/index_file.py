@@ -16,9 +16,10 @@ import struct
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
-from logbroker.storage.files import NOT_OURS, Files, replace_file, storage_failed, write_all
+from logbroker.storage.files import NOT_OURS, OUT_OF_SPACE, Files, replace_file, storage_failed, write_all
 from logbroker.storage.handles import HandleCache
 
 _log = logging.getLogger(__name__)
@@ -137,12 +138,14 @@ class IndexFile:
         with self._saving:
             with self._lock:
                 saved, content = self._saved, bytes(self._tail)
+            is_open = False
             try:
                 with self._handles.pinned(self.path, create=True) as handle:
+                    is_open = True
                     if content:
                         write_all(self._files, handle.fd, [content], saved * self._entry.size)
             except OSError as error:
-                if error.errno in NOT_OURS:
+                if error.errno in NOT_OURS or (error.errno in OUT_OF_SPACE and not is_open):
                     # The saved entries are lost, which only costs time.
                     self._do_without_file(error)
                     with self._lock:
@@ -169,8 +172,11 @@ class IndexFile:
         try:
             self._handles.with_room(lambda: replace_file(self._files, self.path, content))
         except OSError as error:
-            if error.errno not in NOT_OURS:
+            if error.errno not in (*NOT_OURS, *OUT_OF_SPACE):
                 raise storage_failed("write", self.path, error) from error
+            if error.errno in OUT_OF_SPACE:
+                with suppress(OSError):
+                    self._files.unlink(self.path + ".tmp")
             self._do_without_file(error)
             with self._lock:
                 self._saved, self._tail = 0, bytearray(content)
@@ -184,9 +190,8 @@ class IndexFile:
     def _do_without_file(self, error: OSError) -> None:
         """Keep entries in memory from now on. An index can be rebuilt at any time, so nothing else is affected."""
         if self._has_file:
-            _log.warning(
-                "the index %s is kept in memory: %s; move away what is there", self.path, error.strerror or error
-            )
+            advice = "free some space" if error.errno in OUT_OF_SPACE else "move away what is there"
+            _log.warning("the index %s is kept in memory: %s; %s", self.path, error.strerror or error, advice)
         self._has_file = False
 
     def _entries_at(self, index: int, *, nowait: bool) -> Entry:

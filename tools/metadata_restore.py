@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,13 +33,14 @@ from logbroker.broker.local_engine.state_store import STATE, state_key
 from logbroker.broker.topics import grown, new_topic
 from logbroker.config import MAX_STORED_BATCH_BYTES, BrokerConfig, TopicConfig, topic_config
 from logbroker.engine import Topic
-from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError
+from logbroker.errors import CorruptLogError, DataDirError, LogbrokerError, StorageFailedError
+from logbroker.errors.system import reason_of
 from logbroker.group_runtime.group_store import GROUP_SCOPE, GROUPS_SCOPE, listed_ids
-from logbroker.private_files import DIRECTORY_MODE
+from logbroker.private_files import DIRECTORY_MODE, remove_directory
 from logbroker.queues.model.settings import GROUP_TYPE as QUEUE_GROUP
 from logbroker.queues.state.rows import HANDED_ROW, PRODUCER_ROW, SESSION_ROW
 from logbroker.storage.data_dir import META_NAME, DataDir, partition_directories
-from logbroker.storage.files import RealFiles, read_regular
+from logbroker.storage.files import RealFiles, read_regular, what_is_at
 from logbroker.storage.metadata.metadata_store import DATA_NAME, MetadataReader, MetadataStore, Write, is_missing
 from logbroker.storage.partition_checkpoint import (
     BROKER,
@@ -96,15 +96,27 @@ def extracted(backup: Backup, data_dir: Path) -> Iterator[Path]:
         # `meta` may be on a file system of its own, and a rename cannot leave its file system.
         meta = held.path / META_NAME
         directory = meta / _WORK_NAME if meta.is_dir() else held.path / f"{META_NAME}.{_WORK_NAME}"
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(DIRECTORY_MODE)
+        _make_anew(directory)
         try:
             extract(backup, directory)
             yield directory
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_directory(directory)
     finally:
         held.close()
+
+
+def _make_anew(directory: Path) -> None:
+    """Make the directory for the work, empty. Remove the one of a restore that was killed, but nothing else: raises
+    DataDirError if something else is there, and OSError."""
+    what = what_is_at(directory, "directory")
+    if not what:
+        others = set() if not os.path.lexists(directory) else set(os.listdir(directory)) - {DATA_NAME, _LOCK_NAME}
+        what = f"it has {min(others)!r} in it, which no restore has made" if others else ""
+    if what:
+        raise DataDirError(f"cannot use {directory}: {what}; move it away, a restore works in a directory there")
+    remove_directory(directory)
+    directory.mkdir(DIRECTORY_MODE)
 
 
 def plan_restore(backup: Backup, store: Path, data_dir: Path) -> RestorePlan:
@@ -171,13 +183,28 @@ def restore(plan: RestorePlan, store: Path, data_dir: Path) -> Path | None:
     for path in (meta, store / DATA_NAME):
         give(str(path), str(data_dir))
     replaced: Path | None = None
-    if (meta / DATA_NAME).exists():
-        replaced = free_path(meta / f"{DATA_NAME}.replaced-{utc_text(time.time_ns() // 1_000_000)}")
-        os.link(meta / DATA_NAME, replaced)
-    files.sync_directory(str(meta))
-    files.rename(str(store / DATA_NAME), str(meta / DATA_NAME))
-    files.sync_directory(str(meta))
-    files.sync_directory(str(data_dir))
+    try:
+        if (meta / DATA_NAME).exists():
+            name = free_path(meta / f"{DATA_NAME}.replaced-{utc_text(time.time_ns() // 1_000_000)}")
+            os.link(meta / DATA_NAME, name)
+            replaced = name
+        files.sync_directory(str(meta))
+        files.rename(str(store / DATA_NAME), str(meta / DATA_NAME))
+    except BaseException:
+        if replaced is not None:
+            with suppress(OSError):
+                replaced.unlink()  # It is the store that stays in use.
+        raise
+    try:
+        files.sync_directory(str(meta))
+        files.sync_directory(str(data_dir))
+    except OSError as error:
+        kept = "" if replaced is None else f" (the store that was there is kept as {replaced})"
+        raise StorageFailedError(
+            f"the backup is in its place as {meta / DATA_NAME}{kept}, but the directory cannot be synced:"
+            f" {reason_of(error)}; after a power cut, the"
+            " store may be the earlier one: check the disk, then restore again"
+        ) from error
     return replaced
 
 

@@ -372,7 +372,7 @@ class OverloadedError(LogbrokerError):
 
 
 class DiskFullError(LogbrokerError):
-    """The disk has too little free space (min_free_disk_bytes). Nothing of the request was written.
+    """The disk has too little free space (min_free_disk_bytes), or too few free inodes. Nothing of it was written.
 
     Free space on the disk, delete topics or lower their retention. Then send the request again.
     """

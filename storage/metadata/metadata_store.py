@@ -397,7 +397,7 @@ def _open_to_read(path: Path) -> tuple[lmdb.Environment, bool]:
 
 def _failed(action: str, path: Path, error: Exception) -> LogbrokerError:
     """Return our error for an error of LMDB or the system. It says which file, why, and what to do."""
-    file = path if path.is_file() else path / DATA_NAME
+    file = path if os.path.isfile(path) else path / DATA_NAME
     kind = CorruptLogError if isinstance(error, _DAMAGED) else DataDirError
     return kind(f"cannot {action} the metadata store {file}: {_reason(error)}; {_advice(error)}")
 
@@ -447,19 +447,29 @@ def _check_kind(path: Path, kind: int, name: str, advice: str) -> int:
     """Return the size of the file or directory at a path, or 0 if there is none. Raises DataDirError if it has another
     kind: LMDB would wait for a FIFO, or make a new store at the target of a dangling link."""
     try:
+        is_link = stat.S_ISLNK(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    except OSError as error:
+        raise _cannot_look_at(path, error) from None
+    try:
         found = os.stat(path)
     except OSError as error:
-        if not os.path.lexists(path):
-            return 0
-        mode = os.lstat(path).st_mode
-        if not stat.S_ISLNK(mode):
-            raise _failed("open", path, error) from None
+        if not is_link or error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise _cannot_look_at(path, error) from None
         what = "a symbolic link that leads nowhere"
     else:
         if stat.S_IFMT(found.st_mode) == kind:
             return found.st_size
         what = kind_name(found.st_mode)
     raise DataDirError(f"{path} is no {name}, but {what}; move it away{advice}")
+
+
+def _cannot_look_at(path: Path, error: OSError) -> DataDirError:
+    """Return the error for a path of which nobody can say whether anything is there. It may be a sound store, so the
+    advice is never to restore a backup."""
+    advice = advice_for(error.errno or 0) or "check the disk"
+    return DataDirError(f"cannot look for the metadata store at {path}: {reason_of(error)}; {advice}")
 
 
 def copy_store(path: Path, target_fd: int) -> None:

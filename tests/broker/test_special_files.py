@@ -5,26 +5,57 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import pytest
 
-from logbroker.engine import Read, ReadResult
+from logbroker.broker.broker import Broker
+from logbroker.engine import Append, Read, ReadResult
 from logbroker.errors import CorruptLogError, LogbrokerError, PartitionOfflineError
 from logbroker.errors.system import system_error_text
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.settings import Ordering, Priority, QueueGroupSettings
+from logbroker.queues.model.starts import StartAt
 from logbroker.storage import system_calls
 from logbroker.storage.files import MAX_SMALL_BYTES
 from logbroker.storage.index_file import MAX_INDEX_BYTES
+from logbroker.storage.metadata.metadata_store import MetadataReader
+from logbroker.tools.metadata_backup import back_up
 from logbroker.tools.segments.locate import check_not_special
-from tests.broker.conftest import OpenEngine
+from tests.broker.conftest import OpenEngine, batch, broker_on
 from tests.cli.command import failure_of
+from tests.no_permission import without_permission
+from tests.queues.shell import hello, take, until
 
 LOG: Final = f"{0:020d}"
 LARGE_BYTES: Final = 1 << 29
 """No disk is used for it."""
+
+
+_HANGS_SECONDS: Final = 60
+
+
+@pytest.fixture(autouse=True)
+def nothing_hangs() -> Iterator[None]:
+    """A call that waits for a FIFO holds up the event loop, and with it every other deadline."""
+
+    hung: list[str] = []
+
+    def fail(_signal: int, frame: FrameType | None) -> None:
+        hung.append(str(frame))
+        raise AssertionError("it hangs")  # Some callers suppress it, and go on.
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, _HANGS_SECONDS, 1)  # Again and again: the stop may hang, too.
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+    assert not hung
 
 
 def a_file(path: Path) -> None:
@@ -68,6 +99,14 @@ KINDS: Final[dict[Callable[[Path], None], str]] = {
     a_loop: "a symbolic link",
 }
 OF_THE_BROKER: Final = ("lock", "meta", "meta/data.mdb", "meta/lock.mdb", "issued-numbers")
+OF_THE_INDEX: Final = (
+    "queue-index",
+    "queue-index/g.index",
+    "queue-index/gone.index",
+    "queue-index/g.index/checkpoint",
+    "queue-index/g.index/checkpoint.new",
+    "queue-index/g.index/1.blocks",
+)
 OF_A_PARTITION: Final = (
     "bad-0",
     f"bad-0/{LOG}.log",
@@ -76,7 +115,7 @@ OF_A_PARTITION: Final = (
     "bad-0/partition.metadata",
     "bad-0/leader-epoch-checkpoint",
 )
-DIRECTORIES: Final = ("meta", "bad-0")
+DIRECTORIES: Final = ("meta", "bad-0", "queue-index", "g.index", "gone.index")
 ADVICE: Final = ("move away", "move it away", "put the file", "move that away", "move the directory", "restore")
 
 
@@ -88,13 +127,13 @@ def table(*places: str) -> pytest.MarkDecorator:
             (place, thing)
             for place in places
             for thing in KINDS
-            if thing is not (a_directory if place in DIRECTORIES else a_file)
+            if thing is not (a_directory if Path(place).name in DIRECTORIES else a_file)
         ],
     )
 
 
 def put(path: Path, thing: Callable[[Path], None]) -> None:
-    if path.name in DIRECTORIES:
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
@@ -155,6 +194,84 @@ async def test_in_the_place_of_what_one_partition_needs(
             assert not place.endswith(".log")
         assert await opened.append(opened.engine.topic("good").id, b"more") == is_known
         assert opened.failures == []
+
+
+async def prioritized(broker: Broker) -> QueueGroup:
+    settings = QueueGroupSettings(priority=Priority.STRICT, ordering=Ordering.NONE)
+    group, _ = await broker.queues.create("g", broker.engine.topic("t"), settings, StartAt())
+    await until(lambda: not group.scanner.is_indexing and group.scanner.unscanned() == 0)
+    return group
+
+
+@table(*OF_THE_INDEX)
+@pytest.mark.parametrize("ending", ["stop", "delete"])
+async def test_in_the_place_of_the_index_of_a_queue_group(
+    tmp_path: Path, thing: Callable[[Path], None], place: str, ending: str
+) -> None:
+    """A start, work, a deletion and a stop wait for nothing, whether the thing came before the start or after it."""
+    path = tmp_path / "data" / place
+    async with broker_on(tmp_path) as broker:
+        topic = await broker.engine.create_topic("t", 1, {})
+        await broker.engine.append([Append(topic.id, 0, batch(b"one"))])
+        group = await prioritized(broker)
+        group.index_cache.close()
+        assert (tmp_path / "data" / OF_THE_INDEX[-1]).exists()
+        put(path, thing)
+        await broker.engine.append([Append(topic.id, 0, batch(b"two"))])
+        await until(lambda: group.queue.open_records == 2)
+        if ending == "delete":
+            await broker.queues.delete("g")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    put(path, thing)
+    async with broker_on(tmp_path) as broker:
+        group = await prioritized(broker) if ending == "delete" else broker.queues.group("g")
+        link = await group.connect(hello())
+        assert [record.value for _, record in await take(link, 2)] == [b"one", b"two"]
+        await link.goodbye()
+        if ending == "delete":
+            await broker.queues.delete("g")
+
+
+async def test_an_index_of_queue_groups_that_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with broker_on(tmp_path) as broker:
+        topic = await broker.engine.create_topic("t", 1, {})
+        await broker.engine.append([Append(topic.id, 0, batch(b"one"))])
+        await prioritized(broker)
+    with without_permission(tmp_path / "data" / "queue-index", monkeypatch):
+        async with broker_on(tmp_path) as broker:
+            link = await broker.queues.group("g").connect(hello())
+            assert [record.value for _, record in await take(link, 1)] == [b"one"]
+            await link.goodbye()
+    assert f"{tmp_path}/data/queue-index cannot be used: Permission denied; queue groups go on without" in caplog.text
+
+
+async def test_a_metadata_store_that_may_not_be_entered_is_not_missing(
+    open_at: OpenEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(open_at)
+    data_dir = tmp_path / "data"
+    with without_permission(data_dir / "meta", monkeypatch):
+        refusals = []
+        for act in (
+            lambda: back_up(data_dir, tmp_path / "one.backup"),
+            lambda: MetadataReader.open(data_dir / "meta"),
+        ):
+            with pytest.raises(LogbrokerError) as refused:
+                act()
+            refusals.append(refused.value.message)
+        with pytest.raises(LogbrokerError) as refused:
+            async with open_at():
+                pass
+        refusals.append(refused.value.message)
+    for text in refusals:
+        assert f"{data_dir}/meta" in text
+        assert "Permission denied; make it readable and writable for the user that runs this" in text
+        assert "restore" not in text
+        assert "missing" not in text
+    async with open_at() as opened:
+        assert {topic.name for topic in opened.engine.topics()} == {"good", "bad"}
 
 
 @pytest.mark.parametrize("place", ["issued-numbers", *OF_A_PARTITION[2:]])

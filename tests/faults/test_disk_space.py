@@ -19,10 +19,10 @@ from typing import Any
 import grpc
 import pytest
 
-from logbroker.broker.local_engine.disk_space import DiskSpace
+from logbroker.broker.local_engine.disk_space import KEPT_FILES, DiskSpace
 from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.config import MIB, BrokerConfig
-from logbroker.engine import Append, Appended, StateEvent
+from logbroker.engine import Append, Appended, DiskUse, StateEvent
 from logbroker.errors import DiskFullError
 from logbroker.v1 import admin_pb2 as pb
 from logbroker.v1 import groups_pb2
@@ -109,6 +109,78 @@ async def test_appends_and_new_topics_are_refused_and_reads_are_not(open_at: Ope
         assert opened.failures == []
 
 
+async def test_what_makes_files_is_refused_while_few_are_free(open_at: OpenEngine, disk: FakeDisk) -> None:
+    """Files, and not bytes, are scarce: what makes none goes on."""
+    async with open_at(min_free_disk_bytes=MIB, checkpoint_seconds=0.01) as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        await opened.append(topic.id, b"a")
+        disk.free_files = KEPT_FILES + 20
+        await disk.measured_again()
+        with pytest.raises(DiskFullError, match=r"room for \d+ more files \(inodes\), this takes up to 60"):
+            await opened.engine.create_topic("u", 10, {})
+        with pytest.raises(DiskFullError, match="inodes"):
+            await opened.engine.alter_topic(topic.id, partitions=11)
+        await opened.append(topic.id, b"b")
+        disk.free_files = KEPT_FILES
+        await disk.measured_again()
+        with pytest.raises(DiskFullError, match="inodes"):
+            await opened.append(topic.id, b"c")
+        [taken] = await opened.engine.append([Append(topic.id, 0, batch(b"copy"), use=DiskUse.USES_RESERVE)])
+        assert isinstance(taken, Appended)
+        opened.state.check_room(DiskUse.TAKES_ROOM)
+        await opened.engine.init_producer_id()
+        await opened.engine.alter_topic(topic.id, set_configs={"retention.bytes": "0"})
+        disk.free_files = KEPT_FILES // 2
+        await disk.measured_again()
+        [refused] = await opened.engine.append([Append(topic.id, 0, batch(b"copy"), use=DiskUse.USES_RESERVE)])
+        assert isinstance(refused, DiskFullError)
+        disk.free_files = KEPT_FILES + 100
+        await disk.measured_again()
+        await opened.append(topic.id, b"d")
+        assert opened.failures == []
+
+
+async def test_a_file_system_without_a_limit_on_files(open_at: OpenEngine, disk: FakeDisk) -> None:
+    disk.files = disk.free_files = 0
+    async with open_at(min_free_disk_bytes=MIB) as opened:
+        topic = await opened.engine.create_topic("t", 1, {})
+        assert await opened.append(topic.id, b"a") == 0
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+async def test_an_index_for_which_no_file_is_left_stays_in_memory(
+    open_at: OpenEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """A roll, a stop and a start do without it; the first start that finds room makes it anew."""
+    real = os.open
+
+    def full(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if flags & os.O_CREAT and str(path).removesuffix(".tmp").endswith(suffix) and not os.path.exists(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return real(path, flags, mode, dir_fd=dir_fd)
+
+    def made() -> list[Path]:
+        return list((tmp_path / "data" / "t-0").glob(f"*{suffix}*"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        for run in range(2):
+            async with open_at() as opened:
+                if not run:
+                    await opened.engine.create_topic("t", 1, {"segment.bytes": "600"})
+                topic = opened.engine.topic("t")
+                for number in range(20):
+                    assert await opened.append(topic.id, bytes(200)) == 20 * run + number
+                assert opened.engine.partition_facts(topic.id, 0).segments > 5
+                assert await opened.engine.offset_for_time(topic.id, 0, 0) is not None
+                assert opened.failures == []
+        assert made() == []
+    async with open_at() as opened:
+        assert await opened.append(opened.engine.topic("t").id, b"x") == 40
+        assert opened.failures == []
+    assert made()
+
+
 async def test_appends_cost_no_system_call(open_at: OpenEngine, disk: FakeDisk) -> None:
     async with open_at(min_free_disk_bytes=0) as opened:
         topic = await opened.engine.create_topic("t", 1, {})
@@ -168,6 +240,26 @@ def test_a_disk_is_filled_to_the_mark_and_no_further(small_disk: Path) -> None:
     with Served(small_disk / "data", min_free_disk_bytes=MIB) as broker:
         acknowledged.append(broker.produce(b"more" + bytes(300_000)))
         assert broker.values() == acknowledged
+
+
+def test_rolls_and_new_topics_leave_enough_files_for_a_stop_and_a_start(small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", f"remount,nr_inodes={KEPT_FILES + 400}", str(small_disk)], check=True)
+    data_dir = small_disk / "data"
+    with Served(data_dir, min_free_disk_bytes=MIB) as broker:
+        broker.create_topic(segment_bytes="1000")
+        acknowledged = broker.produce_until_refused(DiskFullError, size_bytes=600)
+        assert len(acknowledged) > 100
+        assert os.statvfs(small_disk).f_favail > KEPT_FILES // 2
+        topic = pb.NewTopic(name="more", partitions=1)
+        [result] = broker.api.admin.CreateTopics(pb.CreateTopicsRequest(topics=[topic])).results
+        assert result.status.reason == "DISK_FULL"
+    with Served(data_dir, min_free_disk_bytes=MIB) as broker:
+        assert broker.values() == acknowledged
+        [deleted] = broker.api.admin.DeleteTopics(pb.DeleteTopicsRequest(topics=[pb.TopicRef(name="t")])).results
+        assert not deleted.status.code
+        until(lambda: os.statvfs(small_disk).f_favail > KEPT_FILES + 350)
+        broker.create_topic()
+        broker.produce(b"more")
 
 
 def fill_up(disk: Path, left_bytes: int, name: str = "filler") -> Path:

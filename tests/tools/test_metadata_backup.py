@@ -21,7 +21,8 @@ import msgspec
 import pytest
 
 from logbroker.cli.main import run
-from logbroker.errors import CorruptLogError, DataDirError
+from logbroker.errors import CorruptLogError, DataDirError, StorageFailedError
+from logbroker.storage.files import RealFiles
 from logbroker.storage.metadata import metadata_store
 from logbroker.storage.metadata.metadata_store import MetadataReader, MetadataStore
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint
@@ -409,6 +410,63 @@ def test_a_restore_asks(
     assert "nothing was done" in capsys.readouterr().err
     assert ("state", b"later") in state_of(stopped.data_dir)
     assert not (stopped.data_dir / "meta" / "restoring").exists()
+
+
+@pytest.mark.parametrize("place", ["meta/restoring", "meta.restoring"])
+@pytest.mark.parametrize("kind", ["FIFO", "file", "directory with a backup"])
+def test_what_no_restore_has_made_stays_in_the_place_of_its_work(
+    stopped: StoppedPartition, made: Backup, capsys: pytest.CaptureFixture[str], place: str, kind: str
+) -> None:
+    if place == "meta.restoring":
+        shutil.rmtree(stopped.data_dir / "meta")
+    path = stopped.data_dir / place
+    if kind == "FIFO":
+        os.mkfifo(path)
+    elif kind == "file":
+        path.touch()
+    else:
+        path.mkdir()
+        (path / "kept.backup").write_bytes(b"mine")
+    for options in (["--dry-run"], ["--yes"]):
+        assert run(["meta", "restore", made.path, "--data-dir", str(stopped.data_dir), *options]) == 1
+        line = capsys.readouterr().err
+        assert str(path) in line
+        assert "move it away" in line
+    assert path.exists()
+    assert kind in ("FIFO", "file") or (path / "kept.backup").read_bytes() == b"mine"
+
+
+def test_the_work_of_a_restore_that_was_killed_is_removed(stopped: StoppedPartition, made: Backup) -> None:
+    left = stopped.data_dir / "meta" / "restoring"
+    left.mkdir()
+    (left / "data.mdb").write_bytes(b"half")
+    restored(made, stopped.data_dir)
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3])
+def test_a_restore_that_cannot_be_synced_says_which_store_is_in_place(
+    stopped: StoppedPartition, made: Backup, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    put(stopped.data_dir, b"later", b"1")
+    calls, real = 0, RealFiles.sync_directory
+
+    def sync(self: RealFiles, path: str) -> None:
+        nonlocal calls
+        if path in (str(stopped.data_dir / "meta"), str(stopped.data_dir)):
+            calls += 1
+            if calls == failing:
+                raise OSError(errno.EIO, "Input/output error", path)
+        real(self, path)
+
+    monkeypatch.setattr(RealFiles, "sync_directory", sync)
+    is_in_place = failing > 1
+    expected = "the backup is in its place" if is_in_place else "Input/output error"
+    with pytest.raises(StorageFailedError if is_in_place else OSError, match=expected):
+        restored(made, stopped.data_dir)
+    kept = list((stopped.data_dir / "meta").glob("data.mdb.replaced-*"))
+    assert len(kept) == is_in_place
+    assert (("state", b"later") in state_of(stopped.data_dir)) is not is_in_place
 
 
 def test_a_dry_run_says_that_the_store_cannot_be_read(

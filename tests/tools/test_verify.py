@@ -413,3 +413,39 @@ def test_a_write_caught_half_done_is_no_damage(tmp_path: Path, monkeypatch: pyte
     assert report.live
     assert wrong(report) == []
     assert steps == []
+
+
+@pytest.mark.parametrize("ending", ["deleted before", "deleted", "made again"])
+def test_a_topic_that_is_deleted_meanwhile_is_no_damage(tmp_path: Path, ending: str) -> None:
+    data_dir = tmp_path / "data"
+    with embedded(data_dir) as broker, Admin(broker.address) as admin, Producer(broker.address) as producer:
+        for name in ("a", "z"):
+            admin.create_topic(name, 1)
+            producer.send_and_wait(name, b"x")
+        located = locate([data_dir])
+        if ending == "deleted before":
+            admin.delete_topic("z")
+        reports = verify(located, lambda _bytes: None)
+        first = next(reports)
+        if ending != "deleted before":
+            admin.delete_topic("z")
+        if ending == "made again":
+            admin.create_topic("z", 1)
+        [last] = reports
+    assert first.findings == []
+    assert last.path == str(data_dir / "z-0")
+    assert [(finding.severity, finding.message) for finding in last.findings] == [
+        (Severity.NOTE, "its topic was deleted meanwhile")
+    ]
+
+
+def test_a_directory_that_somebody_removes_beside_a_broker_is_damage(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with embedded(data_dir) as broker, Admin(broker.address) as admin, Producer(broker.address) as producer:
+        admin.create_topic("t", 1)
+        producer.send_and_wait("t", b"x")
+        located = locate([data_dir])
+        (data_dir / "t-0").rename(tmp_path / "elsewhere")
+        [report] = verify(located, lambda _bytes: None)
+        (tmp_path / "elsewhere").rename(data_dir / "t-0")
+    assert not report.sound

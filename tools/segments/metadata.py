@@ -66,6 +66,19 @@ class Metadata:
         """Whether the last run of the broker synced everything before it stopped."""
         return self._reader.get(BROKER, CLEAN_STOP) is not None
 
+    def has_topic(self, topic_id: TopicId) -> bool:
+        """Whether the topic still exists: a broker may have deleted it since the store was opened.
+
+        Raises DataDirError and CorruptLogError.
+        """
+        value = self._reader.get("topics", topic_id)
+        if value is None:
+            return False
+        try:
+            return not msgspec.msgpack.decode(value, type=TopicRow).deleted
+        except msgspec.MsgspecError as error:
+            raise unreadable_row("topics", topic_id, error) from None
+
     def checkpoint(
         self, topic_id: TopicId, partition: int, *, with_producers: bool = False
     ) -> PartitionCheckpoint | None:

@@ -56,12 +56,31 @@ def verify(located: Located, progress: Progress, *, gaps_allowed: bool | None = 
         try:
             for partition in members:
                 known = knowledge_of(partition, metadata, live=live, trouble=trouble)
-                yield _PartitionVerification(partition, known, progress, gaps_allowed).run()
+                report = _PartitionVerification(partition, known, progress, gaps_allowed).run()
+                if not report.sound and _is_deleted_meanwhile(partition, known, metadata):
+                    report.findings = [_deleted_meanwhile(partition)]
+                yield report
             if metadata is not None and data_dir in located.data_dirs and not live:
                 yield from _missing(data_dir, metadata, {partition.directory for partition in members})
         finally:
             if metadata is not None:
                 metadata.close()
+
+
+def _is_deleted_meanwhile(partition: PartitionFiles, known: Knowledge, metadata: Metadata | None) -> bool:
+    """Whether a running broker has deleted the topic of a partition since it was located. Then the files were removed,
+    or are those of another topic of this name, while they were read."""
+    if not known.live or metadata is None:
+        return False
+    if known.topic_id is None:  # The topic was deleted before the store was opened, or it is no topic's directory.
+        return not os.path.lexists(partition.directory)
+    with suppress(CorruptLogError, DataDirError):
+        return not metadata.has_topic(known.topic_id)
+    return False
+
+
+def _deleted_meanwhile(partition: PartitionFiles) -> Finding:
+    return Finding(severity=Severity.NOTE, path=str(partition.directory), message="its topic was deleted meanwhile")
 
 
 def _missing(data_dir: Path, metadata: Metadata, verified: Container[Path]) -> Iterator[PartitionReport]:

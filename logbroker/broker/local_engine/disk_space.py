@@ -5,12 +5,14 @@ above min_free_disk_bytes       nothing
 below it                        writes that take room: appends, topics, partitions, groups, producers
 below half of it                also writes that process existing records: commits of offsets, settlements, sessions
 
+Free files (inodes) count in the same way, against KEPT_FILES: whatever makes files is refused before none is left.
 Writes that make room, or that follow from earlier decisions, are never refused.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -24,12 +26,19 @@ from logbroker.errors import DiskFullError
 _log = logging.getLogger(__name__)
 
 _MEASURE_AGAIN_SECONDS: Final = 0.1
+KEPT_FILES: Final = 1000
+"""Files that are kept free for what is not refused: a start makes one (issued-numbers) and, after a crash, up to three
+in each partition that it cuts; a stop makes two (the indexes) in each partition whose active segment has none yet. If
+there are too many of them, indexes stay in memory."""
+FILES_OF_PARTITION: Final = 6
+"""Directory, partition.metadata, leader-epoch-checkpoint, and the three files of the first segment."""
+FILES_OF_SEGMENT: Final = 3
 _RESERVE: Final = {DiskUse.TAKES_ROOM: 1.0, DiskUse.USES_RESERVE: 0.5}
-"""Share of `min_free_disk_bytes` that each use of the disk must leave free."""
+"""Share of `min_free_disk_bytes` and of KEPT_FILES that each use of the disk must leave free."""
 
 
 class DiskSpace:
-    """Free bytes of the disk: measured now and then, and counted down in between.
+    """Free bytes and files of the disk: measured now and then, and counted down in between.
 
     A write that finds the disk full is fatal, because it may have left a part of its bytes. So the mark must leave room
     for everything that is written besides the records: indexes, metadata, accepted appends, and other programs.
@@ -39,6 +48,7 @@ class DiskSpace:
         self._path = path
         self._min_free_bytes = min_free_bytes
         self._free_bytes = 0
+        self._free_files: float = 0
         self._unwritten_bytes = 0
         """Bytes of `taken` blocks that have not ended: a measurement cannot see them."""
         self._measured_at = 0.0
@@ -47,17 +57,20 @@ class DiskSpace:
         self.measure()
 
     def measure(self) -> None:
-        """Measure the free bytes of the file system."""
+        """Measure the free bytes and files of the file system."""
         found = os.statvfs(self._path)
         self._free_bytes = found.f_bavail * found.f_frsize - self._unwritten_bytes
+        # Some file systems (Btrfs, some of networks) have no limit on files, and report a total of 0.
+        self._free_files = found.f_favail if found.f_files else math.inf
         self._measured_at = time.monotonic()
-        if self._is_short and self._free_bytes > self._min_free_bytes:
+        if self._is_short and self._free_bytes > self._min_free_bytes and self._free_files > KEPT_FILES:
             self._is_short = False
             _log.warning("the disk of %s has room again: %d bytes", self._path, self._free_bytes)
 
-    def take(self, size_bytes: int) -> None:
-        """Count bytes that were accepted."""
+    def take(self, size_bytes: int, files: int = 0) -> None:
+        """Count bytes and files that were accepted."""
         self._free_bytes -= size_bytes
+        self._free_files -= files
 
     @contextmanager
     def taken(self, size_bytes: int) -> Iterator[None]:
@@ -69,25 +82,37 @@ class DiskSpace:
         finally:
             self._unwritten_bytes -= size_bytes
 
-    def check(self, size_bytes: int = 0, use: DiskUse = DiskUse.TAKES_ROOM) -> None:
-        """Raise DiskFullError if this many more bytes would leave less free space than this use of the disk must leave.
-        Makes a few system calls a second."""
+    def check(self, size_bytes: int = 0, use: DiskUse = DiskUse.TAKES_ROOM, files: int = 0) -> None:
+        """Raise DiskFullError if this many more bytes or files would leave less than this use of the disk must leave.
+        If it makes no `files`, free files do not matter. Makes a few system calls a second."""
         # Other programs write, too, and each of them may fill the disk in a second.
         if time.monotonic() - self._measured_at > _MEASURE_AGAIN_SECONDS:
             self.measure()
         kept_bytes = self._min_free_bytes if use is DiskUse.TAKES_ROOM else self._kept_by(use)
         if self._free_bytes - kept_bytes <= size_bytes:
-            raise self._refusal(kept_bytes)
+            raise self._refusal(self._bytes_text(kept_bytes))
+        if files and self._free_files - files < (kept_files := int(KEPT_FILES * _RESERVE[use])):
+            raise self._refusal(self._files_text(files, kept_files))
 
     def _kept_by(self, use: DiskUse) -> int:
         return int(self._min_free_bytes * _RESERVE[use])
 
-    def _refusal(self, kept_bytes: int) -> DiskFullError:
-        error = DiskFullError(
+    def _bytes_text(self, kept_bytes: int) -> str:
+        return (
             f"the disk of {self._path} has {max(0, self._free_bytes)} bytes left, and {kept_bytes} are kept free for"
             f" writes that make room (min_free_disk_bytes is {self._min_free_bytes}); delete topics or groups, lower"
             " retention.bytes or retention.ms of topics, or free some space on the disk, then try again"
         )
+
+    def _files_text(self, files: int, kept_files: int) -> str:
+        return (
+            f"the disk of {self._path} has room for {max(0, self._free_files):.0f} more files (inodes), this takes up"
+            f" to {files}, and {kept_files} are kept free for writes that make room; delete topics, lower"
+            " retention.bytes or retention.ms of topics, or delete files on the disk, then try again"
+        )
+
+    def _refusal(self, text: str) -> DiskFullError:
+        error = DiskFullError(text)
         if not self._is_short:
             self._is_short = True
             _log.warning("writes that take room are refused: %s", error.message)

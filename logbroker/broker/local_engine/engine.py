@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from logbroker.broker.local_engine.catalog import Catalog
+from logbroker.broker.local_engine.disk_space import FILES_OF_SEGMENT
 from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.numbers import ReceiptNumbers
@@ -97,9 +98,9 @@ class LocalEngine:
     async def create_topic(
         self, name: str, partitions: int | None, overrides: Mapping[str, str], *, plan: TopicPlan | None = None
     ) -> Topic:
-        is_internal = name.startswith(INTERNAL_PREFIX)
-        self._upkeep.disk.check(0, DiskUse.USES_RESERVE if is_internal else DiskUse.TAKES_ROOM)
-        return await self._changes.create(name, partitions, overrides, plan=plan)
+        use = DiskUse.USES_RESERVE if name.startswith(INTERNAL_PREFIX) else DiskUse.TAKES_ROOM
+        self._upkeep.disk.check(0, use)
+        return await self._changes.create(name, partitions, overrides, plan=plan, use=use)
 
     async def delete_topic(self, topic_id: TopicId) -> Topic:
         return await self._changes.delete(topic_id)
@@ -203,7 +204,7 @@ class LocalEngine:
 
     def _check_room(self, accepted_bytes: int, size_bytes: int, use: DiskUse) -> None:
         waiting_bytes = self._bytes_in_flight + accepted_bytes
-        self._upkeep.disk.check(waiting_bytes + size_bytes, use)
+        self._upkeep.disk.check(waiting_bytes + size_bytes, use, FILES_OF_SEGMENT)  # It may begin a segment.
         if waiting_bytes and waiting_bytes + size_bytes > self._max_bytes_in_flight:
             raise OverloadedError(
                 f"{waiting_bytes} bytes wait to be written; the limit is {self._max_bytes_in_flight}"

@@ -92,7 +92,8 @@ async def open_engine(
         partitions = PartitionTable(
             data_dir, store, files, handles, pool, failure, unsynced_bound_bytes, config.sync_threads
         )
-        changes = TopicChanges(config, clock, store, catalog, partitions, helpers, failure)
+        disk = DiskSpace(data_dir.path, config.min_free_disk_bytes)
+        changes = TopicChanges(config, clock, store, catalog, partitions, helpers, failure, disk)
         deleted, recovery_points = _load_topics(store, config, catalog, partitions)
         if recovery_points:
             await asyncio.wrap_future(store.submit(recovery_points))
@@ -107,7 +108,6 @@ async def open_engine(
 
         found = read_issued(str(data_dir.path), files)
         issued = Issued(store, found, write, clock, failure, partitions.producer_ids_end())
-        disk = DiskSpace(data_dir.path, config.min_free_disk_bytes)
         upkeep = Upkeep(config, clock, store, partitions, helpers, disk, data_dir.check_in_place)
         # A start that is refused is no run: the mark goes when all is open, and before the first append.
         await asyncio.wrap_future(store.submit([(BROKER, CLEAN_STOP, None)]))

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from logbroker.broker.local_engine.catalog import PARTITIONS, TOPICS, Catalog, encode_topic, partition_row_key
+from logbroker.broker.local_engine.disk_space import FILES_OF_PARTITION, DiskSpace
 from logbroker.broker.local_engine.failure import StorageFailure
 from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.partition import Partition
@@ -25,7 +26,7 @@ from logbroker.broker.topics import (
 )
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig, topic_config
-from logbroker.engine import Topic, TopicPlan
+from logbroker.engine import DiskUse, Topic, TopicPlan
 from logbroker.errors import (
     InvalidRequestError,
     LogbrokerError,
@@ -88,6 +89,7 @@ class TopicChanges:
         partitions: PartitionTable,
         helpers: Helpers,
         failure: StorageFailure,
+        disk: DiskSpace,
     ) -> None:
         self._config = config
         self._clock = clock
@@ -96,6 +98,7 @@ class TopicChanges:
         self._partitions = partitions
         self._helpers = helpers
         self._failure = failure
+        self._disk = disk
         self._topic_defaults = config.parsed_topic_defaults()
         self._lock = asyncio.Lock()
         self._running: asyncio.Task[Topic | LogbrokerError] | None = None
@@ -144,7 +147,13 @@ class TopicChanges:
 
     @_to_the_end
     async def create(
-        self, name: str, partitions: int | None, overrides: Mapping[str, str], *, plan: TopicPlan | None
+        self,
+        name: str,
+        partitions: int | None,
+        overrides: Mapping[str, str],
+        *,
+        plan: TopicPlan | None,
+        use: DiskUse = DiskUse.TAKES_ROOM,
     ) -> Topic:
         check_topic_name(name)
         if self._catalog.has(name) or (plan is not None and name in plan.names):
@@ -153,6 +162,7 @@ class TopicChanges:
         count = partition_count(partitions, config, self._config.default_partitions)
         planned = 0 if plan is None else plan.partitions
         check_partition_count(count, self._catalog.partition_count + planned, self._config)
+        self._disk.check(0, use, FILES_OF_PARTITION * count)
         topic = new_topic(name, new_topic_id(), count, overrides, config, self._clock.wall_ms())
         if plan is not None:
             plan.names.add(name)
@@ -180,6 +190,7 @@ class TopicChanges:
             check_growth(old, partitions)
             planned = 0 if plan is None else plan.partitions
             check_partition_count(partitions, self._catalog.partition_count + planned - old.partitions, self._config)
+            self._disk.check(files=FILES_OF_PARTITION * (partitions - old.partitions))
         if plan is not None:
             plan.partitions += 0 if partitions is None else partitions - old.partitions
             return topic
@@ -276,6 +287,7 @@ class TopicChanges:
     async def _add_partitions(self, topic: Topic, *, first: int) -> None:
         """Make partitions from number `first` on, then commit the topic and make it visible: steps that may fail come
         first."""
+        self._disk.take(0, FILES_OF_PARTITION * (topic.partitions - first))
         await self._helpers.change(partial(self._partitions.make_directories, topic, first))
         opened, recovery_points = await self._helpers.change(partial(self._partitions.open, topic, first))
         await self._commit((TOPICS, topic.id, encode_topic(topic)), *recovery_points)

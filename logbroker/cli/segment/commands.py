@@ -323,7 +323,7 @@ def _repair_directory(path: Path, accept_gaps: bool | None, *, dry_run: bool, ye
         for line in output.problem_lines(found):
             output.print_line(line)
         if not found.problems:
-            write_line(f"{path}: nothing to repair")
+            write_line(f"{path}: nothing to repair (not checked: indexes, which `segment rebuild-index` makes anew)")
             return
         if accept_gaps is None:
             for choice, text in ((False, "--cut"), (True, "--accept-gaps")):

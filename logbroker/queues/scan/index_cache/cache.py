@@ -24,6 +24,7 @@ import msgspec
 
 from logbroker.engine import LogEngine
 from logbroker.errors import LogbrokerError
+from logbroker.errors.system import system_error_text
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from logbroker.queues.records.columns import Block, Columns
@@ -304,5 +305,5 @@ class IndexCache:
         _log.warning(
             "queue group %s: its index is not kept on disk any more (%s): the next start scans the log",
             self.group_id,
-            error.strerror or error,
+            system_error_text(error),
         )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
-import shutil
+import stat
 from collections.abc import Collection, Container, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from logbroker.private_files import DIRECTORY_MODE, FILE_MODE
+from logbroker.errors.system import reason_of
+from logbroker.private_files import DIRECTORY_MODE, FILE_MODE, remove_directory
 
 DIRECTORY: Final = "queue-index"
 """Folder in the data directory, with one directory per queue group."""
@@ -21,9 +24,11 @@ FILE_BYTES: Final = 32 * 1024 * 1024
 _CHECKPOINT: Final = "checkpoint"
 _BLOCKS: Final = ".blocks"
 
-# Opened without blocking, in case somebody has put a FIFO there: a read finds nothing, and a write fails.
+# Opened without blocking: otherwise, the opening would wait if somebody has put a FIFO there.
 _READING: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _WRITING: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK
+
+_log = logging.getLogger(__name__)
 
 
 class IndexCacheFiles:
@@ -43,7 +48,7 @@ class IndexCacheFiles:
         if self._fd < 0:
             self._make_directory()
             self._number = max(self._number, *self.numbers(), 0) + 1
-            self._fd = os.open(self._file(self._number), _WRITING, FILE_MODE)
+            self._fd = _open(self._file(self._number), _WRITING)
             self._size_bytes = 0
         written = os.pwrite(self._fd, data, self._size_bytes)
         if written < len(data):
@@ -53,7 +58,7 @@ class IndexCacheFiles:
 
     def read(self, number: int, position: int, size_bytes: int) -> bytes:
         """Return the bytes at a position; fewer at the end of the file."""
-        fd = os.open(self._file(number), _READING)
+        fd = _open(self._file(number), _READING)
         try:
             return os.pread(fd, size_bytes, position)
         finally:
@@ -63,7 +68,7 @@ class IndexCacheFiles:
         """Write a checkpoint, one part per step; the last step replaces the previous checkpoint."""
         self._make_directory()
         fresh = self._path / f"{_CHECKPOINT}.new"
-        fd = os.open(fresh, _WRITING, FILE_MODE)
+        fd = _open(fresh, _WRITING)
         try:
             for part in parts:
                 if os.write(fd, part) < len(part):
@@ -75,7 +80,7 @@ class IndexCacheFiles:
 
     def read_checkpoint(self) -> bytes:
         """Return the checkpoint, or b"" if there is none."""
-        with suppress(FileNotFoundError), open(os.open(self._path / _CHECKPOINT, _READING), "rb") as file:
+        with suppress(FileNotFoundError), open(_open(self._path / _CHECKPOINT, _READING), "rb") as file:
             return file.read()
         return b""
 
@@ -104,7 +109,7 @@ class IndexCacheFiles:
         """Remove everything except some files of blocks."""
         self.close()
         if not but:
-            shutil.rmtree(self._path, ignore_errors=True)
+            remove_directory(self._path)
             return
         with suppress(OSError):
             (self._path / _CHECKPOINT).unlink(missing_ok=True)
@@ -118,10 +123,30 @@ class IndexCacheFiles:
         return self._path / f"{number}{_BLOCKS}"
 
 
+def _open(path: Path, flags: int) -> int:
+    """Open a regular file. Anything else at the path is refused: a device may be endless. Raises OSError."""
+    fd = os.open(path, flags, FILE_MODE)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.ENXIO, "it is no file", os.fspath(path))
+
+
 def remove_strays(data_dir: Path, group_ids: Container[str]) -> None:
     """Remove files of deleted groups that a crash left behind."""
     directory = data_dir / DIRECTORY
-    if directory.is_dir():
-        for path in list(directory.iterdir()):
-            if path.name.removesuffix(SUFFIX) not in group_ids:
-                shutil.rmtree(path, ignore_errors=True)
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _log.warning(
+            "%s cannot be used: %s; queue groups go on without their indexes, and each start scans the logs: move away"
+            " what is there, or let the user of the broker read and write it",
+            directory,
+            reason_of(error),
+        )
+        return
+    for name in names:
+        if name.removesuffix(SUFFIX) not in group_ids:
+            remove_directory(directory / name)
