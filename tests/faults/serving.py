@@ -94,10 +94,14 @@ class Served:
 
     def produce_unknown(self, *values: bytes) -> None:
         """Append one batch that must not be acknowledged."""
+        self.refusal(*values)
+
+    def refusal(self, *values: bytes) -> Exception:
+        """Append one batch that must not be acknowledged; return the error."""
         try:
             self.produce(*values)
-        except (LogbrokerError, grpc.RpcError):
-            return
+        except (LogbrokerError, grpc.RpcError) as error:
+            return error
         raise AssertionError("the write was acknowledged")
 
     def produce_until_refused(self, refusal: type[LogbrokerError], size_bytes: int) -> list[bytes]:
