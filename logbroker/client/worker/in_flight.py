@@ -199,11 +199,12 @@ class InFlight(Generic[D]):
     def next_grant(self) -> queues_pb2.Credit | None:
         """Return the next credit in bytes for the broker, or None if none is due."""
         with self.lock.free():
-            if self.buffer.grant_due:
-                return queues_pb2.Credit(bytes=self.buffer.grant())
+            # What has arrived since may have used up the room: then no credit is due any more, and 0 is none.
+            if self.buffer.grant_due and (size_bytes := self.buffer.grant()):
+                return queues_pb2.Credit(bytes=size_bytes)
             for session in self.sessions.held.values():
-                if session.buffer.grant_due:
-                    return queues_pb2.Credit(bytes=session.buffer.grant(), session_token=session.token)
+                if session.buffer.grant_due and (size_bytes := session.buffer.grant()):
+                    return queues_pb2.Credit(bytes=size_bytes, session_token=session.token)
             return None
 
     def extensions(self, now: float) -> queues_pb2.Settle | None:
