@@ -210,7 +210,7 @@ class Coordinator:
             return [error.as_value()] * len(topics)
         outcomes = self._stage(topics, self._floors[link.member_id])
         if any(_took_some(topic, outcome) for topic, outcome in zip(topics, outcomes, strict=True)):
-            # A refused commit is no sign of a program: clients repeat it by themselves.
+            # A refused commit does not show that the program is alive: clients repeat it by themselves.
             self.machine.heartbeat(link.member_id, self._loop.time(), polled=True)
         return outcomes
 
@@ -367,8 +367,8 @@ class Coordinator:
         return GenerationsToRead({topic_id: self.generations.of(topic_id, now) for topic_id in topic_ids})
 
     def _remind(self, link: MemberLink) -> None:
-        """Tell a member that came back the generations of grown topics. The broker may have sent it other generations
-        before a restart, and perhaps no assignment follows."""
+        """Send the generations of grown topics to a member that came back. The broker may have sent it other
+        generations before a restart, and perhaps no assignment follows."""
         told = self._generations_of(self._held_topics(link))
         grown = {topic.id for topic, _ in self.generations.grown()}
         if topics := {topic_id: each for topic_id, each in told.topics.items() if topic_id in grown}:

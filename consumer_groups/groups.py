@@ -44,8 +44,8 @@ MAX_STALE_TOPICS: Final = 1000
 
 
 class _TopicIds(Set[TopicId]):
-    """The ids of all topics that exist at the time of the call. A group asks later, in its turn, and an answer from the
-    time of the change may be outdated by then."""
+    """A live view of the ids of all topics. A group reads it some time after it was told of a change of topics, when a
+    copy made at the change could be outdated."""
 
     def __init__(self, engine: LogEngine) -> None:
         self._engine = engine
@@ -68,8 +68,7 @@ class _TopicIds(Set[TopicId]):
 
 
 class _AssignableTopics(Mapping[str, AssignableTopic]):
-    """All topics by name, as they exist at the time of the call. So a change of one topic costs the same, however many
-    exist."""
+    """A live view of all topics, by name. So a change of one topic costs the same, however many exist."""
 
     def __init__(self, engine: LogEngine) -> None:
         self._engine = engine
@@ -229,8 +228,8 @@ class Groups:
         self._changed_topics.add(topic.id)
 
     def _tell_topics(self) -> None:
-        """Notify the active groups, because any topic may match a subscription, and the groups with offsets of the
-        changed topics.
+        """Notify the active groups and the groups with offsets of the changed topics. All active groups are notified,
+        because any topic may match a subscription.
 
         Groups that subscribe to many topics by a pattern need some time for each notification. So a notification is
         delayed if they were busy with the previous one: they spend about a tenth of the time on notifications, however
@@ -273,7 +272,8 @@ class Groups:
                     len(events),
                 )
                 await store.commit(events)
-            # There are as many offset rows as partitions in all groups, so hold those of one group at a time.
+            # All groups together may have very many offset rows, so only those of one group are kept in memory at a
+            # time.
             of_machine = {key: value for key, value in rows.items() if not key.startswith(OFFSET_ROW)}
             loaded.append((group_id, offsets, of_machine))
         if self._offset_budget.used_bytes > self._offset_budget.max_bytes:
@@ -305,7 +305,7 @@ class Groups:
             await group.settle()
 
     async def expire(self) -> None:
-        """Delete groups that were not used for the retention of offsets. Runs until it is cancelled."""
+        """Delete groups that nobody has used for as long as offsets are retained. Runs until it is cancelled."""
         retention_seconds = self._config.offsets_retention_seconds
         pause_seconds = min(EXPIRY_CHECK_SECONDS, retention_seconds / EXPIRY_CHECKS_PER_RETENTION)
         while True:

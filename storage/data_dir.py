@@ -5,7 +5,8 @@ The lock (flock) is on the directory itself, because a file in it could be remov
 
 <data-dir>/lock                      held with flock while a broker runs; its content is the holder's process id
 <data-dir>/meta/                     the metadata store (LMDB)
-<data-dir>/issued-numbers            the ends of numbers that must never repeat, even without the metadata store
+<data-dir>/issued-numbers            bounds above all numbers that were given out, so that none is given out twice, even
+                                     if the metadata store is lost
 <data-dir>/<topic>-<partition>/      one directory per partition
 """
 

@@ -102,8 +102,8 @@ def cli() -> None:
 def main(command: click.Command = cli, name: str = "logbroker") -> None:
     """Run the command line, or another one of this project, and exit."""
     take_standard_streams()
-    # gRPC's core would also write the errors that it returns to standard error. The command reports them in its own
-    # words.
+    # gRPC's core would also print its errors to standard error, although it returns them to the caller. The command
+    # reports them in its own words.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     escape_all_errors()
     if not shows_errors():

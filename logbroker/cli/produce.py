@@ -94,8 +94,8 @@ def produce(
            value, key, value_encoding, key_encoding ("base64"), headers,
            timestamp (ms), partition, priority. Only value is needed. A
            record with a partition goes to that partition. Otherwise its
-           key chooses the partition, in a topic with bands together with
-           its priority.
+           key chooses the partition. In a topic that routes by priority,
+           the priority chooses the band first.
     csv    The first row names the columns. Each further row becomes a JSON
            object from column to text, in the order of the columns.
 

@@ -69,7 +69,7 @@ def serve(
 
 
 class _LogHandler(logging.Handler):
-    """Writes the log in a thread of its own. The broker would stand still while the reader of a full pipe does."""
+    """Writes the log in a thread of its own. Otherwise the broker would wait whenever nobody reads a full pipe."""
 
     def __init__(self, errors: ErrorWriter) -> None:
         super().__init__()

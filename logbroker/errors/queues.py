@@ -113,8 +113,8 @@ class UnknownLaneError(LogbrokerError):
 
 
 class LaneNotHeldError(LogbrokerError):
-    """The lane is neither blocked nor parked nor waiting for a retry, or its first record is on its way to the
-    dead-letter topic.
+    """The lane is not stalled (blocked, parked, waiting, or refused by the dead-letter topic), or its first record is
+    on its way to the dead-letter topic.
 
     Look at the lane with `logbroker queue explain`, or with `logbroker queue lanes` if it has no key, and decide again.
     """

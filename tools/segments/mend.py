@@ -69,7 +69,8 @@ def exclusive(partition: PartitionFiles) -> Iterator[None]:
         mounted = _mount_points() & {str(partition.directory), *(segment.path for segment in partition.segments)}
         if mounted:
             raise DataDirError(
-                f"{mounted.pop()} is mounted from elsewhere, where a broker may have it open; name it there, or a copy"
+                f"{mounted.pop()} is mounted from elsewhere, where a broker may have it open; give the path that it has"
+                " there, or the path of a copy"
             )
         yield
 
@@ -163,14 +164,13 @@ def plan_repair(partition: PartitionFiles, progress: Progress) -> RepairPlan | N
                 max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
         size_bytes = log.size_bytes
         progress(size_bytes)
-    # If gaps are allowed, the later segments are still good.
     later = [other for other in segments_in(partition.directory) if other.base_offset > segment.base_offset]
     reason = ""
     if scan.faults:
         reason = scan.faults[0].reason
     elif _is_short(known.checkpoint, segment, size_bytes):
         reason = "the file was longer when it was synced"
-    elif later and not known.may_have_gaps:
+    elif later and not known.may_have_gaps:  # With gaps allowed, missing offsets are no fault.
         reason = gap_between(offset, later[0].base_offset) or ""
         reason = reason and f"{os.path.basename(later[0].path)} does not go on there: {reason}"
     if not reason:
@@ -273,7 +273,8 @@ def _raised(directory: Path, checkpoint: PartitionCheckpoint | None, offset: int
     if checkpoint is not None:
         highest = max([highest, *(entry.epoch for entry in checkpoint.epochs)])
         if epochs[: len(checkpoint.epochs)] != checkpoint.epochs or epochs_unknown_below(checkpoint, epochs):
-            epochs = checkpoint.epochs  # The file is damaged: below the cut, it may have only these epochs.
+            # The file is damaged. Below the cut, the log has no other epochs than the checkpoint.
+            epochs = checkpoint.epochs
     return [*(entry for entry in epochs if entry.start_offset < offset), EpochStart(highest + 1, offset)]
 
 
@@ -345,7 +346,7 @@ def give(path: str, like: str) -> None:
     try:
         os.chown(path, status.st_uid, status.st_gid)
     except PermissionError:
-        # Without root only the group may differ, as of a directory that root made for the broker's user.
+        # Without root only the group may differ, for example in a directory that root made for the broker's user.
         if status.st_uid != os.geteuid():
             raise
 

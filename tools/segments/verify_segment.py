@@ -157,7 +157,8 @@ class SegmentCheck:
         for fault in faults:
             self._tell(Severity.ERROR, path, fault.reason, fault.position)
         if loose:
-            self._tell(Severity.NOTE, path, f"{loose} entries say less than they could, as Kafka before 4.0 writes")
+            reason = f"{loose} entries are less exact than they could be; Kafka before 4.0 writes such entries"
+            self._tell(Severity.NOTE, path, reason)
 
     def _tell(self, severity: Severity, path: str, message: str, position: int | None = None) -> None:
         self.findings.append(Finding(severity=severity, path=path, position=position, message=message))

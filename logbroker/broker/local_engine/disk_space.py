@@ -100,7 +100,7 @@ class DiskSpace:
     def _bytes_text(self, kept_bytes: int) -> str:
         return (
             f"the disk of {self._path} has {max(0, self._free_bytes)} bytes left, and {kept_bytes} are kept free for"
-            f" writes that make room (min_free_disk_bytes is {self._min_free_bytes}); delete topics or groups, lower"
+            f" other writes (min_free_disk_bytes is {self._min_free_bytes}); delete topics or groups, lower"
             " retention.bytes or retention.ms of topics, or free some space on the disk, then try again"
         )
 

@@ -109,7 +109,8 @@ async def open_engine(
         found = read_issued(str(data_dir.path), files)
         issued = Issued(store, found, write, clock, failure, partitions.producer_ids_end())
         upkeep = Upkeep(config, clock, store, partitions, helpers, disk, data_dir.check_in_place)
-        # A start that is refused is no run: the mark goes when all is open, and before the first append.
+        # A refused start does not count as a run. So the mark of the clean stop is removed only when everything is
+        # open, but before the first append.
         await asyncio.wrap_future(store.submit([(BROKER, CLEAN_STOP, None)]))
         upkeep_task = asyncio.create_task(_supervised(upkeep, failure), name="upkeep")
         try:

@@ -65,8 +65,8 @@ class Partition:
 
     Group commit: while a thread writes and syncs one group, the appends that arrive form the next one; one thread hop
     covers the write and the sync of a group. Appends that need no sync are written on the event loop when no thread
-    writes here: a copy into the page cache costs less than the hop (docs/BENCHMARKS.md). The sync for a checkpoint of
-    such a partition runs beside these writes.
+    writes here: a copy into the page cache costs less than the hop (docs/BENCHMARKS.md). If a topic's appends need no
+    sync, the sync for a checkpoint runs in a thread beside these writes.
     """
 
     def __init__(self, key: PartitionKey, name: str, log: PartitionLog, pool: IoPool, failure: StorageFailure) -> None:

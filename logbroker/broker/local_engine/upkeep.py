@@ -30,10 +30,11 @@ MAX_LAG_BATCHES: Final = 200_000
 _ASK_SHARE: Final = 1 / 8
 """Share of MAX_LAG_BYTES or MAX_LAG_BATCHES at which recovery points are requested."""
 _ASK_BYTES_OF_PARTITION: Final = 128 * 1024
-"""Minimum bytes appended to each changed partition, on average, for requests at `_ASK_SHARE`: each recovery point costs
-a sync."""
+"""Minimum bytes appended per changed partition, on average, before recovery points are requested at `_ASK_SHARE`: each
+recovery point costs a sync."""
 _FIRST_APPEND_BYTES: Final = 16 * 1024
-"""Bytes that the files of a partition take on disk besides its records, counted at its first change."""
+"""Bytes that the files of a partition take on disk besides its records, counted at its first change after each
+checkpoint."""
 
 
 class Upkeep:
@@ -207,8 +208,8 @@ class Upkeep:
         await asyncio.wrap_future(self._store.submit(writes))
         log.stored(checkpoint)
         taken = log.advance_log_start(start_offset)
-        # Not in the queue of the files of deleted topics: checkpoints wait for this removal, and appends wait for
-        # checkpoints.
+        # This removal does not queue behind the files of deleted topics (`Helpers.remove`), because checkpoints wait
+        # for it, and appends wait for checkpoints.
         await self._helpers.change(lambda: log.remove_files(taken))
         _log.info("retention: %s now starts at offset %d", partition.name, start_offset)
 

@@ -270,8 +270,8 @@ def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
     default=(0.0, 64.0),
     multiple=True,
     metavar="MIB",
-    help="MiB appended after the recovery points, before the kill. The broker never lets this grow beyond 256. "
-    "Repeatable.",
+    help="MiB appended before the kill. The broker may store recovery points early, so that fewer are above them: the "
+    "row says how many. Repeatable.",
 )
 @number_option(
     "--batch-bytes",

@@ -38,8 +38,8 @@ class ErrorWriter:
         """The time when something was last written, or arrived while nothing was waiting."""
         self._closed = False
         self.is_stopping = False
-        """Whether a stop waits for the running commands, so that a stalled reader may not hold them up. Signal handlers
-        set it."""
+        """Whether the program is stopping and waits for the running commands. From then on, a reader that stands still
+        must not hold them up. Signal handlers set it."""
         self._thread = threading.Thread(target=self._work, name="logbroker-stderr", daemon=True)
         self._thread.start()
 

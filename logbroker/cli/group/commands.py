@@ -177,7 +177,7 @@ def reset_offsets(
     """Set the committed offsets of GROUP.
 
     GROUP must have no members. An offset must lie within the log; --shift-by stops at the start and the end of the log.
-    With --topic, partitions without a committed offset are set, too, and the group need not exist yet.
+    With --topic and --to, partitions without a committed offset are set, too, and the group need not exist yet.
 
     \b
     Examples:

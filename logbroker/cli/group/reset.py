@@ -79,7 +79,7 @@ def _committed(admin: Admin, group: str, *, must_exist: bool) -> dict[TopicParti
     if members:
         raise GroupNotEmptyError(
             f"group {group!r} has {counted(len(members), 'member')} that may still come back; "
-            "try again when the session timeout is over"
+            "try again when the broker no longer expects them back"
         )
     return {partition: offset.offset for partition, offset in offsets.items()}
 

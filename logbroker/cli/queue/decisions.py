@@ -99,7 +99,8 @@ def resume(
 ) -> None:
     """Let lanes of GROUP go on, with new attempts.
 
-    The lanes are blocked, parked or waiting for a retry. The attempts of their first record begin anew.
+    The lanes are stalled: blocked, parked, waiting, or refused by the dead-letter topic. The attempts of their first
+    record begin anew.
 
     \b
     Examples:

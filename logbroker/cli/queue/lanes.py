@@ -213,7 +213,7 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
             if partition.error is not None:
                 left += f", because partition {partition.partition} cannot be read: {partition.error}"
                 break
-        return f"none of its records waits among those that are scanned; {left}: ask again later"
+        return f"no record of it waits in the scanned part of the log; {left}: ask again later"
     return "nothing of it waits"
 
 

@@ -75,8 +75,8 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     parked: records of parked lanes.
     unscanned: records of the log that the group has not looked at yet.
     lanes: ordering keys with records that are not done.
-    held_lanes: stalled lanes: blocked or parked, or waiting for a retry, for a not-before time or for the dead-letter
-        topic. `list_lanes` in the order `held` lists fewer: those that need an operator.
+    held_lanes: stalled lanes: blocked or parked, or waiting for a retry, for a not-before time, for the dead-letter
+        topic or for a log that can be read. `list_lanes` in the order `held` lists fewer: those that need an operator.
     blocked_lanes, parked_lanes: stalled lanes that are blocked, and those that are parked.
     sessions: open sessions.
     refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why.
@@ -229,7 +229,8 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
 """The order of lanes in a list. `hottest` puts lanes with the most records first, `oldest` lanes with the oldest head.
 `held` lists only lanes that are blocked, parked or refused by the dead-letter topic, the longest held first. `waiting`
-lists only lanes that wait for a retry, for a not-before time or for the dead-letter topic, the next due first."""
+lists only lanes that wait for a retry, for a not-before time, for the dead-letter topic or for a log that can be read,
+the next due first."""
 Decision = Literal["resume", "skip", "drop"]
 
 

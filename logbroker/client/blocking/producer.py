@@ -43,9 +43,9 @@ class Producer(Droppable):
         print(delivery.result().offset)
 
     A record goes to the partition that Kafka's clients choose for its key. Records without a key fill the batch of one
-    partition after another. In a topic with bands, the choice is among the partitions of the priority's band. By
-    default the producer is idempotent: no acknowledged record is lost or duplicated when the broker restarts or the
-    connection breaks. May be used by many threads at once; the records of each thread keep their order.
+    partition after another. In a topic that routes by priority, the choice is among the partitions of the priority's
+    band. By default the producer is idempotent: no acknowledged record is lost or duplicated when the broker restarts
+    or the connection breaks. May be used by many threads at once; the records of each thread keep their order.
 
     Close it, or use it in a `with` block. A producer that is dropped without `close`, or is open when the program ends,
     flushes for at most `last_flush_seconds`, and so does `close` after Ctrl-C. Records that are not delivered by then
@@ -130,7 +130,7 @@ class Producer(Droppable):
         `partition` overrules the key; `timestamp_ms` (milliseconds since 1970) None means now. `ordering_key` chooses
         the partition in place of the key; if a queue group orders by a header, give the value of that header.
         `priority` is 0 to 9, where 9 is the most urgent; None counts as 4. It is stored as a header and, in a topic
-        that has bands, chooses the band first. `delivery.result()` waits for the broker's answer. Raises
+        that routes by priority, chooses the band first. `delivery.result()` waits for the broker's answer. Raises
         UnknownTopicError, UnknownPartitionError, RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a
         priority out of range, BrokerUnavailableError if the topic cannot be looked up, ForkedProcessError, or
         TypeError.

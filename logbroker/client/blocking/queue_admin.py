@@ -47,7 +47,8 @@ class QueueAdmin(Uncopied):
     def create_queue(
         self, group: str, topic: str, settings: QueueSettings | None = None, *, start: QueueStart = "earliest"
     ) -> tuple[QueueDescription, bool]:
-        """Create a queue group durably. Return False if it existed with the same settings.
+        """Create a queue group durably. Return its description, and True if it was created or False if it existed with
+        the same settings.
 
         Raises GroupExistsError if it exists with other settings, UnknownTopicError, or InvalidRequestError.
         """
@@ -66,8 +67,8 @@ class QueueAdmin(Uncopied):
         return run(self._admin.describe_queues(groups))
 
     def alter_queue(self, group: str, settings: QueueSettings) -> tuple[QueueDescription, bool]:
-        """Change settings while the group runs. Return True if a change of ordering has to wait until all deliveries in
-        flight are settled.
+        """Change settings while the group runs. Return its description, and whether a change of ordering has to wait
+        until all deliveries in flight are settled.
 
         Raises UnknownGroupError or InvalidRequestError.
         """
@@ -83,8 +84,8 @@ class QueueAdmin(Uncopied):
 
         `order` is "hottest" (lanes with the most records first), "oldest" (lanes with the oldest head first), "held"
         (only lanes that need an operator: blocked, parked or refused by the dead-letter topic, the longest held first),
-        or "waiting" (only lanes that wait for a retry, for a not-before time or for the dead-letter topic, the next due
-        first).
+        or "waiting" (only lanes that wait for a retry, for a not-before time, for the dead-letter topic or for a log
+        that can be read, the next due first).
         """
         return run(self._admin.list_lanes(group, order=order, top=top))
 
@@ -93,8 +94,8 @@ class QueueAdmin(Uncopied):
         return run(self._admin.explain_lane(group, key))
 
     def resume_lane(self, group: str, lane: Lane) -> None:
-        """Let a blocked, parked or waiting lane continue with its head. The attempts of the head are counted from 0
-        again.
+        """Let a stalled lane (blocked, parked, waiting, or refused by the dead-letter topic) continue with its head.
+        The attempts of the head are counted from 0 again.
 
         Raises UnknownGroupError, UnknownLaneError or LaneNotHeldError.
         """
@@ -143,9 +144,10 @@ class QueueAdmin(Uncopied):
         its original order. A letter that cannot be sent back is reported, and holds back only its own key. `dry_run`
         only counts the letters.
 
-        Only letters below `until` are sent back; None: below the present ends of the dead-letter topic. To send back
-        many letters beside workers that fail them again, call until nothing is left, with `Redriven.until` of the first
-        call. Raises UnknownTopicError if another dead-letter topic has taken the place of that topic since.
+        Only letters below `until` are sent back; None: below the present ends of the dead-letter topic. Workers may
+        fail records again meanwhile, so to send back all letters once, call until nothing is left, with
+        `Redriven.until` of the first call. Raises UnknownTopicError if another dead-letter topic has taken the place of
+        that topic since.
         """
         return run(self._admin.redrive(group, key=key, dry_run=dry_run, max_records=max_records, until=until))
 

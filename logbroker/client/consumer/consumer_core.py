@@ -136,7 +136,8 @@ class ConsumerCore(Droppable):
         self._reached: dict[TopicPartition, int] = {}
         """The end offsets of a bounded loop that were reached."""
         self._not_reached: dict[TopicPartition, int] = {}
-        """The end offsets of partitions that reached them in a bounded loop, and that the program then moved back."""
+        """The end offsets, in a bounded loop, of partitions that had reached their end before the program moved them
+        back."""
         self._holds = False
         self._settings = group
         self._group: GroupReader | None = None
@@ -175,8 +176,8 @@ class ConsumerCore(Droppable):
 
     @property
     def must_turn(self) -> bool:
-        """Whether the consumer must follow the group (`turn`) before it waits for records, because records have arrived
-        or the group has changed."""
+        """Whether `turn` must be called before the consumer waits for records: the group needs something first, or the
+        ownership deadline is over and there is something to hand out."""
         ownership = self.ownership
         if ownership.lasts():
             return False
@@ -414,8 +415,9 @@ class ConsumerCore(Droppable):
 
     async def ends(self) -> dict[TopicPartition, int]:
         """Return the ends of a bounded loop: the present high watermarks of the partitions that have not reached them.
-        A standing partition is included, so that its error is raised at the end, unless the program has received no
-        record since that error was raised. Paused partitions are left out."""
+        A standing partition (stopped by an error) is included, so that its error is raised at the end. It is left out
+        if its error was raised before and the program has received no record since. Paused partitions are left out,
+        too."""
         self.cursor.settle()
         self._reached.clear()
         self._not_reached.clear()
@@ -467,9 +469,9 @@ class ConsumerCore(Droppable):
                     del ends[partition]
                 elif assigned.position >= end and assigned.error is None:
                     self._reached[partition] = ends.pop(partition)
-                    # A partition with a generation is read on, because the broker has to report the ends of its next
-                    # generations, and other partitions of the topic wait for these reports. Records behind the end were
-                    # appended meanwhile: if there are any, hold the partition.
+                    # A partition that is read up to the end of a generation is still fetched, because the broker has to
+                    # report the ends of its next generations, and other partitions of the topic wait for these reports.
+                    # Records behind the end were appended meanwhile: if there are any, hold the partition.
                     if not assigned.generation or assigned.fetched > assigned.position:
                         self._hold(assigned)
             if not opened:

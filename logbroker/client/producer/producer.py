@@ -118,10 +118,10 @@ class Producer(Droppable):
         print((await delivery).offset)
 
     A record goes to the partition that Kafka's clients choose for its key. Records without a key fill the batch of one
-    partition after another. In a topic with bands, the choice is among the partitions of the priority's band. Each
-    partition keeps the order of `send`; if a topic grows while records wait, each key keeps its order. By default the
-    producer is idempotent: no acknowledged record is lost or duplicated when the broker restarts or the connection
-    breaks. Use it in one event loop.
+    partition after another. In a topic that routes by priority, the choice is among the partitions of the priority's
+    band. Each partition keeps the order of `send`; if a topic grows while records wait, each key keeps its order. By
+    default the producer is idempotent: no acknowledged record is lost or duplicated when the broker restarts or the
+    connection breaks. Use it in one event loop.
     """
 
     def __init__(
@@ -197,8 +197,8 @@ class Producer(Droppable):
 
         `partition` overrules the key; `timestamp_ms` None means now. `ordering_key` chooses the partition in place of
         the key; if a queue group orders by a header, give the value of that header. `priority` is 0 to 9, where 9 is
-        the most urgent; None counts as 4. It is stored as a header and, in a topic that has bands, chooses the band
-        first. Awaiting the returned delivery waits for the broker's answer. Raises UnknownTopicError,
+        the most urgent; None counts as 4. It is stored as a header and, in a topic that routes by priority, chooses the
+        band first. Awaiting the returned delivery waits for the broker's answer. Raises UnknownTopicError,
         UnknownPartitionError, RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of
         range, BrokerUnavailableError if the topic cannot be looked up, or TypeError.
         """

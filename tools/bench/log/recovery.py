@@ -19,8 +19,8 @@ from logbroker.tools.segments.metadata import Metadata
 from logbroker.types import TopicPartition
 
 NO_CHECKPOINTS_SECONDS: Final = 86_400
-"""The time between checkpoints. It is so long that appended bytes stay above the recovery points, until they use half
-of the broker's bound on such bytes."""
+"""The time between checkpoints. It is so long that appended bytes stay above the recovery points until the broker
+stores recovery points early: at an eighth of its bound on such bytes, or at half of it if there are many partitions."""
 
 
 async def recovery(
@@ -35,9 +35,10 @@ async def recovery(
     """Measure the seconds from exec to `ready` after a SIGKILL, for data directories of these sizes, in ascending
     order.
 
-    Each start has about `unsynced_megabytes` above the recovery points, in batches of `batch_bytes`. The name of the
-    row says the measured amount. Between these starts, an empty broker that was killed is started, too. With `cold`, no
-    byte of the directory is in the page cache, otherwise as much of it as fits in memory.
+    Before each start, about `unsynced_megabytes` are appended in batches of `batch_bytes`. The name of the row says how
+    many are above the recovery points: fewer if the broker stored recovery points early (`NO_CHECKPOINTS_SECONDS`).
+    Between these starts, an empty broker that was killed is started, too. With `cold`, no byte of the directory is in
+    the page cache, otherwise as much of it as fits in memory.
     """
     rows: list[Row] = []
     empty: list[float] = []
@@ -82,7 +83,8 @@ class _Data:
             await self._append(broker, size_bytes - before, MIB)
 
     async def append_and_kill(self, size_bytes: int, batch_bytes: int) -> None:
-        """Append `size_bytes` above the recovery points, over all partitions, and kill the broker."""
+        """Append `size_bytes` over all partitions, with a broker that stores no recovery points at intervals, and kill
+        it."""
         with EmbeddedBroker(self.path, checkpoint_seconds=NO_CHECKPOINTS_SECONDS) as broker:
             await self._append(broker, size_bytes, batch_bytes)
             self._ends = await self._log_ends(broker)
