@@ -106,6 +106,7 @@ def stream_of(link: Link, context: Any) -> WorkerStream:
         settings=QueueGroupSettings(),
         group_epoch=1,
         lease_left_ms=lambda _: 30_000,
+        tell_obstacle=lambda _: None,
     )
     queues: Any = SimpleNamespace(group=lambda _: group)
     engine: Any = SimpleNamespace(topic_by_id=no_topic)
