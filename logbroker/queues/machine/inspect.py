@@ -488,8 +488,7 @@ class Explanation:
 
     def of(self, lane: Lane, now: Moment) -> LaneFacts:
         """Explain an existing lane, or the lane without records that `Inspector.lane` returns."""
-        queue = self._queue
-        worker_id, due, in_session, first = "", now.seconds, 0, None
+        queue, worker_id, due, in_session, first = self._queue, "", now.seconds, 0, None
         session = queue.sessions.get(lane.key) if lane.key is not None else None
         if session is not None:
             worker_id, due, in_session, first = session.worker.id, session.deadline, session.in_flight, session.first
@@ -500,7 +499,8 @@ class Explanation:
         head = queue.stalled.first_of(lane) if first is None else first.head
         cause = queue.stalled.cause_of(lane) if first is None else head
         failure = queue.failures.get(cause)
-        unreadable = queue.stalled.read_failures.error_of(head) if lane.state in _NOT_HANDED_OUT else None
+        unread = queue.stalled.read_failures
+        unreadable = unread.error_of(head) if unread.by_partition and lane.state in _NOT_HANDED_OUT else None
         return LaneFacts(
             key=lane.key,
             state=STATE_NAMES[lane.state],
