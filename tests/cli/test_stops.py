@@ -323,6 +323,17 @@ def test_a_lost_stop_is_raised_at_the_end_at_the_latest(monkeypatch: pytest.Monk
         in_weakref_callback(lambda: signal.raise_signal(signal.SIGTERM))
 
 
+@pytest.fixture
+def signals_as_before() -> Iterator[None]:
+    """Restore what a command that is about to end leaves ignored; children of this process would ignore it, too."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals_as_before")
 def test_the_clean_up_after_a_delayed_stop_is_not_interrupted() -> None:
     interrupter = Interrupter(clean_up_seconds=60)
     cleaned_up = False
