@@ -52,7 +52,7 @@ DATA: Final = frozenset(
         "logbroker.v1.RedriveRequest.key",
         "logbroker.v1.ExplainLanesRequest.keys",
         "logbroker.v1.SessionState.state",
-        "logbroker.v1.Settle.outputs",
+        "logbroker.v1.Output.batch",
     )
 )
 UNMEASURED: Final = frozenset(("logbroker.v1.Record.value", "logbroker.v1.Header.value"))

@@ -63,6 +63,8 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
     unscanned: int
     """Approximate number of records that are not scanned yet."""
     copied_bytes: int
+    unsent_outputs: int
+    """Settlements that are stored, and whose outputs are not all appended yet."""
     workers: list[WorkerReport]
     partitions: list[PartitionProgress]
     alarms: list[Alarm]
@@ -116,6 +118,7 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
         alarms_raised=group.alarms.raised,
         unscanned=unscanned,
         copied_bytes=copied_bytes,
+        unsent_outputs=len(queue.outbox),
         workers=workers,
         partitions=partitions,
         alarms=alarms,

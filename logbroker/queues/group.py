@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from logbroker.clock import Clock
 from logbroker.engine import DiskUse, LogEngine
 from logbroker.errors import (
@@ -42,11 +44,22 @@ from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.delivery.worker_streams import WorkerStreams
 from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.queue import Queue
-from logbroker.queues.model.messages import SMALL_STEPS, Delivered, Outputs, Refusal, Settlement, parts_of, steps_of
+from logbroker.queues.model.messages import (
+    SMALL_STEPS,
+    AskedOutput,
+    Delivered,
+    Outputs,
+    Refusal,
+    Settlement,
+    parts_of,
+    steps_of,
+)
 from logbroker.queues.model.redrive_ends import RedriveEnds
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.model.worker_messages import Hello, check_credit, check_worker_id
 from logbroker.queues.operations import Operations
+from logbroker.queues.outputs.preparation import prepared
+from logbroker.queues.outputs.sender import OutputSender
 from logbroker.queues.priority.group_bands import band_named
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.fetch import Records
@@ -122,7 +135,9 @@ class QueueGroup:
         self.operations = Operations(context, self.inspector, self.records, self.hold)
         self.dead_lettering = DeadLetterSender(context, self.records, dead_letter_topic)
         self.redriving = Redriving(context, dead_letter_topic)
+        self.output_sender = OutputSender(context)
         self._engine = engine
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._letting_go: set[asyncio.Task[None]] = set()
@@ -310,15 +325,31 @@ class QueueGroup:
         self._check_settling(settlement)
         return self._settle(worker_id, settlement)
 
+    async def settle_with_outputs(
+        self, worker_id: str, settlement: Settlement, asked: Sequence[AskedOutput]
+    ) -> asyncio.Future[list[Refusal]]:
+        """Apply a settlement together with its outputs, all or nothing. The future completes with the refusals once
+        everything is synced and the outputs are appended. Raises the errors of `prepared` and `OutputSender.check`."""
+        await self.output_sender.prepare()
+        async with prepared(self._engine, self._clock, asked) as outputs:
+            self.output_sender.check(outputs)
+            return self.settle(worker_id, msgspec.structs.replace(settlement, outputs=outputs))
+
     def _check_settling(self, settlement: Settlement) -> None:
         self._context.check_serving(settling=True)
-        if settlement.acks or settlement.nacks or settlement.states:
+        if settlement.outputs:
+            self.check_room(DiskUse.TAKES_ROOM)
+        elif settlement.acks or settlement.nacks or settlement.states:
             self.check_room()
 
     def _settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
+        before = self.queue.outbox.last if settlement.outputs else None
         refusals = self.queue.settle(worker_id, settlement, self.moment())
         self._context.touched()
-        return self._commits.synced(refusals)
+        entry = self.queue.outbox.last if settlement.outputs else None
+        if entry is None or entry is before:
+            return self._commits.synced(refusals)
+        return self.output_sender.expect(entry, refusals)
 
     async def settle_in_turns(self, worker_id: str, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
         """Apply a settlement of any size part by part, and return when all parts are applied. The futures, one for each
@@ -418,6 +449,8 @@ class QueueGroup:
             self._let_go(outputs.discarded)
         if not self._context.is_over:
             self.dead_lettering.send(outputs.dead_letters)
+        if outputs.outbox:
+            self.output_sender.send(outputs.outbox)
         if outputs.notices:
             self.alarms.tell(outputs.notices)
         if outputs.lost_sessions:
@@ -471,6 +504,7 @@ class QueueGroup:
             self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
             self._loop.create_task(self.redriving.finish(), name=f"redrive of queue group {self.group_id}"),
         ]
+        self.output_sender.start()
         self._has_numbers()  # Reserve numbers now, so that the first worker does not wait for them.
         self._context.serve_soon()
 
@@ -508,6 +542,7 @@ class QueueGroup:
     def topics_changed(self) -> None:
         self.scanner.wake()
         self.dead_lettering.topics_changed()
+        self.output_sender.topics_changed()
 
     def freeze(self) -> None:
         """Stop handing out records because the broker is stopping; a worker whose stream breaks from now on does not
@@ -517,6 +552,7 @@ class QueueGroup:
         error = BrokerUnavailableError("the broker is stopping; connect again once it is back")
         self.session_waiters.close(error)
         self.dispatcher.line.close(error)
+        self.output_sender.freeze()
 
     async def stop(self) -> None:
         """Stop the tasks, and store what the next start needs."""
@@ -554,3 +590,4 @@ class QueueGroup:
             await asyncio.wait(tasks)
         await self.hold.stop()
         await self.dead_lettering.stop()
+        await self.output_sender.stop(self._context.error or BrokerUnavailableError("the broker has stopped"))

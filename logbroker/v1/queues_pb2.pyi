@@ -108,8 +108,30 @@ class Settle(_message.Message):
     releases: Receipts
     extensions: _containers.RepeatedCompositeFieldContainer[Extension]
     states: _containers.RepeatedCompositeFieldContainer[SessionState]
-    outputs: bytes
-    def __init__(self, correlation_id: _Optional[int] = ..., acks: _Optional[_Union[Receipts, _Mapping]] = ..., nacks: _Optional[_Iterable[_Union[Nack, _Mapping]]] = ..., releases: _Optional[_Union[Receipts, _Mapping]] = ..., extensions: _Optional[_Iterable[_Union[Extension, _Mapping]]] = ..., states: _Optional[_Iterable[_Union[SessionState, _Mapping]]] = ..., outputs: _Optional[bytes] = ...) -> None: ...
+    outputs: _containers.RepeatedCompositeFieldContainer[Output]
+    def __init__(self, correlation_id: _Optional[int] = ..., acks: _Optional[_Union[Receipts, _Mapping]] = ..., nacks: _Optional[_Iterable[_Union[Nack, _Mapping]]] = ..., releases: _Optional[_Union[Receipts, _Mapping]] = ..., extensions: _Optional[_Iterable[_Union[Extension, _Mapping]]] = ..., states: _Optional[_Iterable[_Union[SessionState, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ...) -> None: ...
+
+class Output(_message.Message):
+    __slots__ = ("topic", "topic_id", "partition", "generation", "batch", "records")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    topic_id: bytes
+    partition: int
+    generation: int
+    batch: bytes
+    records: OutputRecords
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ..., batch: _Optional[bytes] = ..., records: _Optional[_Union[OutputRecords, _Mapping]] = ...) -> None: ...
+
+class OutputRecords(_message.Message):
+    __slots__ = ("records",)
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[_common_pb2.Record]
+    def __init__(self, records: _Optional[_Iterable[_Union[_common_pb2.Record, _Mapping]]] = ...) -> None: ...
 
 class Receipts(_message.Message):
     __slots__ = ("firsts", "lasts")
@@ -487,7 +509,7 @@ class PriorityCounts(_message.Message):
     def __init__(self, priority: _Optional[int] = ..., waiting: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., delivered: _Optional[int] = ..., overtaken: _Optional[int] = ...) -> None: ...
 
 class QueueCounts(_message.Message):
-    __slots__ = ("open", "ready", "in_flight", "parked", "unscanned", "lanes", "held_lanes", "blocked_lanes", "parked_lanes", "sessions", "delivered", "acked", "nacked", "dead_lettered", "leases_lost", "alarms_raised", "expired", "copied_bytes", "refused_letters")
+    __slots__ = ("open", "ready", "in_flight", "parked", "unscanned", "lanes", "held_lanes", "blocked_lanes", "parked_lanes", "sessions", "delivered", "acked", "nacked", "dead_lettered", "leases_lost", "alarms_raised", "expired", "copied_bytes", "refused_letters", "unsent_outputs")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
@@ -507,6 +529,7 @@ class QueueCounts(_message.Message):
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
     COPIED_BYTES_FIELD_NUMBER: _ClassVar[int]
     REFUSED_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    UNSENT_OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     open: int
     ready: int
     in_flight: int
@@ -526,7 +549,8 @@ class QueueCounts(_message.Message):
     expired: int
     copied_bytes: int
     refused_letters: int
-    def __init__(self, open: _Optional[int] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., unscanned: _Optional[int] = ..., lanes: _Optional[int] = ..., held_lanes: _Optional[int] = ..., blocked_lanes: _Optional[int] = ..., parked_lanes: _Optional[int] = ..., sessions: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., nacked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., leases_lost: _Optional[int] = ..., alarms_raised: _Optional[int] = ..., expired: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., refused_letters: _Optional[int] = ...) -> None: ...
+    unsent_outputs: int
+    def __init__(self, open: _Optional[int] = ..., ready: _Optional[int] = ..., in_flight: _Optional[int] = ..., parked: _Optional[int] = ..., unscanned: _Optional[int] = ..., lanes: _Optional[int] = ..., held_lanes: _Optional[int] = ..., blocked_lanes: _Optional[int] = ..., parked_lanes: _Optional[int] = ..., sessions: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., nacked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., leases_lost: _Optional[int] = ..., alarms_raised: _Optional[int] = ..., expired: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., refused_letters: _Optional[int] = ..., unsent_outputs: _Optional[int] = ...) -> None: ...
 
 class DescribedWorker(_message.Message):
     __slots__ = ("worker_id", "client_name", "in_flight", "credit", "sessions", "connected")

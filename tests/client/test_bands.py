@@ -69,7 +69,7 @@ def test_a_key_that_is_counted_over_the_whole_topic_is_found_out(monkeypatch: py
     """The planted bug: the partitions of the topic instead of those of the band."""
     check_route(BANDS, b"key", 9)
     monkeypatch.setattr(
-        "logbroker.client.producer.topic_route.PartitionCache",
+        "logbroker.client.transport.band_route.PartitionCache",
         lambda partitions, *, first: PartitionCache(partitions_of((HOT, WARM, COLD)), first=first),
     )
     with pytest.raises(AssertionError):

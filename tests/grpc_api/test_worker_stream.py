@@ -290,7 +290,7 @@ def test_a_deleted_group_ends_its_streams(group: QueueGroup) -> None:
         ({"credit": pb.Credit(records=-1)}, "credit"),
         ({"credit": pb.Credit(records=2**31)}, "credit"),
         ({"credit": pb.Credit(records=2**63 - 1)}, "credit"),
-        ({"settle": pb.Settle(outputs=b"x")}, "outputs"),
+        ({"settle": pb.Settle(outputs=[pb.Output(topic="t")])}, "outputs"),
         ({"settle": pb.Settle(acks=pb.Receipts(firsts=[1]))}, "acks"),
         ({"settle": pb.Settle(releases=pb.Receipts(lasts=[1, 2]))}, "releases"),
         ({"hello": pb.Hello()}, "second Hello"),

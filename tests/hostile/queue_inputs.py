@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
+from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.v1 import queues_pb2 as pb
 from logbroker.v1.common_pb2 import Record
 
@@ -81,9 +82,30 @@ def _settle(rng: random.Random) -> pb.Settle:
     for _ in range(rng.choice((0, 0, 0, 1))):
         ref = _session(rng)
         settle.states.add(key=ref.key, token=ref.token, state=bytes(rng.choice((0, 10, 262_144, 262_145))))
-    if rng.random() < 0.05:
-        settle.outputs = b"x"
+    for _ in range(rng.choice((0, 0, 0, 1, 3))):
+        settle.outputs.append(_output(rng))
     return settle
+
+
+def _output(rng: random.Random) -> pb.Output:
+    output = pb.Output(
+        topic=rng.choice(("", "ledger-1", "victim-0", "nowhere", "x" * 300)), generation=rng.choice((0, 1, 9))
+    )
+    if rng.random() < 0.5:
+        output.partition = rng.choice((0, 1, 5, -1, 2**31 - 1))
+    if rng.random() < 0.4:
+        batch = bytearray(encode_batch([NewRecord(b"v" * rng.choice((0, 10, 2_000_000)), b"k")]))
+        if rng.random() < 0.5:
+            batch[rng.randrange(len(batch))] ^= 1 << rng.randrange(8)
+        output.batch = bytes(batch[: rng.choice((len(batch), len(batch), 10, 0))])
+    else:
+        for _ in range(rng.choice((0, 1, 1, 20))):
+            record = output.records.records.add(key=b"k", value=bytes(rng.choice((0, 10, 1_100_000))))
+            if rng.random() < 0.2:
+                record.timestamp_ms = rng.choice((0, -1, 2**62, -(2**63)))
+            if rng.random() < 0.2:
+                record.priority = rng.choice((0, 9, 10, -1))
+    return output
 
 
 def _hello(rng: random.Random) -> pb.Hello:

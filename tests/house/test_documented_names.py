@@ -20,7 +20,10 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "PYTHON.md"
 ROW: Final = re.compile(r"\| `(?P<name>\w+)` \|(?P<both>[^|]*)\|(?P<only_sync>[^|]*)\|")
 THOSE_OF: Final = {"Record": client.Record, "list": list}
 """The classes whose names another row includes as `those of` them."""
-INTERNAL: Final = {"Delivery": {"batch", "place"}, "WorkerDelivery": {"batch", "index", "settlement", "word"}}
+INTERNAL: Final = {
+    "Delivery": {"batch", "place"},
+    "WorkerDelivery": {"batch", "index", "settlement", "word", "outputs"},
+}
 """Fields of handles that other modules of the client use. The class says that they are not the program's."""
 MODULES: Final = [client, sync]
 TOGETHER: Final = [(module, name) for module in MODULES for name in module.__all__]

@@ -80,7 +80,7 @@ def groups(
 )
 @click.option(
     "--only",
-    type=click.Choice(["drain", "distinct", "backlog", "blocked", "restart"]),
+    type=click.Choice(["drain", "distinct", "pipeline", "backlog", "blocked", "restart"]),
     multiple=True,
     help="Run this measurement only. Repeatable.  [default: all]",
 )
@@ -97,9 +97,10 @@ def queue(
 ) -> None:
     """Measure how workers of queue groups take and acknowledge records.
 
-    drain: records per second, with and without order. distinct: the same with a thousand and a million keys. backlog:
-    the cost of a delivery while more and more records wait. blocked: how much a blocked key delays other keys. restart:
-    how soon the first delivery comes after a restart.
+    drain: records per second, with and without order. distinct: the same with a thousand and a million keys. pipeline:
+    the same with a record that each ack sends to another topic, beside acks alone. backlog: the cost of a delivery
+    while more and more records wait. blocked: how much a blocked key delays other keys. restart: how soon the first
+    delivery comes after a restart.
 
     \b
     Examples:
@@ -119,6 +120,7 @@ def queue(
             lambda: queue_costs.drain(setup, ordering="key", keys=1000, **million),
             lambda: queue_costs.drain(setup, ordering="key", keys=1_000_000, **million),
         ],
+        "pipeline": [lambda: queue_costs.pipeline(setup, ordering="key", keys=keys, **load)],
         "backlog": [lambda: queue_costs.backlog(setup, sizes=sizes, keys=keys, deliveries=20_000)],
         "blocked": [lambda: queue_costs.blocked(setup, waiting=blocked, keys=1000, records_per_second=2000)],
         "restart": [lambda: queue_costs.restart(setup, records=waiting, keys=keys, acked=100_000)],

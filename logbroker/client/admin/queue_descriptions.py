@@ -81,6 +81,7 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     sessions: open sessions.
     refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why.
     copied_bytes: bytes on disk for copies of records that retention removed while their lanes were stalled.
+    unsent_outputs: settlements that are stored, and whose outputs are not all appended yet.
 
     The following are counted since the broker started:
 
@@ -104,6 +105,7 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
     refused_letters: int
     copied_bytes: int
+    unsent_outputs: int
     delivered: int
     acked: int
     nacked: int
@@ -142,7 +144,8 @@ class QueueAlarm(msgspec.Struct, frozen=True, kw_only=True):
     """A condition that an operator should look at."""
 
     kind: str
-    """share, age, parked or letters (the dead-letter topic refuses all records, or this one)."""
+    """share, age, parked, letters (the dead-letter topic refuses all records, or this one) or outputs (a topic does not
+    take the outputs of settlements)."""
     key: bytes | None
     message: str
 

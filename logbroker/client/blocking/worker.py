@@ -18,6 +18,7 @@ from logbroker.client.worker.held_session import HeldSession, IdleWait
 from logbroker.client.worker.in_flight import DEFAULT_PREFETCH_BYTES
 from logbroker.client.worker.leased_record import SyncWorkerDeliveries, SyncWorkerDelivery
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
+from logbroker.client.worker.sent_records import sent_record
 from logbroker.client.worker.worker import DEFAULT_IDLE_SECONDS, DEFAULT_SESSION_PREFETCH, HANDLER, check_idle
 from logbroker.client.worker.worker_core import (
     DEFAULT_LIST_BYTES,
@@ -27,6 +28,7 @@ from logbroker.client.worker.worker_core import (
     WorkerCore,
 )
 from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.record.codec import Headers
 
 Handler = Callable[[SyncWorkerDelivery], object]
 SessionHandler = Callable[["Session"], object]
@@ -353,6 +355,21 @@ class Session:
     @state.setter
     def state(self, state: bytes) -> None:
         self._session().set_state(state)
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        priority: int | None = None,
+    ) -> None:
+        """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. What no
+        ack has sent when the session ends is not sent."""
+        self._session().send(sent_record(topic, value, key, headers, partition, timestamp_ms, priority))
 
     def flush(self) -> None:
         """Wait until the session's settlements and its state are synced. Raises the first refusal."""

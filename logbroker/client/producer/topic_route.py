@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 from logbroker.client.producer.delivery import Batch
 from logbroker.client.producer.partition_queue import PartitionQueue, ProducerIdentity
+from logbroker.client.transport.band_route import BandRoute, ways_of
 from logbroker.client.transport.metadata import TopicInfo
-from logbroker.record.bands import Band, band_of, one_band
 from logbroker.record.codec import Headers
-from logbroker.record.message_headers import DEFAULT_PRIORITY, MAX_PRIORITY, priority_of
-from logbroker.record.partitioner import PartitionCache
-
-
-class BandRoute:
-    """The routing of records within one band. A topic without bands is one band."""
-
-    __slots__ = ("_partitions", "partition_of", "sticky")
-
-    def __init__(self, band: Band) -> None:
-        self._partitions = band.partition_range
-        self.partition_of = PartitionCache(band.partitions, first=band.first_partition)
-        self.sticky = random.choice(self._partitions)
-        """The partition of records without a key, until its batch is closed."""
-
-    def next_sticky(self) -> None:
-        """Choose another partition for records without a key."""
-        partitions = self._partitions
-        if len(partitions) > 1:
-            step = 1 + random.randrange(len(partitions) - 1)
-            self.sticky = partitions[(partitions.index(self.sticky) + step) % len(partitions)]
+from logbroker.record.message_headers import DEFAULT_PRIORITY, priority_of
 
 
 class TopicRoute:
@@ -77,10 +56,9 @@ class TopicRoute:
         self.generation = info.generation
         self.max_batch_bytes = info.max_message_bytes
         """The largest batch that the topic is known to accept. The limit may change at any time."""
-        bands = info.routing_bands or (one_band(info.partitions),)
-        self.has_bands = len(bands) > 1
-        self._bands = {band: BandRoute(band) for band in bands}
-        self._ways = [self._bands[band_of(bands, priority)] for priority in range(MAX_PRIORITY + 1)]
+        self._ways = ways_of(info)
+        self._bands = set(self._ways)
+        self.has_bands = len(self._bands) > 1
         self.way = self._ways[DEFAULT_PRIORITY]
         """The route of records without a priority."""
         self.refreshed()
@@ -98,6 +76,6 @@ class TopicRoute:
 
     def batch_closed(self, partition: int) -> None:
         """Choose another partition for records without a key, if they have gone to this partition."""
-        for way in self._bands.values():
+        for way in self._bands:
             if way.sticky == partition:
                 way.next_sticky()

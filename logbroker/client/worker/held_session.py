@@ -16,8 +16,10 @@ from logbroker.client.runtime.arguments import as_bytes, fits
 from logbroker.client.worker.delivery_batch import SAID, DeliveryBatch
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
+from logbroker.client.worker.sent_records import SentRecord, SentRecords
 from logbroker.client.worker.settlements import (
     ACK,
+    NO_TOPICS,
     RELEASE,
     Settled,
     SettlementBatch,
@@ -102,6 +104,8 @@ class HeldSession(Settlements, Generic[D]):
         """The error because of which the state of the program may differ from the state of the broker."""
         self.unsaved = False
         """Whether the program set the state and no settlement contains it yet."""
+        self.unsent = SentRecords()
+        """Records that are sent together with the next ack."""
         self._returned: set[tuple[int, int]] = set()
         """Records that will be delivered again. Kept while other records may arrive before them."""
         self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
@@ -134,6 +138,12 @@ class HeldSession(Settlements, Generic[D]):
             raise StateTooLargeError(f"a state of {len(state)} bytes; a session keeps up to {MAX_STATE_BYTES}")
         self.state, self.unsaved = state, True
 
+    def send(self, sent: SentRecord) -> None:
+        """Send a record together with the next ack. Raises RecordTooLargeError, or the error of a lost session."""
+        with self.outbox.lock.free():
+            self.check()
+            self.unsent.add(sent)
+
     def check(self) -> None:
         """Raise the error because of which the session is lost or cannot go on."""
         error = self.lost or self._failed
@@ -141,9 +151,15 @@ class HeldSession(Settlements, Generic[D]):
             raise type(error)(error.message)
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """See `Settlements.say`. The state is stored with the next ack."""
+        """See `Settlements.say`. The state is stored, and records of the session are sent, with the next ack. Raises
+        RecordTooLargeError."""
         self._mend()
-        settlement = self._settlement()
+        if self.unsent and word is ACK:
+            if delivery.outputs is None:
+                delivery.outputs = SentRecords()
+            delivery.outputs.add(*self.unsent)
+            self.unsent = SentRecords()
+        settlement = self._settlement(delivery, word)
         delivery.word = word
         delivery.settlement = settlement
         delivery.batch.states[delivery.index] = SAID
@@ -151,14 +167,20 @@ class HeldSession(Settlements, Generic[D]):
             self._given_back = delivery, settlement
         elif self.unsaved:
             settlement.state, self.unsaved = self.state, False
+            settlement.states[delivery] = self.state
         settlement.deliveries.append(delivery)
         if self._given_back is not None:
             self._mend()
 
+    def given_back(self, delivery: Settled, settlement: SettlementBatch) -> None:
+        """See `Settlements.given_back`."""
+        self._given_back = delivery, settlement
+        self._mend()
+
     def save_state(self) -> None:
         """Put a changed state into the settlement that is sent next."""
         if self.unsaved:
-            self._open.state, self.unsaved = self.state, False
+            self._queues[NO_TOPICS].open.state, self.unsaved = self.state, False
 
     def add_state(self, message: queues_pb2.Settle, state: bytes) -> None:
         """Add the state to a message."""

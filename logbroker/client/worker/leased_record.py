@@ -15,6 +15,7 @@ from logbroker.client.runtime.handlers import is_own
 from logbroker.client.runtime.sync_loop import Latch, wait_for
 from logbroker.client.runtime.tasks import waiter
 from logbroker.client.worker.delivery_batch import HELD, LOST, DeliveryBatch
+from logbroker.client.worker.sent_records import SentRecords, sent_record
 from logbroker.client.worker.settlements import (
     ACK,
     REASON_CHARACTERS,
@@ -46,7 +47,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     A value that cannot be decoded raises DeserializationError. If the program does not catch it, the delivery is nacked
     with this error as the reason.
 
-    `batch`, `index`, `settlement` and `word` are private to the client.
+    `batch`, `index`, `settlement`, `word` and `outputs` are private to the client.
     """
 
     batch: DeliveryBatch[Settlements]
@@ -59,6 +60,8 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     settlement: SettlementBatch | None = None
     word: Word = ACK
     """How the program settled this record. Valid once it has a settlement."""
+    outputs: SentRecords | None = None
+    """Records that are sent if the delivery is acked; None: there are none."""
 
     @property
     def topic(self) -> str:
@@ -104,8 +107,36 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         session ended before the answer. If the broker did not carry it out, the record is delivered again."""
         return self.settlement is not None and self.settlement.uncertain and self in self.settlement.failures
 
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        priority: int | None = None,
+    ) -> Self:
+        """Send a record to a topic together with the ack of this delivery: both happen, once, or neither. Call it
+        before `ack`. A delivery that is nacked or released sends nothing.
+
+        The arguments are those of `Producer.send`. The outputs of a delivery may have up to 1 MiB. If the broker
+        refuses them, because the topic does not exist or does not take the record, the delivery is nacked with this
+        reason, and whoever waits for the ack gets the error. Raises AlreadySettledError, LeaseLostError,
+        RecordTooLargeError, InvalidRequestError for a priority out of range, or TypeError.
+        """
+        sent = sent_record(topic, value, key, headers, partition, timestamp_ms, priority)
+        with self.batch.settlements.outbox.lock.free():
+            if self.batch.states[self.index] != HELD:
+                self.batch.check_held(self.index)
+            if self.outputs is None:
+                self.outputs = SentRecords()
+            self.outputs.add(sent)
+        return self
+
     def ack(self) -> Self:
-        """Settle the delivery as done."""
+        """Settle the delivery as done, and send its outputs."""
         self.batch.settlements.outbox.say(self, ACK)
         return self
 

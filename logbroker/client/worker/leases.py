@@ -81,11 +81,12 @@ class Leases:
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
         soon = now + self.lease_seconds * RENEW_SHARE
         for batch in batches:
-            if now >= batch.extend_until or (batch.until > soon and not batch.until_by_hand):
+            if batch.until > soon and not batch.until_by_hand:
                 continue
+            extended = [*batch.put_off, *(batch.held() if now < batch.extend_until else ())]
             if by_receipt and len(by_receipt) + len(batch) > _MAX_RECEIPTS:
                 break
-            for index in batch.held():
+            for index in extended:
                 if batch.ends_at(index) <= soon:
                     by_receipt[batch.receipt(index)] = (batch, index)
                     batch.until_by_hand.pop(index, None)

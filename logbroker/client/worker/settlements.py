@@ -3,15 +3,20 @@
 Settlements that the program makes while a message is unanswered are collected in the next message. So messages become
 fewer as the load grows. A delivery refers to its settlement, and finds its outcome there.
 
+The broker carries out a message with outputs as a whole, or not at all. If it refuses one because deliveries are lost,
+the others are sent again without them. If it refuses an output, half of the deliveries are sent, and so on, until the
+one with this output is found; it is nacked.
+
 The lock of the outbox guards everything that a worker holds, because the threads of a synchronous worker settle while
 the event loop receives.
 """
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final, Protocol
 
 import msgspec
@@ -20,7 +25,29 @@ from logbroker.client.runtime.thread_locks import ThreadLock, taken_here
 from logbroker.client.transport.status import error_of_item
 from logbroker.client.worker.delivery_batch import HELD, LOST, OVER, SAID, DeliveryBatch, ranges
 from logbroker.client.worker.leases import Leases
-from logbroker.errors import AlreadySettledError, LeaseLostError, LogbrokerError
+from logbroker.client.worker.sent_records import (
+    MAX_OUTPUT_BYTES,
+    RECORDS_AT_ONCE,
+    OutputRoutes,
+    SentRecord,
+    SentRecords,
+)
+from logbroker.errors import (
+    AlreadySettledError,
+    BatchExpandsTooFarError,
+    BrokerUnavailableError,
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    LeaseLostError,
+    LogbrokerError,
+    RecordTooLargeError,
+    StaleSessionError,
+    StateTooLargeError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
 from logbroker.v1 import queues_pb2
 
 _log = logging.getLogger(__name__)
@@ -30,12 +57,31 @@ _SEND_AT_ONCE: Final = 1000
 _MAX_DELIVERIES: Final = 5000
 """Maximum number of deliveries in one settlement. Each may need a receipt range of its own."""
 _MAX_UNANSWERED: Final = 8
+NO_TOPICS: Final[frozenset[str]] = frozenset()
+_FAULTS_OF_OUTPUTS: Final = (
+    UnknownTopicError
+    | UnknownPartitionError
+    | InvalidRequestError
+    | InvalidRecordError
+    | InvalidTimestampError
+    | RecordTooLargeError
+    | CorruptBatchError
+    | BatchExpandsTooFarError
+)
+"""Errors of outputs that the broker would refuse at every attempt. With any other error, the ack waits, and is sent
+again: the disk may be full, a partition offline."""
+_LOSSES: Final = AlreadySettledError | LeaseLostError | StaleSessionError | StateTooLargeError
 _MAX_UNTOLD: Final = 10
 """Maximum number of refused settlements that are kept until the program is told of them. They keep their records in
 memory."""
 REASON_CHARACTERS: Final = 256
 _IN_DOUBT: Final = (
     "the connection broke before the answer: it is not known whether the record is settled; if not, it comes again"
+)
+
+_BEHIND: Final = (
+    "outputs of the session were refused: the record whose they are was nacked and comes again, with those behind it;"
+    " open the session again to read the stored state"
 )
 
 
@@ -60,18 +106,54 @@ class Settled(Protocol):
     index: int
     settlement: SettlementBatch | None
     word: Word
+    outputs: SentRecords | None
+    """Records that are sent if the delivery is acked."""
+
+
+class _Outcome(enum.Enum):
+    """The outcome of a message: what is to be done after its answer."""
+
+    DONE = "done"
+    WAIT = "wait"
+    """The broker had no room and did nothing: send the message again later."""
+    REPEAT = "repeat"
+    """Send what is left now."""
 
 
 class SettlementBatch:
     """Several deliveries, and how the program settled them."""
 
-    __slots__ = ("answered", "deliveries", "error", "failures", "state", "uncertain", "waiters")
+    __slots__ = (
+        "answered",
+        "deliveries",
+        "error",
+        "failures",
+        "is_broken",
+        "is_routed",
+        "output_bytes",
+        "output_records",
+        "part",
+        "state",
+        "states",
+        "uncertain",
+        "waiters",
+    )
 
     def __init__(self) -> None:
         self.deliveries: list[Settled] = []
-        """The settled deliveries. Each holds its own `word`."""
+        """The settled deliveries that are not answered yet. Each holds its own `word`."""
+        self.output_bytes = 0
+        self.output_records = 0
+        self.part = 0
+        """Number of deliveries in the next message, because the broker refused an output; 0: all."""
+        self.is_routed = False
+        """Whether the present message has records that the worker has routed itself."""
         self.state: bytes | None = None
         """The new state of the session. The broker stores it together with the acks."""
+        self.states: dict[Settled, bytes] = {}
+        """The states that were set when deliveries were acked, by delivery."""
+        self.is_broken = False
+        """Whether the session cannot go on, because the program has counted records that come again."""
         self.uncertain = False
         """Whether the settlement was sent and not answered, so that the broker may have carried it out."""
         self.answered = False
@@ -83,16 +165,19 @@ class SettlementBatch:
     def __len__(self) -> int:
         return len(self.deliveries) + (self.state is not None)
 
-    def message(self, correlation_id: int) -> queues_pb2.Settle:
+    def message(self, correlation_id: int, routes: OutputRoutes) -> queues_pb2.Settle:
         """Return the settlement as an API message with the present receipts, without the state."""
         acks: list[int] = []
         releases: list[int] = []
         nacks: dict[tuple[str, int | None], list[int]] = {}
-        for delivery in self.deliveries:
+        outputs: list[SentRecord] = []
+        for delivery in self._sent():
             receipt = delivery.batch.receipt(delivery.index)
             word = delivery.word
             if word is ACK:
                 acks.append(receipt)
+                if delivery.outputs:
+                    outputs += delivery.outputs
             elif isinstance(word, NackWord):
                 nacks.setdefault((word.reason, word.delay_ms), []).append(receipt)
             else:
@@ -105,13 +190,120 @@ class SettlementBatch:
         for (reason, delay_ms), receipts in nacks.items():
             for first, last in ranges(receipts):
                 message.nacks.add(first_receipt=first, last_receipt=last, reason=reason, delay_ms=delay_ms)
+        self.is_routed = False
+        if outputs:
+            packed, self.is_routed = routes.pack(outputs)
+            message.outputs.extend(packed)
         return message
 
-    def take_failures(self, failures: Sequence[queues_pb2.SettleFailure]) -> bool:
-        """Apply the broker's answer: everything except the failures is synced. Return False if the broker had no room
-        and did nothing."""
+    def takes(self, output_records: int, output_bytes: int) -> bool:
+        """Return whether there is room for the outputs of another delivery."""
+        return (
+            self.output_records + output_records <= RECORDS_AT_ONCE
+            and self.output_bytes + output_bytes <= MAX_OUTPUT_BYTES
+        )
+
+    def sent_state(self) -> bytes | None:
+        """Return the state that goes with the present message."""
+        if not self.part or not self.deliveries:
+            return self.state
+        states = (self.states.get(delivery) for delivery in reversed(self._sent()) if delivery.word is ACK)
+        return next((state for state in states if state is not None), None)
+
+    def _sent(self) -> list[Settled]:
+        """Return the deliveries of the present message."""
+        return self.deliveries[: self.part] if self.part else self.deliveries
+
+    def take_answer(
+        self, failures: Sequence[queues_pb2.SettleFailure], routes: OutputRoutes, *, in_session: bool
+    ) -> _Outcome:
+        """Apply the broker's answer: everything in the message except the failures is synced."""
+        sent = self._sent()
+        refusal = self._whole_refusal(failures)
+        if refusal is not None and any(delivery.outputs and delivery.word is ACK for delivery in sent):
+            if not isinstance(refusal, _FAULTS_OF_OUTPUTS | _LOSSES):
+                # A broker that stops may have stored the settlement, and append its outputs after the next start.
+                self.uncertain = self.uncertain or isinstance(refusal, BrokerUnavailableError)
+                return _Outcome.WAIT
+            lost = self._named(sent, failures)
+            if self.is_routed and not lost:
+                # Perhaps what the worker knows of the topics is out of date. The broker knows.
+                routes.forget(each.topic for delivery in sent for each in delivery.outputs or ())
+                return _Outcome.REPEAT
+            return self._go_on_without(refusal, lost, in_session=in_session)
+        if not self._take_failures(sent, failures):
+            return _Outcome.WAIT
+        if self.part:
+            self._settled_part(sent)
+            return _Outcome.REPEAT if len(self) else _Outcome.DONE
+        return _Outcome.DONE
+
+    def _settled_part(self, sent: Sequence[Settled]) -> None:
+        """Go on after a message with some of the deliveries, or with the state alone."""
+        if self.sent_state() is self.state:
+            self.state = None
+        _over(sent)
+        self.deliveries = self.deliveries[len(sent) :]
+        self.part *= 2
+
+    def _go_on_without(
+        self, refusal: LogbrokerError, lost: Mapping[Settled, LogbrokerError], *, in_session: bool
+    ) -> _Outcome:
+        """Go on after the broker refused a message with outputs: without the lost deliveries, or one by one, to find
+        the delivery whose outputs are refused. That one is nacked, so that its record is tried again."""
+        if lost and in_session:
+            # The state of later acks builds on the lost ones.
+            first = min(self.deliveries.index(delivery) for delivery in lost)
+            self._fail_from(first, refusal)
+            self.failures.update(lost)
+            self.part = len(self.deliveries) or 1
+        elif lost:
+            self.failures.update(lost)
+            self.deliveries = [delivery for delivery in self.deliveries if delivery not in lost]
+        elif len(self._sent()) == 1:
+            self.part = 1
+            at_fault = self.deliveries[0]
+            if in_session:
+                self._fail_from(1, LeaseLostError(_BEHIND))
+            self.failures[at_fault] = refusal
+            at_fault.word = NackWord(f"its outputs were refused: {refusal.message}"[:REASON_CHARACTERS], None)
+        else:
+            self.part = len(self._sent()) // 2
+        return _Outcome.REPEAT if len(self) else _Outcome.DONE
+
+    def _fail_from(self, first: int, error: LogbrokerError) -> None:
+        """Fail the deliveries of a session from an index on, with the state: they come again."""
+        self.failures.update(dict.fromkeys(self.deliveries[first:], error))
+        self.deliveries = self.deliveries[:first]
+        self.state, self.is_broken = None, True
+
+    def _whole_refusal(self, failures: Sequence[queues_pb2.SettleFailure]) -> LogbrokerError | None:
+        """Return the error with which the broker refused the whole message; None if it carried out the message now or,
+        before a break of the connection, already."""
+        for failure in failures:
+            if not failure.first_receipt and not failure.last_receipt:
+                error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
+                return None if self.uncertain and isinstance(error, AlreadySettledError) else error
+        return None
+
+    def _named(
+        self, sent: Sequence[Settled], failures: Sequence[queues_pb2.SettleFailure]
+    ) -> dict[Settled, LogbrokerError]:
+        """Return the deliveries that the failures name."""
+        by_receipt = {delivery.batch.receipt(delivery.index): delivery for delivery in sent}
+        named: dict[Settled, LogbrokerError] = {}
+        for failure in failures:
+            if failure.first_receipt or failure.last_receipt:
+                error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
+                for receipt in range(failure.first_receipt, failure.last_receipt + 1):
+                    if receipt in by_receipt:
+                        named[by_receipt[receipt]] = error
+        return named
+
+    def _take_failures(self, sent: Sequence[Settled], failures: Sequence[queues_pb2.SettleFailure]) -> bool:
+        """Apply the failures of a message. Return False if the broker had no room and did nothing."""
         if failures:
-            by_receipt = {delivery.batch.receipt(delivery.index): delivery for delivery in self.deliveries}
+            by_receipt = {delivery.batch.receipt(delivery.index): delivery for delivery in sent}
             for failure in failures:
                 error = error_of_item(failure.status) or LogbrokerError("refused without a reason")
                 if self.uncertain and isinstance(error, AlreadySettledError):
@@ -121,7 +313,7 @@ class SettlementBatch:
                     if error.retriable:
                         return False
                     self.error = error
-                    self.failures = dict.fromkeys(by_receipt.values(), error)
+                    self.failures.update(dict.fromkeys(by_receipt.values(), error))
                 else:
                     for receipt in range(failure.first_receipt, failure.last_receipt + 1):
                         if receipt in by_receipt:
@@ -163,11 +355,7 @@ class SettlementBatch:
         """Record the outcome, and wake the waiters."""
         for delivery, error in self.failures.items():
             delivery.batch.lose(delivery.index, error)
-        for delivery in self.deliveries:
-            batch = delivery.batch
-            if batch.states[delivery.index] == SAID:
-                batch.states[delivery.index] = OVER
-                batch.left -= 1
+        _over(self.deliveries)
         self.deliveries = []
         self.answered = True
         waiters, self.waiters = self.waiters, []
@@ -180,20 +368,80 @@ class SettlementBatch:
         return self.error or next(seen, None)
 
 
+def _over(deliveries: Iterable[Settled]) -> None:
+    """Mark deliveries as answered, except those that are lost."""
+    for delivery in deliveries:
+        batch = delivery.batch
+        if batch.states[delivery.index] == SAID:
+            batch.states[delivery.index] = OVER
+            batch.left -= 1
+
+
+class _Queue:
+    """Settlements that are sent one after the other. They wait for each other, and for no settlement of another
+    queue."""
+
+    def __init__(self) -> None:
+        self.open = SettlementBatch()
+        self.waiting: deque[SettlementBatch] = deque()
+        """Settlements that are full or will be sent again."""
+        self.unanswered: dict[int, SettlementBatch] = {}
+        self.max_unanswered = _MAX_UNANSWERED
+        self.is_paused = False
+        """Whether the broker had no room. If so, nothing is sent for a moment."""
+
+    def settlement(self, delivery: Settled) -> SettlementBatch:
+        """Return the settlement that takes the next delivery."""
+        before, outputs = self.open, delivery.outputs
+        output_bytes = outputs.size_bytes if outputs else 0
+        if len(before.deliveries) >= _MAX_DELIVERIES or (
+            outputs and before.deliveries and not before.takes(len(outputs), output_bytes)
+        ):
+            settlement = SettlementBatch()
+            self.waiting += (before,)
+            self.open = settlement
+        if outputs:
+            self.open.output_bytes += output_bytes
+            self.open.output_records += len(outputs)
+        return self.open
+
+    def next(self) -> SettlementBatch | None:
+        """Take the settlement that is to be sent now, if there is one."""
+        if self.is_paused or len(self.unanswered) >= self.max_unanswered:
+            return None
+        if self.waiting:
+            return self.waiting.popleft()
+        if len(self.open) and (not self.unanswered or len(self.open) >= _SEND_AT_ONCE):
+            settlement, self.open = self.open, SettlementBatch()
+            return settlement
+        return None
+
+    def unfinished(self) -> list[SettlementBatch]:
+        """Return all unanswered settlements, including the open settlement."""
+        return [*self.unanswered.values(), *self.waiting, *([self.open] if len(self.open) else [])]
+
+    def broken(self) -> None:
+        """Handle a broken stream. Unanswered settlements are sent again on the next stream."""
+        for settlement in self.unanswered.values():
+            settlement.uncertain = True
+        self.waiting.extendleft(reversed(self.unanswered.values()))
+        self.unanswered.clear()
+        self.is_paused = False
+
+
 class Settlements:
     """Settlements that the broker carries out in order: all settlements outside of sessions or, in the subclass, the
-    settlements of one session."""
+    settlements of one session.
+
+    Outside of sessions, acks with outputs wait only for others with outputs for the same topics: a topic that takes
+    nothing for a while holds up no other acks."""
 
     is_session: ClassVar[bool] = False
 
     def __init__(self, outbox: SettlementOutbox) -> None:
         self.outbox = outbox
-        self._open = SettlementBatch()
-        self._waiting: deque[SettlementBatch] = deque()
-        """Settlements that are full or will be sent again."""
-        self._unanswered: dict[int, SettlementBatch] = {}
-        self._paused = False
-        """Whether the broker had no room. If so, nothing is sent for a moment."""
+        self._queues: dict[frozenset[str], _Queue] = {NO_TOPICS: _Queue()}
+        """Queues by the topics of the outputs."""
 
     def say(self, delivery: Settled, word: Word) -> None:
         """Add a held delivery to a settlement. `word` says how it is settled.
@@ -201,20 +449,26 @@ class Settlements:
         A signal handler may raise an exception at any call. There is no call between the first assignment and the
         append at the end, so either all of it happens or nothing.
         """
-        settlement = self._settlement()
+        settlement = self._settlement(delivery, word)
         delivery.word = word
         delivery.settlement = settlement
         delivery.batch.states[delivery.index] = SAID
         self.outbox.in_hand -= 1
         settlement.deliveries.append(delivery)
 
-    def _settlement(self) -> SettlementBatch:
+    def _settlement(self, delivery: Settled, word: Word) -> SettlementBatch:
         """Return the settlement that takes the next delivery."""
-        if len(self._open.deliveries) >= _MAX_DELIVERIES:
-            settlement = SettlementBatch()
-            self._waiting += (self._open,)
-            self._open = settlement
-        return self._open
+        topics = NO_TOPICS
+        if delivery.outputs and word is ACK:
+            if self.is_session:
+                # If the broker refused one message, it must not carry out the next one.
+                self._queues[NO_TOPICS].max_unanswered = 1
+            else:
+                topics = frozenset(sent.topic for sent in delivery.outputs)
+        queue = self._queues.get(topics)
+        if queue is None:
+            queue = self._queues[topics] = _Queue()
+        return queue.settlement(delivery)
 
     def lose_delivery(self, batch: DeliveryBatch[Settlements], index: int, error: LogbrokerError) -> None:
         """Mark a delivery as lost."""
@@ -228,52 +482,65 @@ class Settlements:
     def state_failed(self, error: LogbrokerError) -> None:
         """Note that the state of the session was not written."""
 
+    def given_back(self, delivery: Settled, settlement: SettlementBatch) -> None:
+        """Note that a delivery of a session is nacked because of its outputs. The later ones come again after it."""
+
     def next_message(self, correlation_id: int) -> queues_pb2.Settle | None:
         """Return the next message, under this correlation id, or None if nothing is to be sent now."""
-        if self._paused:
-            return None
-        if self._waiting and len(self._unanswered) < _MAX_UNANSWERED:
-            settlement = self._waiting.popleft()
-        elif len(self._open) and (not self._unanswered or len(self._open) >= _SEND_AT_ONCE) and self._has_room():
-            settlement, self._open = self._open, SettlementBatch()
-        else:
-            return None
-        self._unanswered[correlation_id] = settlement
-        message = settlement.message(correlation_id)
-        if settlement.state is not None:
-            self.add_state(message, settlement.state)
-        return message
-
-    def _has_room(self) -> bool:
-        return len(self._unanswered) < _MAX_UNANSWERED
+        for queue in self._queues.values():
+            if (settlement := queue.next()) is not None:
+                queue.unanswered[correlation_id] = settlement
+                message = settlement.message(correlation_id, self.outbox.routes)
+                if (state := settlement.sent_state()) is not None:
+                    self.add_state(message, state)
+                return message
+        return None
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> bool | None:
         """Apply the answer to a settlement. Return None if the answer belongs to none of these settlements. Return
         False if the broker had no room; the settlement is then the first to be sent again, after `go_on`."""
-        settlement = self._unanswered.pop(answer.correlation_id, None)
-        if settlement is None:
+        topics = next((each for each, queue in self._queues.items() if answer.correlation_id in queue.unanswered), None)
+        if topics is None:
             return None
-        if not settlement.take_failures(answer.failures):
-            self._waiting.appendleft(settlement)
-            self._paused = True
-            return False
-        if settlement.error is not None and settlement.state is not None:
+        queue = self._queues[topics]
+        settlement = queue.unanswered.pop(answer.correlation_id)
+        for delivery in settlement.deliveries:
+            delivery.batch.put_off.discard(delivery.index)
+        outcome = settlement.take_answer(answer.failures, self.outbox.routes, in_session=self.is_session)
+        if outcome is not _Outcome.DONE:
+            for delivery in settlement.deliveries:
+                delivery.batch.put_off.add(delivery.index)
+        if outcome is not _Outcome.DONE:
+            queue.waiting.appendleft(settlement)
+            queue.is_paused = outcome is _Outcome.WAIT
+            self._look_for_break(settlement)
+            return not queue.is_paused
+        self._look_for_break(settlement)
+        if settlement.error is not None:
             self.state_failed(settlement.error)
         settlement.finish()
         self.outbox.finished(settlement)
+        if topics and not queue.unfinished():
+            del self._queues[topics]
         return True
+
+    def _look_for_break(self, settlement: SettlementBatch) -> None:
+        """End a session for the program if it has counted records that come again."""
+        if settlement.is_broken:
+            settlement.is_broken = False
+            if settlement.deliveries and settlement.deliveries[0].word is not ACK:
+                self.given_back(settlement.deliveries[0], settlement)
+            self.state_failed(LeaseLostError(_BEHIND))
 
     def go_on(self) -> None:
         """Send settlements again after a pause."""
-        self._paused = False
+        for queue in self._queues.values():
+            queue.is_paused = False
 
     def broken(self) -> None:
         """Handle a broken stream. Unanswered settlements are sent again on the next stream."""
-        for settlement in self._unanswered.values():
-            settlement.uncertain = True
-        self._waiting.extendleft(reversed(self._unanswered.values()))
-        self._unanswered.clear()
-        self._paused = False
+        for queue in self._queues.values():
+            queue.broken()
 
     def drop_lost(self) -> None:
         """Remove the lost deliveries from the settlements, and forget settlements that become empty."""
@@ -283,22 +550,22 @@ class Settlements:
             settlement.drop_lost()
             if settlement.answered:
                 self.outbox.finished(settlement)
-        self._waiting = deque(settlement for settlement in self._waiting if not settlement.answered)
-        if self._open.answered:
-            self._open = SettlementBatch()
+        for queue in self._queues.values():
+            queue.waiting = deque(settlement for settlement in queue.waiting if not settlement.answered)
+            if queue.open.answered:
+                queue.open = SettlementBatch()
 
     def unfinished(self) -> list[SettlementBatch]:
         """Return all unanswered settlements, including the open settlement."""
-        return [*self._unanswered.values(), *self._waiting, *([self._open] if len(self._open) else [])]
+        return [settlement for queue in self._queues.values() for settlement in queue.unfinished()]
 
     def fail(self, error: LogbrokerError) -> None:
         """Fail all settlements, because no answer will come any more."""
-        for settlement in self._unanswered.values():
-            settlement.uncertain = True
         failed = self.unfinished()
-        self._open = SettlementBatch()
-        self._waiting.clear()
-        self._unanswered.clear()
+        for queue in self._queues.values():
+            for settlement in queue.unanswered.values():
+                settlement.uncertain = True
+        self._queues = {NO_TOPICS: _Queue()}
         for settlement in failed:
             settlement.fail(error)
             self.outbox.finished(settlement)
@@ -313,6 +580,7 @@ class SettlementOutbox:
         self.check_loop: Callable[[], None] = lambda: None
         """Raises an error if an asynchronous program calls from another event loop than the worker's."""
         self.topic = ""
+        self.routes = OutputRoutes()
         self.in_hand = 0
         """Number of deliveries outside of sessions that the program has not settled."""
         self.dropped: deque[tuple[DeliveryBatch[Settlements], int]] = deque()

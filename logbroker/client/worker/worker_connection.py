@@ -7,6 +7,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
@@ -17,6 +18,7 @@ from logbroker.client.runtime.identity import Identity
 from logbroker.client.runtime.tasks import wait_until, waiter
 from logbroker.client.transport.background import CANCELLED, Background
 from logbroker.client.transport.connection import CLOSED, Connection, Stream, backoff_seconds, run_stream
+from logbroker.client.transport.metadata import TopicInfo, find_topic
 from logbroker.client.worker.in_flight import InFlight
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.patience import Patience, first_patience_seconds
@@ -38,6 +40,8 @@ come back."""
 _GOODBYE_SECONDS: Final = 2.0
 _NO_ROOM_SECONDS: Final = 0.1
 """If the broker had no room for a settlement, it is sent again after this time."""
+_LOOK_UP_SECONDS: Final = 1.0
+"""Maximum time for looking up a topic to which the worker sends. Settlements wait meanwhile."""
 _LEASE_SHARE: Final = 10
 """Number of times that a short lease or lock is checked before it ends."""
 _LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -261,7 +265,18 @@ class WorkerConnection(Generic[D]):
             self.in_flight.outbox.awake = False
             while self._connected.is_set() and (request := self._next_request()) is not None:
                 await stream.write(request)
+            await self._look_up_routes()
             await self._work.wait()
+
+    async def _look_up_routes(self) -> None:
+        """Look up the topics to which the worker sends."""
+        routes = self.in_flight.outbox.routes
+        for name in routes.due(monotonic()):
+            info: TopicInfo | None = None
+            with suppress(LogbrokerError, TimeoutError):
+                async with asyncio.timeout(_LOOK_UP_SECONDS):
+                    info = await find_topic(self.connection, name)
+            routes.found(name, info)
 
     def _next_request(self) -> queues_pb2.WorkerRequest | None:
         settle = self.in_flight.next_settle(monotonic())

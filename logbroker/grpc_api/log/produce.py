@@ -255,7 +255,7 @@ class _Batching:
                 if record.HasField("timestamp_ms"):
                     timestamp_ms = record.timestamp_ms
                     check_timestamp(timestamp_ms)
-                headers = _headers(record)
+                headers = headers_of(record)
             except InvalidRequestError as error:
                 raise _named({position: error.as_value()}) from None
             if timestamp_ms is not None and self._latest_ms is not None and timestamp_ms > self._latest_ms:
@@ -403,7 +403,7 @@ def _check_sequence(sequence: ProducerSequence, partition: int | None) -> None:
         raise InvalidRequestError("a producer sequence takes an id and epoch of InitProducerId and counts from 0")
 
 
-def _headers(record: Record) -> list[tuple[str, bytes | None]]:
+def headers_of(record: Record) -> list[tuple[str, bytes | None]]:
     """Return the record's headers, with its priority as a header. Raises InvalidRequestError for an invalid
     priority."""
     headers = [(header.key, header.value if header.HasField("value") else None) for header in record.headers]

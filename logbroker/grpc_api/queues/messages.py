@@ -29,8 +29,8 @@ from logbroker.v1 import queues_pb2 as pb
 
 MAX_RECEIPTS: Final = 65_536
 """Maximum number of receipts that one settlement may name, so that its answer has room to refuse each."""
-MAX_RECEIPTS_WITH_STATE: Final = 10_000
-"""Maximum number of receipts in a settlement with states, which is carried out as a whole or not at all."""
+MAX_ATOMIC_RECEIPTS: Final = 10_000
+"""Maximum number of receipts in a settlement with states or outputs, which is carried out as a whole or not at all."""
 PAUSE_RANGES: Final = 500
 """Number of ranges of a settlement that are read between two steps of a `Pace`."""
 MAX_HELD: Final = 100_000
@@ -134,10 +134,8 @@ class ReadSettle(msgspec.Struct):
 
 def read_settle(message: pb.Settle) -> Steps[ReadSettle]:
     """Read a settlement. Raises InvalidRequestError for a malformed one; invalid ranges are refused one by one."""
-    if message.outputs:
-        raise InvalidRequestError(
-            "outputs of a settlement are not supported yet: leave the field out, and produce them before the settlement"
-        )
+    if message.outputs and not message.acks.firsts:
+        raise InvalidRequestError("a settlement with outputs has no ack: add one, or produce the records instead")
     _check_columns(message.acks, "acks")
     _check_columns(message.releases, "releases")
     ranges = len(message.acks.firsts) + len(message.nacks) + len(message.releases.firsts) + len(message.extensions)
@@ -166,13 +164,14 @@ def read_settle(message: pb.Settle) -> Steps[ReadSettle]:
             yield PAUSE_RANGES
     states = [SessionWrite(lane_key(write.key), write.token, write.state) for write in message.states]
     settlement = Settlement(acks, nacks, releases, extensions, states)
-    if states and check.receipts > MAX_RECEIPTS_WITH_STATE:
+    is_atomic = bool(states or message.outputs)
+    if is_atomic and check.receipts > MAX_ATOMIC_RECEIPTS:
         raise InvalidRequestError(
-            f"the settlement writes states of sessions and names {check.receipts:,} receipts: at most"
-            f" {MAX_RECEIPTS_WITH_STATE:,} are taken with states, send the other receipts in another settlement"
+            f"the settlement has states of sessions or outputs and names {check.receipts:,} receipts: at most"
+            f" {MAX_ATOMIC_RECEIPTS:,} are taken with them, send the other receipts in another settlement"
         )
-    if settlement.states and check.refusals:
-        # A settlement with states is carried out as a whole, or not at all.
+    if is_atomic and check.refusals:
+        # It is carried out as a whole, or not at all.
         return ReadSettle(Settlement(), [Refusal(0, 0, check.refusals[0].error), *check.refusals])
     return ReadSettle(settlement, check.refusals)
 

@@ -20,6 +20,7 @@ from logbroker.grpc_api.queues.admin_messages import (
 )
 from logbroker.grpc_api.queues.lanes import MAX_EXPLAINED, decide_lanes, explained_lanes, listed_lanes
 from logbroker.grpc_api.queues.messages import make_settle_answer, read_settle
+from logbroker.grpc_api.queues.outputs import read_outputs
 from logbroker.grpc_api.queues.receive import Receive
 from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.grpc_api.refs import check_item_count, find_topic
@@ -59,8 +60,12 @@ class QueuesService:
         pace = Pace()
         asked = await in_turns(read_settle(request.settle), pace)
         refusals = asked.refusals
-        for settling in await group.settle_in_turns(request.worker_id, asked.settlement):
-            refusals += await settling
+        if request.settle.outputs and not refusals:
+            outputs = await read_outputs(self._engine, request.settle.outputs, pace)
+            refusals += await (await group.settle_with_outputs(request.worker_id, asked.settlement, outputs))
+        else:
+            for settling in await group.settle_in_turns(request.worker_id, asked.settlement):
+                refusals += await settling
         answer = await in_turns(make_settle_answer(request.settle.correlation_id, refusals), pace)
         return pb.SettleResponse(answer=answer)
 

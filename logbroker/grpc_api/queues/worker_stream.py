@@ -30,6 +30,7 @@ from logbroker.grpc_api.queues.messages import (
     settle_refused,
     welcome_message,
 )
+from logbroker.grpc_api.queues.outputs import read_outputs
 from logbroker.grpc_api.queues.worker_sessions import WorkerSessions
 from logbroker.grpc_api.status import Context
 from logbroker.pacing import Pace, in_turns
@@ -206,7 +207,8 @@ class WorkerStream:
         asked = await in_turns(read_settle(message), self._pace)
         correlation_id = message.correlation_id
         self._answers_due += 1
-        if steps_of(asked.settlement) + len(asked.refusals) > SMALL_STEPS:
+        is_large = steps_of(asked.settlement) + len(asked.refusals) > SMALL_STEPS
+        if is_large and not message.outputs:
             await self._settle_in_turns(link, correlation_id, asked)
             return
 
@@ -221,9 +223,15 @@ class WorkerStream:
                 done(settle_refused(correlation_id, error))
 
         try:
-            link.settle(asked.settlement).add_done_callback(synced)
+            if message.outputs and not asked.refusals:
+                outputs = await read_outputs(self._engine, message.outputs, self._pace)
+                settling = await link.settle_with_outputs(asked.settlement, outputs)
+            else:
+                settling = link.settle(asked.settlement)
         except LogbrokerError as error:
             done(settle_refused(correlation_id, error))
+        else:
+            settling.add_done_callback(synced)
 
     async def _settle_in_turns(self, link: WorkerLink, correlation_id: int, asked: ReadSettle) -> None:
         """Settle in parts. Later requests wait until all parts are settled, but not for the answer."""

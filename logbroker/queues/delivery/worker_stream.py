@@ -12,7 +12,7 @@ from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.queues.delivery.dispatcher import Dispatcher
 from logbroker.queues.delivery.pull_line import PullRequest
 from logbroker.queues.delivery.session_waiters import SessionWaiters
-from logbroker.queues.model.messages import Delivered, Granted, Refusal, Settlement
+from logbroker.queues.model.messages import AskedOutput, Delivered, Granted, Refusal, Settlement
 from logbroker.queues.model.worker_messages import (
     DISPATCH_BYTES,
     MAX_CREDIT_BYTES,
@@ -36,6 +36,9 @@ class WorkerHost(Protocol):
     def credited(self, link: WorkerLink, records: int) -> None: ...
     def credited_bytes(self) -> None: ...
     def settle(self, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]: ...
+    async def settle_with_outputs(
+        self, worker_id: str, settlement: Settlement, asked: Sequence[AskedOutput]
+    ) -> asyncio.Future[list[Refusal]]: ...
     async def settle_in_turns(
         self, worker_id: str, settlement: Settlement
     ) -> Sequence[asyncio.Future[list[Refusal]]]: ...
@@ -120,6 +123,12 @@ class WorkerLink:
     def settle(self, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
         """Apply a settlement at once. The future completes with the refusals once all accepted changes are synced."""
         return self._group.settle(self.worker_id, settlement)
+
+    async def settle_with_outputs(
+        self, settlement: Settlement, outputs: Sequence[AskedOutput]
+    ) -> asyncio.Future[list[Refusal]]:
+        """See `QueueGroup.settle_with_outputs`."""
+        return await self._group.settle_with_outputs(self.worker_id, settlement, outputs)
 
     async def settle_in_turns(self, settlement: Settlement) -> Sequence[asyncio.Future[list[Refusal]]]:
         """See `QueueGroup.settle_in_turns`."""

@@ -109,6 +109,8 @@ class AlarmKind(enum.Enum):
     """More records are parked than the configured limit."""
     LETTERS = "letters"
     """The dead-letter topic refuses a record, or all records."""
+    OUTPUTS = "outputs"
+    """A topic does not take the outputs of settlements that are stored."""
 
 
 class Alarm(msgspec.Struct, frozen=True):
@@ -331,6 +333,8 @@ class Inspector:
             text = f"{parked} records are parked, more than max_parked_records, {settings.max_parked_records}"
             alarms.append(Alarm(AlarmKind.PARKED, None, NO_RECORD, text))
         alarms += self._letter_alarms()
+        for topic_id, why in queue.outbox.troubles.items():
+            alarms.append(Alarm(AlarmKind.OUTPUTS, None, -int.from_bytes(topic_id, "big"), why))
         return alarms
 
     def _letter_alarms(self) -> Iterator[Alarm]:

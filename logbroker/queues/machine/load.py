@@ -49,6 +49,7 @@ def load_queue(
     queue.stalled.load(rows, ends)
     queue.replacements.load(rows, ends)
     queue.origins.load(rows, ends)
+    queue.outbox.load(rows)
     queue.sessions.load(rows)
     queue.after_crash = not queue.redelivery.load(rows, ends, header.group_epoch, queue.done)
     for _ in range(len(queue.redelivery.marks)):

@@ -4,10 +4,10 @@ It has no I/O and no clock; a shell around it passes inputs and carries out the 
 
 The shell scans the topic and passes the columns of each batch (`admit`), takes records for workers that have credit
 (`take`), passes on their settlements (`settle`), and calls `tick` at `deadline` at the latest. After any inputs it must
-carry out what `take_outputs` returns: first commit the events in one transaction, then append the dead letters, then
-answer the settlements. The first outputs of a machine contain its epoch, which makes its receipts unique: the shell
-commits them before it hands anything out. It calls `sessions.take` for each session in `sessions.ready`, and tells
-`lifecycle` of workers that come and go.
+carry out what `take_outputs` returns: first commit the events in one transaction, then append the dead letters and the
+new entries of the outbox, then answer the settlements. The first outputs of a machine contain its epoch, which makes
+its receipts unique: the shell commits them before it hands anything out. It calls `sessions.take` for each session in
+`sessions.ready`, and tells `lifecycle` of workers that come and go.
 
 A lane in a session is not in the ready queue: see `sessions`.
 
@@ -58,6 +58,7 @@ from logbroker.queues.state.completion import DoneRecords, RecordIds
 from logbroker.queues.state.dead_letter_intents import DeadLetters, Route
 from logbroker.queues.state.failures import Failures
 from logbroker.queues.state.origins import Origins
+from logbroker.queues.state.outbox import TransactionalOutbox
 from logbroker.queues.state.redelivery import Redelivery
 from logbroker.queues.state.replacements import Replacements
 from logbroker.queues.state.rows import HEADER_ROW, VERSION, HeaderRow, upsert
@@ -103,6 +104,7 @@ class Queue:
         self.dead_letters = DeadLetters(route, changes)
         self.replacements = Replacements(changes)
         self.origins = Origins(changes)
+        self.outbox = TransactionalOutbox(changes)
         self.stalled = StalledLanes(
             settings, self.lanes, self.failures, self.dead_letters, self.replacements, random, changes
         )
@@ -139,7 +141,7 @@ class Queue:
         )
         self._index = Index(parts, self.outcomes, self.sessions, changes)
         self.alteration = Alteration(settings, parts, self._index, self.sessions, self.ages, changes)
-        self._settling = Settling(self.deliveries, self.outcomes, self.sessions, self.stalled)
+        self._settling = Settling(self.deliveries, self.outcomes, self.sessions, self.stalled, self.outbox)
 
     @property
     def settings(self) -> QueueGroupSettings:
@@ -294,8 +296,8 @@ class Queue:
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
         """Carry out a worker's settlement; return the refusals. The caller answers when the events are synced.
 
-        If the settlement writes states of sessions, and a state or an ack is refused, nothing of the settlement is
-        done. The first refusal, of receipts 0 to 0, says so.
+        If the settlement has states of sessions or outputs, and a state or an ack is refused, nothing of the settlement
+        is done. The first refusal, of receipts 0 to 0, says so.
         """
         self.tick(now)
         refusals = self._settling.settle(worker_id, settlement, now)

@@ -1,5 +1,5 @@
-"""Carries out a settlement: acks, then nacks, releases and extensions. A settlement that writes states of sessions is
-done completely or not at all."""
+"""Carries out a settlement: acks, then nacks, releases and extensions. A settlement with states of sessions or outputs
+is done completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,26 +14,37 @@ from logbroker.queues.model.holders import Grant
 from logbroker.queues.model.messages import Extension, Nack, Refusal, Settlement
 from logbroker.queues.model.record_id import Moment
 from logbroker.queues.model.settings import check_delay, check_lease
+from logbroker.queues.state.outbox import TransactionalOutbox
 
 
 class Settling:
     """Takes deliveries out of flight by their receipts, and passes their records on."""
 
-    def __init__(self, deliveries: Deliveries, outcomes: Outcomes, sessions: Sessions, stalled: StalledLanes) -> None:
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        outcomes: Outcomes,
+        sessions: Sessions,
+        stalled: StalledLanes,
+        outbox: TransactionalOutbox,
+    ) -> None:
         self._deliveries = deliveries
         self._outcomes = outcomes
         self._sessions = sessions
         self._stalled = stalled
+        self._outbox = outbox
 
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
         """See `Queue.settle`."""
         refusals: list[Refusal] = []
-        if settlement.states:
+        if settlement.states or settlement.outputs:
             refusals += self._why_not(worker_id, settlement)
             if refusals:
                 return [Refusal(0, 0, refusals[0].error), *(refusal for refusal in refusals if refusal.last)]
             for write in settlement.states:
                 self._sessions.write_state(write, now)
+            if settlement.outputs:
+                self._outbox.put(settlement.outputs)
         self._ack(worker_id, settlement.acks, refusals, now)
         for nack in settlement.nacks:
             self._nack(worker_id, nack, refusals, now)
@@ -53,7 +64,7 @@ class Settling:
             self._outcomes.wait_until_readable(settled, error, now, is_redelivered=grant.is_redelivered)
 
     def _why_not(self, worker_id: str, settlement: Settlement) -> list[Refusal]:
-        """Return the refusals that prevent the states of a settlement from being written with its acks."""
+        """Return the refusals that prevent the states and outputs of a settlement from being stored with its acks."""
         refusals: list[Refusal] = []
         try:
             self._sessions.check_states(worker_id, settlement.states)

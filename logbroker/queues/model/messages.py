@@ -14,6 +14,8 @@ from logbroker.errors import LogbrokerError
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.lost_receipts import Loss
 from logbroker.queues.model.record_id import OFFSET_MASK, PARTITION_SHIFT
+from logbroker.record.codec import NewRecord
+from logbroker.types import TopicId
 
 MAX_REASON_CHARACTERS: Final = 256
 """Kept length of the reason why a delivery failed; the rest is cut off."""
@@ -24,6 +26,8 @@ FAIL_STEPS: Final = 8
 """Cost of a delivery that is failed, given back or extended."""
 RANGE_STEPS: Final = 4
 _STATE_STEPS: Final = 5
+OUTPUT_STEPS: Final = 15
+"""Cost of an output: stamping and appending its batch."""
 PART_STEPS: Final = 1_000
 SMALL_STEPS: Final = 4_000
 """Cost of the largest settlement that is carried out at once."""
@@ -81,8 +85,35 @@ class SessionWrite(msgspec.Struct, gc=False):
     """Up to 256 KiB; empty deletes the state."""
 
 
+class Output(msgspec.Struct, array_like=True, gc=False, eq=False):
+    """A record batch that a settlement sends to another topic. Each is an object of its own."""
+
+    topic_id: bytes
+    partition: int
+    generation: int
+    """Generation of the topic by which the records were routed; 0: the sender chose the partition."""
+    searched_from: int
+    """The end offset of the partition at a moment when it did not have the batch."""
+    batch: bytes
+
+
+class AskedOutput(msgspec.Struct):
+    """Records for one topic as a worker sends them: a batch, or single records."""
+
+    topic_id: TopicId
+    partition: int | None
+    """None: each record is routed by its key."""
+    generation: int
+    """Generation of the topic by which a batch was routed; 0: its partition was chosen by hand; -1: it was routed for
+    an earlier topic of this name."""
+    batch: bytes | None
+    records: Sequence[NewRecord] = ()
+    size_bytes: int = 0
+    """Size of the batch, or approximate size of the keys, values and headers of the records."""
+
+
 class Settlement(msgspec.Struct, gc=False):
-    """A worker's acks, nacks, releases, extensions and states. Ranges of receipts are (first, last)."""
+    """A worker's acks, nacks, releases, extensions, states and outputs. Ranges of receipts are (first, last)."""
 
     acks: Sequence[tuple[int, int]] = ()
     nacks: Sequence[Nack] = ()
@@ -92,6 +123,8 @@ class Settlement(msgspec.Struct, gc=False):
     """Extended leases. For a delivery of a session, the lock of the session is extended, and never shortened."""
     states: Sequence[SessionWrite] = ()
     """States that are written together with the acks: if one of them is refused, nothing of the settlement is done."""
+    outputs: Sequence[Output] = ()
+    """Batches that are sent together with the acks, in the same way. There is at least one ack then."""
     are_unseen: bool = False
     """Whether the released deliveries never left the broker. If so, their records are not marked as redelivered."""
 
@@ -148,7 +181,8 @@ class SettlementPart(msgspec.Struct, gc=False):
 
 def steps_of(settlement: Settlement) -> int:
     """Estimate the cost of a settlement, in steps of a `Pace`."""
-    steps = (ACK_STEPS + RANGE_STEPS) * len(settlement.acks) + _STATE_STEPS * len(settlement.states)
+    steps = OUTPUT_STEPS * len(settlement.outputs)
+    steps += (ACK_STEPS + RANGE_STEPS) * len(settlement.acks) + _STATE_STEPS * len(settlement.states)
     steps += sum(last - first for first, last in settlement.acks) * ACK_STEPS
     for ranges in (settlement.nacks, settlement.extensions):
         steps += sum(FAIL_STEPS * (each.last - each.first + 1) + RANGE_STEPS for each in ranges)
@@ -158,11 +192,11 @@ def steps_of(settlement: Settlement) -> int:
 def parts_of(settlement: Settlement, *, whole_ranges: bool) -> Iterator[SettlementPart]:
     """Yield a settlement in parts that take about a turn each, in the order in which they are carried out.
 
-    A settlement that writes states stays whole, because it is done completely or not at all. `whole_ranges`: only
+    A settlement with states or outputs stays whole, because it is done completely or not at all. `whole_ranges`: only
     ranges of acks are cut, because when a record of a session is given back, the later ones of its range come back with
     it.
     """
-    if settlement.states:
+    if settlement.states or settlement.outputs:
         yield SettlementPart(settlement, steps_of(settlement))
         return
     gathered, steps = Settlement([], [], [], []), 0
@@ -261,10 +295,13 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Outputs(msgspec.Struct):
-    """The duties of the shell, in this order: commit the events, append the dead letters, answer the requests."""
+    """The duties of the shell, in this order: commit the events, append the dead letters and the new entries of the
+    outbox, answer the requests."""
 
     events: list[StateEvent]
     dead_letters: list[DeadLetter]
+    outbox: list[Any]
+    """New entries of the outbox (`OutboxEntry`)."""
     notices: list[Notice]
     lost_sessions: list[tuple[WorkerSession, Loss]]
     """Sessions that ended against the will of their holders, who should be told."""

@@ -38,6 +38,8 @@ class ChangeSet:
         """Sessions that ended against the will of their holders."""
         self.unsent_letters: dict[int, None] = {}
         """Ids of records whose dead letters are to be sent."""
+        self.unsent_outputs: list[Any] = []
+        """Entries of the outbox (`OutboxEntry`) that are to be sent."""
         self.discarded: list[Any] = []
         """Containers that are no longer used."""
         self.rescan = False
@@ -51,7 +53,10 @@ class ChangeSet:
             sources, self.sources = self.sources, {}
             for source in sources:
                 events += source.take_rows()
-        outputs = Outputs(events, [], self.notices, self.lost_sessions, self.rescan, self.discarded)
+        outputs = Outputs(
+            events, [], list(self.unsent_outputs), self.notices, self.lost_sessions, self.rescan, self.discarded
+        )
+        self.unsent_outputs.clear()
         self.notices, self.lost_sessions, self.rescan, self.discarded = [], [], False, []
         return outputs
 

@@ -24,6 +24,7 @@ All integers in keys are big-endian. Values are msgpack arrays, except for pages
     round     b"w"                                   the round of letters that is being sent back: see `redrive`
     room      b"l"                                   size limit that the broker set on the dead-letter topic:
                                                      see `size_limits`
+    output    b"o" number (8)                        batches for other topics: see `outbox`
     handed    b"h"                                   group epoch, and a map: per partition the end of what may have been
                                                      handed out; by a clean stop; void under a header of another epoch
 
@@ -61,6 +62,7 @@ PROGRESS_ROW: Final = b"e"
 ROUND_ROW: Final = b"w"
 ROOM_ROW: Final = b"l"
 ORIGIN_ROW: Final = b"b"
+OUTPUT_ROW: Final = b"o"
 
 VERSION: Final = 1
 PAGE_SHIFT: Final = 15

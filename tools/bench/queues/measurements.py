@@ -28,6 +28,7 @@ from logbroker.tools.bench.queues.queue_brokers import (
 
 PARTITIONS: Final = 8
 HOT_KEY: Final = b"hot"
+OUT: Final = "out"
 
 
 async def _fill(address: str, topic: str, records: int, keys: int) -> None:
@@ -63,6 +64,36 @@ async def drain(setup: Setup, *, ordering: str, keys: int, records: int, workers
         rounds=rounds,
         ceiling_rounds=[],
     )
+
+
+async def pipeline(setup: Setup, *, ordering: str, keys: int, records: int, workers: int) -> list[Row]:
+    """Measure the records per second that worker processes take, send to another topic, and acknowledge, in one step.
+    The ratio compares with acknowledgements alone, in turn on the same broker."""
+    alone: list[float] = []
+    sent: list[float] = []
+    with running_broker(setup) as broker:
+        address = broker.address
+        for topic in (TOPIC, OUT):
+            await create_topic(address, topic, PARTITIONS)
+        await _fill(address, TOPIC, records, keys)
+        async with QueueAdmin(address) as admin:
+            for number in range(setup.rounds):
+                for rounds, out in ((alone, ""), (sent, OUT)):
+                    group = f"pipeline-{number}"
+                    await admin.create_queue(group, TOPIC, QueueSettings(ordering=ordering))
+                    seconds = await work_off(admin, address, group, workers=workers, records=records, out=out)
+                    rounds.append(records / seconds)
+                    await admin.delete_queue(group)
+    return [
+        Row(
+            name=f"{workers} workers take{what} and ack {records:,} records, {keys:,} keys",
+            durability="synced",
+            unit="records/s",
+            rounds=rounds,
+            ceiling_rounds=ceiling_rounds,
+        )
+        for what, rounds, ceiling_rounds in (("", alone, []), (", send on", sent, alone))
+    ]
 
 
 # --- what waits ------------------------------------------------------------------------------------------------------

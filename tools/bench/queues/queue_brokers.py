@@ -51,11 +51,13 @@ async def until(admin: QueueAdmin, group: str, reached: Callable[[QueueDescripti
         await asyncio.sleep(max(_LOOK_SECONDS, (time.monotonic() - begun) / _LOOK_SHARE))
 
 
-async def work_off(admin: QueueAdmin, address: str, group: str, *, workers: int, records: int) -> float:
-    """Let worker processes take and acknowledge all records of a queue group. Return the seconds from the first
-    delivery to the last sync. Raises LogbrokerError unless every record was delivered once."""
+async def work_off(admin: QueueAdmin, address: str, group: str, *, workers: int, records: int, out: str = "") -> float:
+    """Let worker processes take and acknowledge all records of a queue group and, with `out`, send each to this topic
+    with its ack. Return the seconds from the first delivery to the last sync. Raises LogbrokerError unless every record
+    was delivered once."""
+    kind = ("sender", address, group, PREFETCH, out) if out else ("worker", address, group, PREFETCH)
     with ExitStack() as stack:
-        children = [stack.enter_context(start_child("worker", address, group, PREFETCH)) for _ in range(workers)]
+        children = [stack.enter_context(start_child(*kind)) for _ in range(workers)]
         await until(admin, group, lambda queue: not (queue.counts.open or queue.counts.unscanned))
         said = [await asyncio.to_thread(child.end) for child in children]
     delivered = sum(each["records"] for each in said)

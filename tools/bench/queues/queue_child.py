@@ -1,12 +1,14 @@
 """A child process of a benchmark of queue groups: a worker, or a probe that sends records and works on them.
 
     python -m logbroker.tools.bench.queues.queue_child worker BROKER GROUP PREFETCH [COUNT]
+    python -m logbroker.tools.bench.queues.queue_child sender BROKER GROUP PREFETCH TOPIC
     python -m logbroker.tools.bench.queues.queue_child probe BROKER GROUP TOPIC KEYS RECORDS_PER_SECOND
     python -m logbroker.tools.bench.queues.queue_child urgent BROKER GROUP MILLISECONDS [BAND]
 
 A worker acknowledges records until its standard input is closed, or until it has had COUNT records. Then it prints
 {"records": COUNT, "first": SECONDS, "synced": SECONDS}: the times at which it got the first record and at which its
-last acknowledgement was synced, on the monotonic clock.
+last acknowledgement was synced, on the monotonic clock. A sender does the same, and sends each record to TOPIC with its
+acknowledgement.
 
 A probe sends records and takes them. It prints {} when it has taken the records of one second. Then it prints, for
 every line that it reads, {"records": COUNT, "p50": SECONDS, "p99": SECONDS}: the time from the send of a record to its
@@ -43,7 +45,7 @@ def _say(what: Any) -> None:
     sys.stdout.flush()
 
 
-async def _work(broker: str, group: str, prefetch: int, count: int | None) -> None:
+async def _work(broker: str, group: str, prefetch: int, count: int | None, out: str = "") -> None:
     records = synced_records = 0
     first = synced_at = 0.0
 
@@ -68,6 +70,8 @@ async def _work(broker: str, group: str, prefetch: int, count: int | None) -> No
         async for delivery in worker:
             if not records:
                 first = time.monotonic()
+            if out:
+                delivery.send(out, delivery.value, delivery.key)
             delivery.ack()
             records += 1
             if records == count:
@@ -142,6 +146,8 @@ def main() -> None:
     with contextlib.suppress(KeyboardInterrupt):
         if kind == "worker":
             uvloop.run(_work(broker, group, int(rest[0]), int(rest[1]) if len(rest) > 1 else None))
+        elif kind == "sender":
+            uvloop.run(_work(broker, group, int(rest[0]), None, rest[1]))
         elif kind == "urgent":
             uvloop.run(_urgent(broker, group, float(rest[0]) / 1000, rest[1] if len(rest) > 1 else None))
         else:

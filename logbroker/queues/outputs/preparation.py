@@ -1,0 +1,87 @@
+"""Preparation of outputs: everything is checked, routed and encoded before the settlement is carried out, so that
+nothing but the state of a disk or a partition can keep its outputs from being appended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from logbroker.clock import Clock
+from logbroker.engine import LogEngine, Topic
+from logbroker.errors import InvalidRequestError, InvalidTimestampError, RecordTooLargeError
+from logbroker.pacing import Pace
+from logbroker.queues.model.messages import OUTPUT_STEPS, AskedOutput, Output
+from logbroker.queues.outputs.routing import outputs_for, records_of, routed
+from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
+from logbroker.record.header import check_new_batch
+from logbroker.types import TimestampType, TopicId
+
+MAX_OUTPUT_BYTES = 1024 * 1024
+"""Maximum bytes of the outputs of one settlement: keys, values and headers, or batches."""
+INLINE_RECORDS = 500
+"""Maximum number of records of an output that are routed and encoded on the event loop."""
+
+
+@asynccontextmanager
+async def prepared(engine: LogEngine, clock: Clock, asked: Sequence[AskedOutput]) -> AsyncIterator[list[Output]]:
+    """Yield the outputs of a settlement, in their order. Within the block, the topics neither grow nor change their
+    configs.
+
+    Raises InvalidRequestError, UnknownTopicError, UnknownPartitionError, RecordTooLargeError, InvalidTimestampError,
+    PartitionOfflineError or an error of a batch that is not valid: then nothing of the settlement must be done.
+    """
+    size_bytes = sum(output.size_bytes for output in asked)
+    if size_bytes > MAX_OUTPUT_BYTES:
+        raise InvalidRequestError(
+            f"the outputs of the settlement have {size_bytes:,} bytes, over {MAX_OUTPUT_BYTES:,}: settle fewer records"
+            " at once, or send a reference to large values"
+        )
+    pinned: dict[TopicId, Topic] = {}
+    try:
+        outputs: list[Output] = []
+        pace = Pace()
+        for each in asked:
+            await pace.step(OUTPUT_STEPS)
+            if each.topic_id not in pinned:
+                pinned[each.topic_id] = await engine.pin(each.topic_id)
+            outputs += await _outputs(engine, pinned[each.topic_id], each, clock.wall_ms())
+        yield outputs
+    finally:
+        for topic_id in pinned:
+            engine.unpin(topic_id)
+
+
+async def _outputs(engine: LogEngine, topic: Topic, asked: AskedOutput, now_ms: int) -> list[Output]:
+    records, partition = asked.records, asked.partition
+    generation = topic.generation if partition is None else 0
+    if asked.batch is not None:
+        header = check_new_batch(asked.batch)
+        if partition is None:
+            raise InvalidRequestError("a batch needs a partition; only plain records are routed here")
+        if header.producer_id >= 0:
+            raise InvalidRequestError("a batch of a settlement has no producer id: the broker gives it one")
+        _check_timestamp(topic, header.max_timestamp_ms, now_ms)
+        if not asked.generation or asked.generation == topic.generation:
+            if len(asked.batch) > topic.config.max_message_bytes:
+                raise RecordTooLargeError(
+                    f"the batch has {len(asked.batch)} bytes; topic {topic.name} takes"
+                    f" {topic.config.max_message_bytes} (max.message.bytes)"
+                ).with_bound(topic.config.max_message_bytes)
+            return outputs_for(engine, topic, [(partition, asked.batch)], asked.generation)
+        # The worker did not know yet that the topic has grown.
+        records, partition, generation = records_of(asked.batch), None, topic.generation
+    if not records:
+        raise InvalidRequestError("an output holds neither a batch nor records")
+    _check_timestamp(topic, max(record.timestamp_ms or 0 for record in records), now_ms)
+    large = asked.size_bytes > INLINE_BYTES or len(records) > INLINE_RECORDS
+    return outputs_for(engine, topic, await in_decoder_if(large, lambda: routed(topic, records, partition)), generation)
+
+
+def _check_timestamp(topic: Topic, timestamp_ms: int, now_ms: int) -> None:
+    config = topic.config
+    latest_ms = now_ms + config.message_timestamp_after_max_ms
+    if timestamp_ms > latest_ms and config.message_timestamp_type is TimestampType.CREATE_TIME:
+        raise InvalidTimestampError(
+            f"a record is stamped {timestamp_ms - now_ms} ms ahead of the broker; topic {topic.name} takes"
+            f" {config.message_timestamp_after_max_ms} (message.timestamp.after.max.ms)"
+        ).with_bound(latest_ms)

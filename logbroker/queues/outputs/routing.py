@@ -1,0 +1,68 @@
+"""Routing of outputs: which records go to which partitions, in batches within the limits of their topic."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+
+from logbroker.engine import LogEngine, Topic
+from logbroker.errors import RecordTooLargeError
+from logbroker.queues.model.messages import Output
+from logbroker.record.bands import band_of, one_band
+from logbroker.record.codec import NewRecord, decode_batch, encode_to_fit
+from logbroker.record.message_headers import priority_of
+from logbroker.record.partitioner import partition_for_key
+
+
+def routed(topic: Topic, records: Sequence[NewRecord], partition: int | None) -> list[tuple[int, bytes]]:
+    """Return the batches of records, with their partitions, in order. Without a partition, each record goes where a
+    producer would send it; records without a key stay together.
+
+    Raises RecordTooLargeError or BatchExpandsTooFarError.
+    """
+    by_partition: dict[int, list[NewRecord]] = {}
+    if partition is not None:
+        by_partition[partition] = list(records)
+    else:
+        bands = topic.routing_bands or (one_band(topic.partitions),)
+        sticky = {band.name: random.choice(band.partition_range) for band in bands}
+        for record in records:
+            band = bands[0] if len(bands) == 1 else band_of(bands, priority_of(record.headers))
+            chosen = sticky[band.name]
+            if record.key is not None:
+                chosen = band.first_partition + partition_for_key(record.key, band.partitions)
+            by_partition.setdefault(chosen, []).append(record)
+    return [
+        (chosen, batch)
+        for chosen, part in by_partition.items()
+        for batch in _batches(part, topic.config.max_message_bytes)
+    ]
+
+
+def outputs_for(engine: LogEngine, topic: Topic, batches: Iterable[tuple[int, bytes]], generation: int) -> list[Output]:
+    """Return batches as outputs. Raises UnknownPartitionError, PartitionOfflineError or another error of a partition
+    that takes nothing."""
+    return [
+        Output(topic.id, partition, generation, engine.partition_facts(topic.id, partition).log_end_offset, batch)
+        for partition, batch in batches
+    ]
+
+
+def records_of(batch: bytes) -> list[NewRecord]:
+    """Return the records of a batch, to be routed anew. Raises CorruptBatchError and other errors of decoding."""
+    return [
+        NewRecord(record.value, record.key, record.headers, None if record.timestamp_ms < 0 else record.timestamp_ms)
+        for record in decode_batch(batch)
+    ]
+
+
+def _batches(records: Sequence[NewRecord], max_bytes: int) -> list[bytes]:
+    batch = encode_to_fit(records, max_bytes)
+    if len(batch) <= max_bytes:
+        return [batch]
+    if len(records) == 1:
+        raise RecordTooLargeError(
+            f"the record makes a batch of {len(batch)} bytes; the topic takes {max_bytes} (max.message.bytes)"
+        ).with_bound(max_bytes)
+    middle = len(records) // 2
+    return _batches(records[:middle], max_bytes) + _batches(records[middle:], max_bytes)

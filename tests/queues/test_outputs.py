@@ -1,0 +1,405 @@
+"""Outputs of settlements: appended with the acks or not at all, once, and in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from logbroker.engine import Append, Appended
+from logbroker.errors import (
+    AlreadySettledError,
+    DiskFullError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    LogbrokerError,
+    OverloadedError,
+    RecordTooLargeError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from logbroker.queues.delivery.worker_stream import WorkerLink
+from logbroker.queues.group import QueueGroup
+from logbroker.queues.model.messages import AskedOutput, Refusal, Settlement
+from logbroker.queues.outputs.sender import OutputSender
+from logbroker.queues.state.outbox import TransactionalOutbox
+from logbroker.record.codec import NewRecord, encode_batch, with_producer
+from logbroker.types import TopicId
+from tests.queues.shell import Shell, ack, hello, shell, take, until
+
+OUT = "out"
+
+
+async def open_group(opened: Shell, records: int, out_partitions: int = 1, **settings: Any) -> WorkerLink:
+    """Make a group with so many records of different keys, and a topic for outputs; return a worker of the group."""
+    await opened.topic()
+    await opened.topic(OUT, out_partitions)
+    await opened.append(*[(b"%d" % number, b"%d" % number) for number in range(records)])
+    return await (await opened.group(**settings)).connect(hello())
+
+
+def to_out(opened: Shell, *values: bytes, key: bytes | None = b"k", topic: str = OUT, **fields: Any) -> AskedOutput:
+    records = [NewRecord(value, key) for value in values]
+    size_bytes = sum(map(len, values))
+    return AskedOutput(opened.engine.topic(topic).id, fields.pop("partition", None), 0, None, records, size_bytes)
+
+
+async def begin(link: WorkerLink, receipts: Sequence[int], *outputs: AskedOutput) -> asyncio.Future[list[Refusal]]:
+    return await link.settle_with_outputs(Settlement(acks=[(each, each) for each in receipts]), outputs)
+
+
+async def settle(link: WorkerLink, receipts: Sequence[int], *outputs: AskedOutput) -> list[Refusal]:
+    async with asyncio.timeout(20):
+        return await (await begin(link, receipts, *outputs))
+
+
+async def values_in(opened: Shell, topic: str = OUT) -> list[bytes | None]:
+    """Return the values in all partitions of a topic."""
+    partitions = range(opened.engine.topic(topic).partitions)
+    return [record.value for partition in partitions for record in await opened.stored(topic, partition)]
+
+
+async def taken(link: WorkerLink, count: int) -> list[int]:
+    return [receipt for receipt, _ in await take(link, count)]
+
+
+def outbox(opened: Shell) -> TransactionalOutbox:
+    return opened.groups.group("g").queue.outbox
+
+
+async def test_outputs_are_in_the_log_when_the_settlement_is_answered(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 3)
+        first, second, third = await taken(link, 3)
+        assert await settle(link, [first], to_out(opened, b"a", b"b")) == []
+        assert await values_in(opened) == [b"a", b"b"]
+        assert await settle(link, [second, third], to_out(opened, b"c"), to_out(opened, b"d", key=None)) == []
+        assert await values_in(opened) == [b"a", b"b", b"c", b"d"]
+        assert opened.groups.group("g").queue.open_records == 0
+        await until(lambda: not len(outbox(opened)))
+        assert outbox(opened).size_bytes == 0
+        await opened.groups.group("g")._commits.synced(None)
+        scope = await opened.state.load("group:g")
+        assert not [key for key in scope if key.startswith(b"o")]
+
+
+async def test_a_settlement_that_is_refused_sends_nothing(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 2)
+        first, second = await taken(link, 2)
+        await ack(link, first)
+        whole, named = await settle(link, [first, second], to_out(opened, b"a"))
+        assert (whole.first, whole.last) == (0, 0)
+        assert isinstance(named.error, AlreadySettledError)
+        assert (named.first, named.last) == (first, first)
+        assert await values_in(opened) == []
+        assert await settle(link, [second], to_out(opened, b"b")) == []
+        assert len(await settle(link, [second], to_out(opened, b"b"))) == 2, "it is settled once"
+        assert await values_in(opened) == [b"b"]
+
+
+def batch_of(*values: bytes, stamp_ms: int | None = None) -> bytes:
+    return encode_batch([NewRecord(value, b"k", timestamp_ms=stamp_ms) for value in values])
+
+
+async def test_what_a_topic_does_not_take_refuses_the_settlement_and_leaves_the_delivery(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 1)
+        [receipt] = await taken(link, 1)
+        topic_id = opened.engine.topic(OUT).id
+        small = await opened.topic("small", 1, **{"max.message.bytes": "500"})
+        for output, error in (
+            (AskedOutput(TopicId(bytes(16)), None, 0, None, [NewRecord(b"v")]), UnknownTopicError),
+            (to_out(opened, b"v", partition=1), UnknownPartitionError),
+            (to_out(opened, b"v", partition=-1), UnknownPartitionError),
+            (to_out(opened), InvalidRequestError),
+            (AskedOutput(topic_id, None, 0, batch_of(b"v")), InvalidRequestError),
+            (AskedOutput(topic_id, 0, 0, b"no batch"), LogbrokerError),
+            (AskedOutput(topic_id, 0, 0, with_producer(batch_of(b"v"), 7, 0, 0)), InvalidRequestError),
+            (AskedOutput(topic_id, 0, 0, batch_of(b"v", stamp_ms=1 << 50)), InvalidTimestampError),
+            (AskedOutput(small.id, 0, 0, batch_of(bytes(1000))), RecordTooLargeError),
+            (to_out(opened, b"v" * (1 << 20)), InvalidRequestError),
+        ):
+            with pytest.raises(error):
+                await settle(link, [receipt], to_out(opened, b"good"), output)
+        incompressible = bytes(range(256)) * 4 + bytes(reversed(range(256)))
+        with pytest.raises(RecordTooLargeError):
+            await settle(link, [receipt], AskedOutput(small.id, None, 0, None, [NewRecord(incompressible)]))
+        assert await values_in(opened) == []
+        assert not len(outbox(opened))
+        assert await settle(link, [receipt], to_out(opened, b"good")) == []
+
+
+async def test_a_full_disk_refuses_outputs_and_leaves_the_delivery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 1)
+        [receipt] = await taken(link, 1)
+
+        def full(*_: object) -> None:
+            raise DiskFullError("full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(opened.groups.group("g"), "check_room", full)
+            with pytest.raises(DiskFullError):
+                await settle(link, [receipt], to_out(opened, b"v"))
+        assert await settle(link, [receipt], to_out(opened, b"v")) == []
+
+
+async def test_a_batch_goes_to_the_log_as_it_is(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 2, out_partitions=2)
+        first, second = await taken(link, 2)
+        topic = opened.engine.topic(OUT)
+        assert await settle(link, [first], AskedOutput(topic.id, 1, 0, batch_of(b"a", b"b"))) == []
+        assert await settle(link, [second], AskedOutput(topic.id, 1, topic.generation, batch_of(b"c"))) == []
+        assert [record.value for record in await opened.stored(OUT, 1)] == [b"a", b"b", b"c"]
+
+
+async def test_a_batch_that_was_routed_before_the_topic_grew_is_routed_anew(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 1)
+        [receipt] = await taken(link, 1)
+        topic = await opened.engine.alter_topic(opened.engine.topic(OUT).id, partitions=8)
+        batch = encode_batch([NewRecord(b"%d" % number, b"%d" % number) for number in range(50)])
+        assert await settle(link, [receipt], AskedOutput(topic.id, 0, 1, batch)) == []
+        assert len(await opened.stored(OUT, 0)) < 30
+        assert sorted(await values_in(opened)) == sorted(b"%d" % number for number in range(50))  # type: ignore[type-var]
+
+
+async def test_outputs_keep_the_order_of_the_settlements(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 300)
+        receipts = await taken(link, 300)
+        answers = [
+            await begin(link, [receipt], to_out(opened, b"%d" % number)) for number, receipt in enumerate(receipts)
+        ]
+        assert not any(await asyncio.gather(*answers))
+        assert await values_in(opened) == [b"%d" % number for number in range(300)]
+
+
+async def test_a_crash_before_the_append_loses_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(OutputSender, "_wake", lambda self: None)
+        async with shell(tmp_path, crash=True) as opened:
+            link = await open_group(opened, 3)
+            for number, receipt in enumerate(await taken(link, 3)):
+                await begin(link, [receipt], to_out(opened, b"%d" % number))
+            await opened.groups.group("g")._commits.synced(None)
+            assert await values_in(opened) == []
+    async with shell(tmp_path) as opened:
+        await until(lambda: not len(outbox(opened)))
+        assert await values_in(opened) == [b"0", b"1", b"2"]
+        assert opened.groups.group("g").queue.done.floor(0) == 3
+    async with shell(tmp_path) as opened:
+        assert await values_in(opened) == [b"0", b"1", b"2"]
+
+
+async def test_a_crash_after_the_append_doubles_no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(OutputSender, "_is_appended", lambda self, entry, output: None)
+        async with shell(tmp_path, crash=True) as opened:
+            link = await open_group(opened, 5)
+            for number, receipt in enumerate(await taken(link, 5)):
+                await begin(link, [receipt], to_out(opened, b"%d" % number, b"%d'" % number))
+                await until(
+                    lambda count=2 * number + 2: (
+                        opened.engine.partition_facts(  # type: ignore[misc]
+                            opened.engine.topic(OUT).id, 0
+                        ).high_watermark
+                        >= count
+                    )
+                )
+    everything = [b"%d" % number + end for number in range(5) for end in (b"", b"'")]
+    async with shell(tmp_path, crash=True) as opened:
+        await until(lambda: not len(outbox(opened)))
+        assert await values_in(opened) == everything
+        await opened.append((b"x", b"x"))
+        link = await opened.groups.group("g").connect(hello("other"))
+        [receipt] = await taken(link, 1)
+        assert await settle(link, [receipt], to_out(opened, b"last")) == []
+    async with shell(tmp_path) as opened:
+        assert await values_in(opened) == [*everything, b"last"]
+
+
+async def test_what_a_crash_left_of_a_settlement_is_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One batch of it is in the log, the other is not."""
+    append = OutputSender._append_some
+
+    async def append_one(self: OutputSender) -> bool:
+        first = next(iter(self._streams))
+        self._streams = {first: self._streams[first]}
+        return await append(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(OutputSender, "_append_some", append_one)
+        async with shell(tmp_path, crash=True) as opened:
+            link = await open_group(opened, 1, out_partitions=2)
+            [receipt] = await taken(link, 1)
+            await begin(link, [receipt], to_out(opened, b"a", partition=0), to_out(opened, b"b", partition=1))
+            await until(lambda: len(outbox(opened).entries()[0].outputs) == 1)
+            assert await values_in(opened) == [b"a"]
+    async with shell(tmp_path) as opened:
+        await until(lambda: not len(outbox(opened)))
+        assert await values_in(opened) == [b"a", b"b"]
+
+
+async def test_a_topic_that_grows_or_shrinks_its_limit_before_the_append_gets_the_outputs(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 2)
+        first, second = await taken(link, 2)
+        topic = opened.engine.topic(OUT)
+        keyed = AskedOutput(topic.id, None, 0, None, [NewRecord(b"%d" % key, b"%d" % key) for key in range(50)])
+        with opened.commits_held() as release:
+            answers = [await begin(link, [first], keyed), await begin(link, [second], to_out(opened, b"k", key=b"1"))]
+            await opened.engine.alter_topic(topic.id, partitions=8, set_configs={"max.message.bytes": "200"})
+            release.set()
+            assert not any(await asyncio.gather(*answers))
+        found = {partition: [each.value for each in await opened.stored(OUT, partition)] for partition in range(8)}
+        everything = {value for values in found.values() for value in values}
+        assert everything == {b"k", *(b"%d" % key for key in range(50))}
+        assert sum(map(len, found.values())) == 51
+        assert len(found[0]) < 30
+        [of_key] = [values for values in found.values() if b"k" in values]
+        assert of_key.index(b"1") < of_key.index(b"k")
+
+
+async def test_outputs_for_a_deleted_topic_go_with_it(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 1)
+        [receipt] = await taken(link, 1)
+        with opened.commits_held() as release:
+            answer = await begin(link, [receipt], to_out(opened, b"v"))
+            await opened.engine.delete_topic(opened.engine.topic(OUT).id)
+            await opened.topic(OUT)
+            release.set()
+            assert await answer == []
+        assert await values_in(opened) == []
+        assert not len(outbox(opened))
+
+
+async def test_a_partition_that_forgot_the_producer_takes_the_next_output(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 4)
+        for number, receipt in enumerate(await taken(link, 4)):
+            assert await settle(link, [receipt], to_out(opened, b"%d" % number)) == []
+            producers = opened.engine._partitions.get(opened.engine.topic(OUT).id, 0).log._producers
+            producers.forget(len(producers))
+        assert await values_in(opened) == [b"0", b"1", b"2", b"3"]
+
+
+def refusing(opened: Shell, topic: str, error: LogbrokerError) -> asyncio.Event:
+    """Let the engine refuse the appends to a topic until the event is set."""
+    append, topic_id, over = opened.engine.append, opened.engine.topic(topic).id, asyncio.Event()
+
+    async def refuse(appends: Sequence[Append], *rest: Any) -> list[Appended | LogbrokerError]:
+        if over.is_set() or all(each.topic_id != topic_id for each in appends):
+            return await append(appends, *rest)
+        results = iter(await append([each for each in appends if each.topic_id != topic_id], *rest))
+        return [error if each.topic_id == topic_id else next(results) for each in appends]
+
+    opened.engine.append = refuse  # type: ignore[method-assign, assignment]
+    return over
+
+
+async def test_a_topic_that_takes_nothing_holds_up_only_itself(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 5)
+        await opened.topic("other")
+        first, second, third, fourth, fifth = await taken(link, 5)
+        over = refusing(opened, OUT, DiskFullError("the disk is full"))
+        sender = opened.groups.group("g").output_sender
+        stuck = [
+            await begin(link, [first], to_out(opened, b"1"), to_out(opened, b"1", topic="other")),
+            await begin(link, [second], to_out(opened, b"2")),
+        ]
+        await until(lambda: sender.trouble)
+        assert sender.trouble == "outputs wait for topic out: the disk is full"
+        [alarm] = opened.groups.group("g").inspector.alarms(opened.groups.group("g").moment())
+        assert (alarm.kind.value, alarm.message) == ("outputs", sender.trouble)
+        with pytest.raises(OverloadedError, match="the disk is full; try again later"):
+            await settle(link, [third], to_out(opened, b"3"))
+        assert await settle(link, [fourth], to_out(opened, b"4", topic="other")) == []
+        assert await values_in(opened, "other") == [b"1", b"4"]
+        assert not any(answer.done() for answer in stuck)
+        over.set()
+        sender.topics_changed()
+        assert await asyncio.gather(*stuck) == [[], []]
+        assert sender.trouble == ""
+        assert await settle(link, [third, fifth], to_out(opened, b"3")) == []
+        assert await values_in(opened) == [b"1", b"2", b"3"]
+
+
+async def test_a_stop_does_not_wait_for_a_topic_that_takes_nothing(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 1)
+        [receipt] = await taken(link, 1)
+        refusing(opened, OUT, DiskFullError("the disk is full"))
+        answer = await begin(link, [receipt], to_out(opened, b"1"))
+        group = opened.groups.group("g")
+        await until(lambda: group.output_sender.trouble)
+        group.freeze()
+        with pytest.raises(LogbrokerError, match="appended after the next start"):
+            await answer
+    async with shell(tmp_path) as opened:
+        await until(lambda: not len(outbox(opened)))
+        assert await values_in(opened) == [b"1"]
+
+
+async def test_a_stop_answers_what_was_settled_before(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 1)
+        [receipt] = await taken(link, 1)
+        answer = await begin(link, [receipt], to_out(opened, b"1"))
+        opened.groups.group("g").freeze()
+        assert await answer == []
+        assert await values_in(opened) == [b"1"]
+
+
+async def test_the_outbox_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("logbroker.queues.outputs.sender.MAX_OUTBOX_BYTES", 1000)
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 2)
+        first, second = await taken(link, 2)
+        with opened.commits_held() as release:
+            answer = await begin(link, [first], to_out(opened, bytes(2000)))
+            with pytest.raises(OverloadedError):
+                await begin(link, [second], to_out(opened, b"v"))
+            release.set()
+            assert await answer == []
+        assert await settle(link, [second], to_out(opened, b"v")) == []
+
+
+@pytest.mark.parametrize("planted", ["no search", "entry forgotten", "sent at once"])
+async def test_planted_bugs_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    """The tests above can fail."""
+    with monkeypatch.context() as patched:
+        if planted == "no search":
+
+            async def nothing(*_: object) -> set[object]:
+                return set()
+
+            patched.setattr("logbroker.queues.outputs.sender.appended", nothing)
+            with pytest.raises(AssertionError):
+                await test_a_crash_after_the_append_doubles_no_output(tmp_path, monkeypatch)
+        elif planted == "entry forgotten":
+            patched.setattr(TransactionalOutbox, "load", lambda self, rows: None)
+            with pytest.raises(AssertionError):
+                await test_a_crash_before_the_append_loses_no_output(tmp_path, monkeypatch)
+        else:
+            settled = QueueGroup._settle
+
+            def send_first(self: QueueGroup, worker_id: str, settlement: Settlement) -> asyncio.Future[list[Refusal]]:
+                for output in settlement.outputs:
+                    asyncio.get_running_loop().create_task(
+                        self._engine.append([Append(TopicId(output.topic_id), output.partition, output.batch)])
+                    )
+                return settled(self, worker_id, settlement)
+
+            patched.setattr(QueueGroup, "_settle", send_first)
+            with pytest.raises(AssertionError):
+                await test_a_settlement_that_is_refused_sends_nothing(tmp_path)
