@@ -317,10 +317,10 @@ async def test_a_topic_that_takes_nothing_holds_up_only_itself(tmp_path: Path) -
             await begin(link, [first], to_out(opened, b"1"), to_out(opened, b"1", topic="other")),
             await begin(link, [second], to_out(opened, b"2")),
         ]
-        await until(lambda: sender.trouble)
-        assert sender.trouble == "outputs wait for topic out: the disk is full"
+        await until(lambda: outbox(opened).troubles)
+        assert list(outbox(opened).troubles.values()) == ["outputs wait for topic out: the disk is full"]
         [alarm] = opened.groups.group("g").inspector.alarms(opened.groups.group("g").moment())
-        assert (alarm.kind.value, alarm.message) == ("outputs", sender.trouble)
+        assert (alarm.kind.value, alarm.message) == ("outputs", "outputs wait for topic out: the disk is full")
         with pytest.raises(OverloadedError, match="the disk is full; try again later"):
             await settle(link, [third], to_out(opened, b"3"))
         assert await settle(link, [fourth], to_out(opened, b"4", topic="other")) == []
@@ -329,7 +329,7 @@ async def test_a_topic_that_takes_nothing_holds_up_only_itself(tmp_path: Path) -
         over.set()
         sender.topics_changed()
         assert await asyncio.gather(*stuck) == [[], []]
-        assert sender.trouble == ""
+        assert not outbox(opened).troubles
         assert await settle(link, [third, fifth], to_out(opened, b"3")) == []
         assert await values_in(opened) == [b"1", b"2", b"3"]
 
@@ -341,7 +341,7 @@ async def test_a_stop_does_not_wait_for_a_topic_that_takes_nothing(tmp_path: Pat
         refusing(opened, OUT, DiskFullError("the disk is full"))
         answer = await begin(link, [receipt], to_out(opened, b"1"))
         group = opened.groups.group("g")
-        await until(lambda: group.output_sender.trouble)
+        await until(lambda: outbox(opened).troubles)
         group.freeze()
         with pytest.raises(LogbrokerError, match="appended after the next start"):
             await answer

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.client.transport.status import error_of_item
-from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch, ranges
+from logbroker.client.worker.delivery_batch import HELD, SAID, DeliveryBatch, ranges
 from logbroker.config import MIN_LEASE_SECONDS
 from logbroker.errors import LogbrokerError
 from logbroker.v1 import queues_pb2
@@ -83,7 +83,8 @@ class Leases:
         for batch in batches:
             if batch.until > soon and not batch.until_by_hand:
                 continue
-            extended = [*batch.put_off, *(batch.held() if now < batch.extend_until else ())]
+            put_off = (index for index in batch.put_off if batch.states[index] == SAID)
+            extended = [*put_off, *(batch.held() if now < batch.extend_until else ())]
             if by_receipt and len(by_receipt) + len(batch) > _MAX_RECEIPTS:
                 break
             for index in extended:

@@ -80,7 +80,7 @@ _IN_DOUBT: Final = (
 )
 
 _BEHIND: Final = (
-    "outputs of the session were refused: the record whose they are was nacked and comes again, with those behind it;"
+    "the outputs of a record were refused, and the record was nacked: it comes again, and so do the records behind it;"
     " open the session again to read the stored state"
 )
 
@@ -249,8 +249,9 @@ class SettlementBatch:
     def _go_on_without(
         self, refusal: LogbrokerError, lost: Mapping[Settled, LogbrokerError], *, in_session: bool
     ) -> _Outcome:
-        """Go on after the broker refused a message with outputs: without the lost deliveries, or one by one, to find
-        the delivery whose outputs are refused. That one is nacked, so that its record is tried again."""
+        """Go on after the broker refused a message with outputs: without the lost deliveries, or with half of the
+        deliveries, until the one whose outputs are refused is found. It is nacked, so that its record is tried
+        again."""
         if lost and in_session:
             # The state of later acks builds on the lost ones.
             first = min(self.deliveries.index(delivery) for delivery in lost)

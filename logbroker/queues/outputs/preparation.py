@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 from logbroker.clock import Clock
 from logbroker.engine import LogEngine, Topic
@@ -16,9 +17,9 @@ from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
 from logbroker.record.header import check_new_batch
 from logbroker.types import TimestampType, TopicId
 
-MAX_OUTPUT_BYTES = 1024 * 1024
+MAX_OUTPUT_BYTES: Final = 1024 * 1024
 """Maximum bytes of the outputs of one settlement: keys, values and headers, or batches."""
-INLINE_RECORDS = 500
+INLINE_RECORDS: Final = 500
 """Maximum number of records of an output that are routed and encoded on the event loop."""
 
 

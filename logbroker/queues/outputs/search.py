@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from logbroker.engine import LogEngine, Read
 from logbroker.errors import LogbrokerError, OffsetOutOfRangeError
@@ -11,7 +12,7 @@ from logbroker.record.codec import split_batches
 from logbroker.record.header import BatchHeader, parse_header
 from logbroker.types import TopicId
 
-READ_BYTES = 1024 * 1024
+READ_BYTES: Final = 1024 * 1024
 
 Stamp = tuple[int, int, int, int]
 """Partition, producer id, epoch and base sequence: what a batch of the outbox is known by."""

@@ -68,9 +68,8 @@ _STALE: Final = (
 
 
 class _Trouble(msgspec.Struct):
-    """Why a topic takes no outputs for now."""
+    """The attempts at a topic that takes no outputs for now."""
 
-    error: LogbrokerError
     due: float
     """Time of the next attempt (the event loop's clock)."""
     pause_seconds: float = FIRST_PAUSE_SECONDS
@@ -96,19 +95,15 @@ class OutputSender:
         self._arrived = asyncio.Event()
         """Set when there may be something to send."""
         self._sending: asyncio.Task[None] | None = None
-        self._naming: asyncio.Lock = asyncio.Lock()
+        self._producer_lock = asyncio.Lock()
+        """Held while the first producer id is asked for."""
         self._is_frozen = False
         self._error: LogbrokerError | None = None
-
-    @property
-    def trouble(self) -> str:
-        """The reason why outputs that are stored are not appended; "": no obstacle is known."""
-        return next(iter(self._outbox.troubles.values()), "")
 
     async def prepare(self) -> None:
         """Get the producer of the first outputs. Raises DiskFullError or another error of `init_producer_id`."""
         if self._outbox.producer is None:
-            async with self._naming:
+            async with self._producer_lock:
                 if self._outbox.producer is None:
                     self._outbox.producer = await self._engine.init_producer_id()
 
@@ -271,7 +266,7 @@ class OutputSender:
             self._is_in_trouble(topic_id, error)
 
     def _is_in_trouble(self, topic_id: bytes, error: LogbrokerError) -> None:
-        trouble = self._troubles.setdefault(topic_id, _Trouble(error, 0.0))
+        trouble = self._troubles.setdefault(topic_id, _Trouble(0.0))
         if trouble.pause_seconds >= TOLD_AT_SECONDS and not trouble.is_told:
             trouble.is_told = True
             _log.warning(
@@ -280,7 +275,6 @@ class OutputSender:
                 self._name(topic_id),
                 error.message,
             )
-        trouble.error = error
         self._outbox.troubles[topic_id] = f"outputs wait for topic {self._name(topic_id)}: {error.message}"
         trouble.due = self._loop.time() + trouble.pause_seconds
         trouble.pause_seconds = min(2 * trouble.pause_seconds, LONGEST_PAUSE_SECONDS)
