@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from logbroker.errors import (
     InvalidRequestError,
     InvalidTimestampError,
     LogbrokerError,
+    OutOfOrderSequenceError,
     OverloadedError,
     RecordTooLargeError,
     UnknownPartitionError,
@@ -300,7 +302,9 @@ def refusing(opened: Shell, topic: str, error: LogbrokerError) -> asyncio.Event:
         if over.is_set() or all(each.topic_id != topic_id for each in appends):
             return await append(appends, *rest)
         results = iter(await append([each for each in appends if each.topic_id != topic_id], *rest))
-        return [error if each.topic_id == topic_id else next(results) for each in appends]
+        # Batches behind a refused one leave a gap in the sequences.
+        errors = itertools.chain([error], itertools.repeat(OutOfOrderSequenceError("a gap")))
+        return [next(errors) if each.topic_id == topic_id else next(results) for each in appends]
 
     opened.engine.append = refuse  # type: ignore[method-assign, assignment]
     return over
@@ -318,6 +322,8 @@ async def test_a_topic_that_takes_nothing_holds_up_only_itself(tmp_path: Path) -
             await begin(link, [second], to_out(opened, b"2")),
         ]
         await until(lambda: outbox(opened).troubles)
+        await until(lambda: next(iter(sender._troubles.values())).pause_seconds > 0.2)
+        assert not sender._stale, "nothing has to be renewed because of what follows from the refusal"
         assert list(outbox(opened).troubles.values()) == ["outputs wait for topic out: the disk is full"]
         [alarm] = opened.groups.group("g").inspector.alarms(opened.groups.group("g").moment())
         assert (alarm.kind.value, alarm.message) == ("outputs", "outputs wait for topic out: the disk is full")
