@@ -15,7 +15,7 @@ import click
 from logbroker import __version__
 from logbroker.cli.common.arguments import take_texts_as_utf8
 from logbroker.cli.common.ctrl_c import let_ctrl_c_interrupt, let_ctrl_c_kill
-from logbroker.cli.common.lines import escape_all_errors, show_wrong_call, shows_errors, warn
+from logbroker.cli.common.lines import NOTHING_DONE, escape_all_errors, show_wrong_call, shows_errors, warn
 from logbroker.cli.common.missing_module import missing_module_text
 from logbroker.cli.common.standard_output import (
     OutputClosedError,
@@ -131,10 +131,10 @@ def run(arguments: Sequence[str], command: click.Command = cli, name: str = "log
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt)
     except click.Abort as abort:
-        # At a question, click raises Abort without a cause.
+        # A question got no answer: click raises Abort without a cause, at Ctrl-C and at the end of the input.
         if isinstance(abort.__context__, KeyboardInterrupt):
             return _interrupted(abort.__context__)
-        warn("logbroker: nothing was done")  # A question was not answered with yes.
+        warn(f"logbroker: {NOTHING_DONE}")
         return 1
     except OutputClosedError:
         return 0  # The reader has read enough (`| head`).

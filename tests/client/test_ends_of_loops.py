@@ -209,6 +209,8 @@ OTHERS = {
                 await admin.delete_topic(topic)
     """,
 }
+UNBEGUN = "ignore:coroutine 'UnaryUnaryCall._invoke' was never awaited:RuntimeWarning"
+"""Where a signal's exception comes while gRPC makes a call, Python says this of the call that never began."""
 OTHER_ENDS = {
     "sys.exit in a callback": 0,
     "sys.exit in a task": 0,
@@ -224,6 +226,8 @@ def run(main: str, address: str, topic: str, end: str) -> None:
     program = subprocess.Popen(
         [
             sys.executable,
+            "-W",
+            UNBEGUN,
             "-c",
             f"{BEGINNING}\nasync def main():\n{body}\nrunning = main()\nasyncio.run(running)",
             address,

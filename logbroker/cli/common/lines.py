@@ -25,10 +25,13 @@ import click
 import msgspec
 
 from logbroker.cli.common.standard_output import OutputError, has_room, has_standard_output
+from logbroker.errors import LogbrokerError
 from logbroker.texts import shown, shown_json
 
 PATIENCE_SECONDS: Final = 2.0
 """How long to wait for a reader of standard error that takes nothing."""
+NOTHING_DONE: Final = "nothing was done"
+"""What a command says whose question was not answered with yes."""
 
 
 def write_line(text: str = "", *, flush: bool = True) -> None:
@@ -75,8 +78,9 @@ def encoded_line(text: str) -> bytes:
 
 
 def confirm(question: str) -> None:
-    """Ask on standard error. Raises click.Abort unless the answer is yes."""
-    click.confirm(shown(question), abort=True, err=True)
+    """Ask on standard error. Raises LogbrokerError if the answer is no, and click.Abort if there is none."""
+    if not click.confirm(shown(question), err=True):
+        raise LogbrokerError(NOTHING_DONE)
 
 
 def write_json(document: object) -> None:
