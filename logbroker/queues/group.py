@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -67,6 +67,7 @@ from logbroker.queues.retention.holder import RetentionHolder
 from logbroker.queues.scan.index_cache.cache import IndexCache
 from logbroker.queues.scan.rests import Rests
 from logbroker.queues.scan.scanner import BARRIER_SECONDS, Scanner
+from logbroker.queues.scan.splitter import Splitter
 from logbroker.queues.topic_settings import dead_letter_topic_of
 from logbroker.record.bands import Band
 from logbroker.types import TopicId
@@ -128,6 +129,7 @@ class QueueGroup:
         self.scanner = Scanner(
             self.hold.log, queue, self.records, self.moment, self._on_scanned, self.index_cache, rests, self._is_used
         )
+        self.splitter = Splitter(context, self.hold.log, self._on_scanned)
         self.dispatcher = Dispatcher(context, self.scanner, self.records)
         self.worker_streams = WorkerStreams(context, self.dispatcher, max_workers)
         self.session_waiters = SessionWaiters(context, self.scanner)
@@ -403,6 +405,7 @@ class QueueGroup:
                 openings.serve()
                 line.serve()
         self.scanner.wake()
+        self.splitter.wake()
         self._arm()
 
     def _has_room(self) -> bool:
@@ -499,7 +502,8 @@ class QueueGroup:
         self._reserved_until = self._loop.time() + grace_seconds
         self._end_reserve()
         self._tasks = [
-            self._loop.create_task(self._scan(), name=f"scan of queue group {self.group_id}"),
+            self._loop.create_task(self._guarded(self.scanner.run()), name=f"scan of queue group {self.group_id}"),
+            self._loop.create_task(self._guarded(self.splitter.run()), name=f"splits of queue group {self.group_id}"),
             self._loop.create_task(self.index_cache.keep(), name=f"index cache of queue group {self.group_id}"),
             self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
             self._loop.create_task(self.redriving.finish(), name=f"redrive of queue group {self.group_id}"),
@@ -508,9 +512,10 @@ class QueueGroup:
         self._has_numbers()  # Reserve numbers now, so that the first worker does not wait for them.
         self._context.serve_soon()
 
-    async def _scan(self) -> None:
+    async def _guarded(self, running: Coroutine[Any, Any, None]) -> None:
+        """Run a task without which the group cannot go on."""
         try:
-            await self.scanner.run()
+            await running
         except Exception as error:
             _log.exception("queue group %s cannot go on", self.group_id)
             self._fail(LogbrokerError(f"queue group {self.group_id} cannot go on until the next start: {error}"))

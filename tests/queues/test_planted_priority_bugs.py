@@ -110,7 +110,7 @@ def ranks_stay_when_their_records_are_done(patch: pytest.MonkeyPatch) -> None:
 
 def parked_lanes_are_forgotten_by_another_rank(patch: pytest.MonkeyPatch) -> None:
     rebuild: Callable[..., None] = Index.rebuild
-    patch.setattr(Index, "rebuild", lambda self, *, keep_parked, **rest: rebuild(self, keep_parked=False, **rest))
+    patch.setattr(Index, "rebuild", lambda self, *, keep_keys, **rest: rebuild(self, keep_keys=False, **rest))
 
 
 _STRICT: dict[str, Any] = {"priorities": (Priority.STRICT,)}

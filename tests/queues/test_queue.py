@@ -118,7 +118,7 @@ def test_dead_letters_keep_attempts_reasons_and_times() -> None:
 
 def test_an_ordering_changes_when_what_is_in_flight_is_settled() -> None:
     queue = new_queue(ordering=Ordering.SINGLE)
-    admit(queue, [b"a", b"a", b"b"])
+    queue.admit(0, 1, range(3), 3, (), (), at(0))
     held = queue.take("w", 10, at(0))
     assert record_ids(held) == [0]
     assert queue.wants_more

@@ -126,7 +126,7 @@ class Admission:
             first, last = bisect_left(offsets, low), bisect_left(offsets, high)
             if last > first:
                 ranks = priorities[first:last], times[first:last]
-                self._admit(settings, base, offsets[first:last], keys[first:last], now, *ranks)
+                self.admit_to_lanes(settings, base, offsets[first:last], keys[first:last], now, *ranks)
                 admitted += last - first
         self._skip_gaps(base, start, offsets, next_offset)
         return admitted
@@ -208,7 +208,7 @@ class Admission:
             if after - before > 1:
                 self._done.skip_range(base | before + 1, base | after)
 
-    def _admit(
+    def admit_to_lanes(
         self,
         settings: QueueGroupSettings,
         base: int,
@@ -218,6 +218,8 @@ class Admission:
         priorities: bytes,
         times: Sequence[int],
     ) -> None:
+        """Append records that are not done to the lanes of their keys, or to the ready queue. `base` is the record id
+        of offset 0 of their partition."""
         attention = self._stalled.attention
         self._lanes.has_keyless = self._lanes.has_keyless or settings.ordering is Ordering.NONE
         special = bool(attention) and not attention.isdisjoint([base | offset for offset in offsets])
@@ -235,7 +237,7 @@ class Admission:
             return
         if settings.ordering is not Ordering.NONE:
             if settings.ordering is Ordering.SINGLE:
-                keys = [_SINGLE_KEY] * len(offsets)
+                keys = keys or [_SINGLE_KEY] * len(offsets)
             self._lanes.admit(base, offsets, keys, enter if special else None)
             return
         # A record with stored state does not join a run, but becomes a lane of its own.

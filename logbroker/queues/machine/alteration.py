@@ -14,6 +14,7 @@ from logbroker.queues.machine.ages import Ages
 from logbroker.queues.machine.parts import MachineParts
 from logbroker.queues.machine.reindex import Index
 from logbroker.queues.machine.sessions import Sessions
+from logbroker.queues.machine.splitting import Splitting
 from logbroker.queues.model.settings import Ordering, PriorityRank, QueueGroupSettings
 from logbroker.queues.priority.policy import policy_of
 from logbroker.queues.state.change_set import ChangeSet
@@ -30,6 +31,7 @@ class Alteration:
         parts: MachineParts,
         index: Index,
         sessions: Sessions,
+        splitting: Splitting,
         ages: Ages,
         changes: ChangeSet,
     ) -> None:
@@ -39,6 +41,7 @@ class Alteration:
         self._parts = parts
         self._index = index
         self._sessions = sessions
+        self._splitting = splitting
         self._ages = ages
         self._bands: Sequence[Band] = DEFAULT_BANDS
         self._changes = changes
@@ -87,7 +90,7 @@ class Alteration:
         keeps_keys = _ordering(self.next) == _ordering(self.settings)
         self._set(self.next)
         self.next = None
-        self._index.rebuild(keep_parked=keeps_keys, rank_lanes=self._rank_lanes)
+        self._index.rebuild(keep_keys=keeps_keys, rank_lanes=self._rank_lanes)
         self._ages.clear()
 
     def _set_when_drained(self, settings: QueueGroupSettings) -> None:
@@ -96,6 +99,7 @@ class Alteration:
 
     def _set(self, settings: QueueGroupSettings) -> None:
         self.settings = self._parts.stalled.settings = settings
+        self._splitting.set_settings(settings)
         self._changes.events.append(upsert(SETTINGS_ROW, settings))
 
     def _rank_lanes(self) -> None:

@@ -27,6 +27,7 @@ from logbroker.queues.machine.successors import ChunkStore, Successors
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.lane import (
     CHUNK_RECORDS,
+    GATED,
     IN_FLIGHT,
     IN_SESSION,
     NO_RECORD,
@@ -65,6 +66,8 @@ class LaneIndex:
         """Open sessions by lane key. Their lanes never enter the ready queue."""
         self.offered: dict[bytes, None] = {}
         """Keys of the sessions that may have a record for their holder."""
+        self.gated: set[bytes] = set()
+        """Keys whose lanes never enter the ready queue, because they are being split or joined again."""
         self.on_parked_head: Callable[[Lane], None] = _ignore
         """Called when a parked lane without records gets its first record."""
 
@@ -116,7 +119,7 @@ class LaneIndex:
         """
         by_key = self._by_key
         get, roll = by_key.get, self.successors.roll
-        put = enter or (self.make_ready if self.sessions else self.line.append)
+        put = enter or (self.make_ready if self.sessions or self.gated else self.line.append)
         for key, offset in zip(keys, offsets, strict=True):
             lane = get(key) if key is not None else None
             if lane is None:
@@ -226,8 +229,10 @@ class LaneIndex:
         return lanes
 
     def make_ready(self, lane: Lane) -> None:
-        """Put a lane into the ready queue, or offer it to its session."""
-        if lane.key is not None and lane.key in self.sessions:
+        """Put a lane into the ready queue, offer it to its session, or keep it at the gate."""
+        if lane.key is not None and lane.key in self.gated:
+            lane.state = GATED
+        elif lane.key is not None and lane.key in self.sessions:
             lane.state = IN_SESSION
             self.offered[lane.key] = None
         else:
@@ -243,6 +248,11 @@ class LaneIndex:
         """Put back lanes with heads that were not worked on, in their order: at the front of the ready queue, or at
         their rank."""
         self.take_back(lanes)
+        if self.gated:
+            for lane in lanes:
+                if lane.key in self.gated:
+                    lane.state = GATED
+            lanes = [lane for lane in lanes if lane.state != GATED]
         self.line.give_back(lanes)
 
     # --- sessions ----------------------------------------------------------------------------------------------------
@@ -259,7 +269,9 @@ class LaneIndex:
             self.make_ready(lane)
 
     def is_behind(self, lane: Lane) -> bool:
-        """Return whether the session of the lane has earlier records in flight."""
+        """Return whether the session of the lane has earlier records in flight, or the lane has to wait at the gate."""
+        if self.gated and lane.key in self.gated:
+            return True
         session = self.sessions.get(lane.key) if lane.key is not None else None
         return session is not None and session.in_flight > 0
 
@@ -294,7 +306,7 @@ class LaneIndex:
         A lane with a new head in `attention`, or with a session, is given to `enter` instead, which puts it where it
         belongs. A lane without a successor is removed.
         """
-        by_key, sessions, ranking = self._by_key, self.sessions, self.ranking
+        by_key, sessions, gated, ranking = self._by_key, self.sessions, self.gated, self.ranking
         append = self.line.append
         for lane in lanes:
             left, tail = lane.head, lane.tail
@@ -321,7 +333,11 @@ class LaneIndex:
             if ranking is not None:
                 ranking.go_on(lane, left)
             lane.state = READY
-            if (attention and lane.head in attention) or (sessions and lane.key in sessions):
+            if (
+                (attention and lane.head in attention)
+                or (sessions and lane.key in sessions)
+                or (gated and lane.key in gated)
+            ):
                 enter(lane)
             else:
                 append(lane)
@@ -337,6 +353,25 @@ class LaneIndex:
         if self.ranking is not None:
             self.ranking.go_on(lane, left)
         return lane.head
+
+    def first_records(self, lane: Lane, count: int) -> list[int]:
+        """Return about `count` first records of a lane that has a head."""
+        return [lane.head, *self.successors.peek(lane, count - 1)]
+
+    def take_out(self, lane: Lane, record_ids: Sequence[int]) -> list[int]:
+        """Take the first records out of a lane that is neither ready nor in flight, as long as they are `record_ids`,
+        and return them. An empty lane is removed."""
+        taken: list[int] = []
+        for record_id in record_ids:
+            if lane.head != record_id:
+                break
+            taken.append(record_id)
+            if self.ranking is not None:
+                self.ranking.forget(lane)
+            if self.pop_head(lane) == NO_RECORD:
+                self.remove(lane)
+                break
+        return taken
 
     def drop_successors(self, lane: Lane, count: int) -> list[int]:
         """Remove up to `count` records that follow the head of a lane, and return them. They are done."""
@@ -364,8 +399,8 @@ class LaneIndex:
             del self._by_key[lane.key]
 
     def clear(self) -> None:
-        """Forget everything but the sessions, at once. The containers are freed later step by step, because that takes
-        long."""
+        """Forget everything but the sessions and the gates, at once. The containers are freed later step by step,
+        because that takes long."""
         self.successors.clear()
         self._changes.discarded += [self._by_key, *self.line.containers]
         self._by_key = {}

@@ -44,6 +44,7 @@ from logbroker.queues.machine.reconnect_grace import ReconnectGraces
 from logbroker.queues.machine.reindex import Index
 from logbroker.queues.machine.sessions import Sessions
 from logbroker.queues.machine.settlement import Settling
+from logbroker.queues.machine.splitting import Splitting
 from logbroker.queues.machine.stalled_lanes import StalledLanes
 from logbroker.queues.machine.successors import ChunkStore
 from logbroker.queues.machine.worker_lifecycle import WorkerLifecycle
@@ -62,6 +63,7 @@ from logbroker.queues.state.outbox import TransactionalOutbox
 from logbroker.queues.state.redelivery import Redelivery
 from logbroker.queues.state.replacements import Replacements
 from logbroker.queues.state.rows import HEADER_ROW, VERSION, HeaderRow, upsert
+from logbroker.queues.state.splits import Splits
 from logbroker.record.bands import Band
 from logbroker.record.message_headers import DEFAULT_PRIORITY
 
@@ -101,7 +103,9 @@ class Queue:
         self._successors = self.lanes.successors
         self.deliveries = Deliveries(group_epoch)
         self.failures = Failures(changes)
-        self.dead_letters = DeadLetters(route, changes)
+        self.splits = Splits(changes)
+        # All letters of a split key go to one partition, which keeps them in order.
+        self.dead_letters = DeadLetters(lambda key: route(None if key is None else self.splits.lane_of(key)), changes)
         self.replacements = Replacements(changes)
         self.origins = Origins(changes)
         self.outbox = TransactionalOutbox(changes)
@@ -133,14 +137,16 @@ class Queue:
             self.redelivery,
             self.outcomes,
             self._graces,
+            self.splits,
             self.tick,
             changes,
         )
+        self.splitting = Splitting(self.splits, parts, self.sessions, settings)
         self.lifecycle = WorkerLifecycle(
             self.deliveries, self.stalled, self.sessions, self.outcomes, self._graces, self.tick
         )
-        self._index = Index(parts, self.outcomes, self.sessions, changes)
-        self.alteration = Alteration(settings, parts, self._index, self.sessions, self.ages, changes)
+        self._index = Index(parts, self.outcomes, self.sessions, self.splitting, changes)
+        self.alteration = Alteration(settings, parts, self._index, self.sessions, self.splitting, self.ages, changes)
         self._settling = Settling(self.deliveries, self.outcomes, self.sessions, self.stalled, self.outbox)
 
     @property
@@ -179,7 +185,7 @@ class Queue:
         not wait for this, because the next record is known only when all waiting records are known."""
         settings = self.settings
         has_room = settings.has_priorities or self.lanes.ready_records < settings.max_ready_records
-        return not self.draining and has_room and not self.is_held_up
+        return not self.draining and has_room and not self.is_held_up and not self.splitting.is_finishing
 
     @property
     def is_held_up(self) -> bool:
@@ -209,7 +215,8 @@ class Queue:
     ) -> None:
         """Admit the next records of a partition: ascending `offsets` below `next_offset`, where the next batch begins.
 
-        `keys`: the `lane.lane_key` of each record if the group has ordering `key`, otherwise empty. `not_before`:
+        `keys`: the key of each record's lane or sub-lane if the group has ordering `key`, or `single` with a split;
+        otherwise empty. `not_before`:
         offsets and wall clock times (ms). `timestamp_ms`: time of the first record, -1 if unknown; alarms compute ages
         from it. `priorities`, `times`: for each record, as in `Columns`; without them, a group with priorities uses the
         default priority and `timestamp_ms`. Records that are done or lie below the position are skipped. Raises
@@ -301,6 +308,8 @@ class Queue:
         """
         self.tick(now)
         refusals = self._settling.settle(worker_id, settlement, now)
+        if self.splitting.is_changing:
+            self.splitting.step(now)
         if self.draining or self.admission.is_broken or self._successors.is_broken:
             self.alteration.rebuild_if_drained()
         return refusals
@@ -318,6 +327,8 @@ class Queue:
         never left the broker. They are tried again after growing pauses."""
         self.tick(now)
         self._settling.wait_until_readable(worker_id, receipts, error, now)
+        if self.splitting.is_changing:
+            self.splitting.step(now)
         if self.draining or self.admission.is_broken or self._successors.is_broken:
             self.alteration.rebuild_if_drained()
 
@@ -340,6 +351,8 @@ class Queue:
         """Mark the record of a synced dead letter as done. Raises KeyError for a record that was not on its way to the
         dead-letter topic."""
         self.outcomes.dead_lettered(record_id, now)
+        if self.splitting.is_changing:
+            self.splitting.step(now)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -348,6 +361,8 @@ class Queue:
         to the next tick, which is due at once. Settlements of lost deliveries are refused even before that tick."""
         if now.seconds >= self.deadline() or self.draining:
             self._tick(now)
+        if self.splitting.is_changing:
+            self.splitting.step(now)
 
     def _tick(self, now: Moment) -> None:
         for settled, excused in self.deliveries.pop_expired(now.seconds):

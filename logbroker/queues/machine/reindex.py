@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from logbroker.queues.machine.outcomes import Outcomes
 from logbroker.queues.machine.parts import MachineParts
 from logbroker.queues.machine.sessions import Sessions
+from logbroker.queues.machine.splitting import Splitting
 from logbroker.queues.model.lost_receipts import Loss
 from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.state import failures as retry
@@ -17,18 +18,23 @@ from logbroker.queues.state.completion import RecordIds
 class Index:
     """Empties the parts that hold lanes, and has the partitions scanned again."""
 
-    def __init__(self, parts: MachineParts, outcomes: Outcomes, sessions: Sessions, changes: ChangeSet) -> None:
+    def __init__(
+        self, parts: MachineParts, outcomes: Outcomes, sessions: Sessions, splitting: Splitting, changes: ChangeSet
+    ) -> None:
         self._changes = changes
         self._parts = parts
         self._outcomes = outcomes
         self._sessions = sessions
+        self._splitting = splitting
 
-    def rebuild(self, *, keep_parked: bool, rank_lanes: Callable[[], None]) -> None:
-        """Rebuild the index while nothing is in flight. Without `keep_parked` no key stays parked, because the lanes
-        will have other keys. `rank_lanes` is called while there are no lanes."""
-        if not keep_parked:
+    def rebuild(self, *, keep_keys: bool, rank_lanes: Callable[[], None]) -> None:
+        """Rebuild the index while nothing is in flight. Without `keep_keys` no key stays parked or split, because the
+        lanes will have other keys. `rank_lanes` is called while there are no lanes."""
+        if not keep_keys:
             self._parts.stalled.forget_parked(lambda parked: True)
         self._empty(Loss.REARRANGED, rank_lanes)
+        if not keep_keys:
+            self._splitting.forget_all()
 
     def rewind(self, targets: Mapping[int, int], *, include_parked: bool, kept: Mapping[int, RecordIds] | None) -> None:
         """See `Queue.rewind`."""
@@ -68,6 +74,7 @@ class Index:
         self._outcomes.note_handed_out()
         self._sessions.void(why)
         parts.lanes.clear()
+        self._splitting.index_emptied()
         if then is not None:
             then()
         parts.dead_letters.forget_lanes()

@@ -43,6 +43,7 @@ from logbroker.queues.model.settings import Ordering
 from logbroker.queues.state.change_set import ChangeSet
 from logbroker.queues.state.redelivery import Redelivery
 from logbroker.queues.state.session_store import SessionStates
+from logbroker.queues.state.splits import Splits
 
 MAX_PREFETCH: Final = 1_000
 ENDED_AT_ONCE: Final = 300
@@ -65,6 +66,7 @@ class Sessions:
         redelivery: Redelivery,
         outcomes: Outcomes,
         graces: ReconnectGraces,
+        splits: Splits,
         tick: Callable[[Moment], None],
         changes: ChangeSet,
     ) -> None:
@@ -77,6 +79,7 @@ class Sessions:
         self._redelivery = redelivery
         self._outcomes = outcomes
         self._graces = graces
+        self._splits = splits
         self._tick = tick
         self._states = SessionStates(changes)
         self._table = SessionTable(group_epoch, lanes.sessions, changes)
@@ -137,8 +140,8 @@ class Sessions:
         the events are synced. Returns None if no lane is ready, the worker is in its grace, or new settings wait.
 
         Raises SessionHeldError if somebody has the session, or a record of the key outside of a session;
-        InvalidRequestError without an ordering key, or for a prefetch that is not 1 to 1,000; OverloadedError if the
-        worker would hold more than `max_in_flight`, or too many sessions are open.
+        InvalidRequestError without an ordering key, for a key that is split, or for a prefetch that is not 1 to 1,000;
+        OverloadedError if the worker would hold more than `max_in_flight`, or too many sessions are open.
         """
         self._tick(now)
         worker = self._deliveries.worker(worker_id)
@@ -149,6 +152,13 @@ class Sessions:
             key = self._lanes.next_key()
             if key is None:
                 return None
+        split = self._splits.by_key.get(key)
+        if split is not None and split.ends is None:
+            first = quoted_key(split.sub_lanes()[0])
+            raise InvalidRequestError(
+                f"key {quoted_key(key)} is split: open the session of one of its {split.into:,} sub-lanes, such as"
+                f" {first}, or of the next lane"
+            )
         self._check_free(key)
         return self._begin(worker, key, self._table.next_token(), prefetch, now)
 
@@ -158,7 +168,7 @@ class Sessions:
         would hand out the heads of these lanes outside of their sessions. Raises StaleSessionError, and the errors of
         `open`."""
         self._tick(now)
-        if self._table.unclaimed.get(key) != token:
+        if self._table.unclaimed.get(key) != token or key in self._splits.by_key:
             raise StaleSessionError("the session is over: open another")
         worker = self._deliveries.worker(worker_id)
         self._check(worker, prefetch)
@@ -347,6 +357,8 @@ class Sessions:
 
     def _may_take(self, lane: Lane) -> bool:
         """Return whether the head of a session's lane may be handed out."""
+        if self._lanes.gated and lane.key in self._lanes.gated:
+            return False
         return lane.head != NO_RECORD and lane.state == IN_SESSION and lane.head not in self._stalled.attention
 
     def _begin(self, worker: LeaseHolder, key: bytes, token: int, prefetch: int, now: Moment) -> WorkerSession:

@@ -12,6 +12,7 @@ exists before its first record is scanned; `meet_parked` then puts it where it w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -231,6 +232,27 @@ class StalledLanes:
             self.attention.discard(lane.head)
             self.not_before.pop(lane.head, None)
             self._read_again.pop(lane.head, None)
+
+    def suspend(self, lane: Lane, now: Moment) -> None:
+        """Take a held lane from where it is held. Its head keeps its attempts, and whatever else holds it: it counts
+        again when `enter` gets the head."""
+        head = lane.head
+        if lane.state == WAITING:
+            due = self.delays.due(lane)
+            self.delays.cancel(lane)
+            if self.read_failures.error_of(head) is not None:
+                self._read_again[head] = due
+            elif self._failures.get(head) is None:
+                self.not_before[head] = now.wall_ms + math.ceil(1000 * (due - now.seconds))
+        elif lane.state == DEAD_LETTERING:
+            self._dead_letters.forget_lane(head)
+        elif head != NO_RECORD:
+            del self.set_aside[head]
+        if lane.state == PARKED and lane.key is not None:
+            self.attention.add(self.parked.pop(lane.key).head)
+            self._rows.changed(lane.key)
+        if head != NO_RECORD:
+            self.attention.add(head)
 
     def tick(self, now: float) -> None:
         """Make ready the lanes that are due."""

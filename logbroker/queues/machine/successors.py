@@ -71,6 +71,18 @@ class Successors:
         chunks.append(tail if self._store is None or len(chunks) < CHUNKS_IN_MEMORY else self._store.put(tail))
         lane.tail = None
 
+    def peek(self, lane: Lane, count: int) -> list[int]:
+        """Return about `count` first successors: whole chunks, and fewer where the next chunk is in the store."""
+        found: list[int] = []
+        if lane.chunks is not None and self._first_chunk(lane.chunks) is not None:
+            for chunk in lane.chunks:
+                if isinstance(chunk, int) or len(found) >= count:
+                    return found
+                found += reversed(chunk)
+        if lane.tail is not None and not self.is_broken:
+            found += lane.tail
+        return found
+
     def pop(self, lane: Lane) -> int | None:
         """Take the first successor; None: there is none."""
         if lane.chunks is not None:

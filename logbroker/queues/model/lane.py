@@ -18,8 +18,10 @@ PARKED: Final = 4
 DEAD_LETTERING: Final = 5
 IN_SESSION: Final = 6
 """A worker has the lane for itself. Its records in flight belong to the session, not to the lane."""
+GATED: Final = 7
+"""The lane is being split, or joined again: it waits until its records are in sub-lanes, or all sub-lanes are done."""
 
-STATE_NAMES: Final = ("ready", "in flight", "waiting", "blocked", "parked", "dead-lettering", "in session")
+STATE_NAMES: Final = ("ready", "in flight", "waiting", "blocked", "parked", "dead-lettering", "in session", "gated")
 
 MAX_KEY_BYTES: Final = 256
 SHOWN_KEY_BYTES: Final = 64

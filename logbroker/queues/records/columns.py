@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import msgspec
 from logbroker.errors import LogbrokerError
 from logbroker.queues.model.lane import MAX_KEY_BYTES, lane_key
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
+from logbroker.queues.model.splits import Keying, Split
 from logbroker.queues.priority.levels import Head
 from logbroker.record.codec import Headers, LogRecord
 from logbroker.record.message_headers import DEFAULT_PRIORITY, NOT_BEFORE, PRIORITY, not_before_ms, priority_of
@@ -108,9 +109,14 @@ class Undecodable(msgspec.Struct):
 
 
 def columns_of(
-    batches: Iterable[StoredBatch], position: int, settings: QueueGroupSettings
+    batches: Iterable[StoredBatch],
+    position: int,
+    settings: QueueGroupSettings,
+    keying: Keying | None = None,
+    partition: int = 0,
 ) -> Iterator[Columns | Undecodable]:
-    """Yield the columns of batches of one partition, from offset `position` on.
+    """Yield the columns of batches of one partition, from offset `position` on. `keying`: the splits in force; None: no
+    lane is split.
 
     Batches are decoded one by one, when the caller asks for more columns. Raises an error of the iteration over
     `batches` after yielding everything before it.
@@ -129,7 +135,7 @@ def columns_of(
         if batch.header.next_offset <= position:
             continue
         try:
-            columns = _columns(batch, settings)
+            columns = _columns(batch, settings, keying, partition)
         except LogbrokerError as error:
             batch.let_go()
             undecodable = Undecodable(batch, error.as_value())
@@ -152,7 +158,7 @@ def columns_of(
         raise broken
 
 
-def _columns(batch: StoredBatch, settings: QueueGroupSettings) -> Columns:
+def _columns(batch: StoredBatch, settings: QueueGroupSettings, keying: Keying | None, partition: int) -> Columns:
     """Decode a batch into columns. Raises the errors of `StoredBatch`."""
     header = batch.header
     if header.is_control:
@@ -161,22 +167,28 @@ def _columns(batch: StoredBatch, settings: QueueGroupSettings) -> Columns:
     plain = batch.plain()
     has_not_before = NOT_BEFORE_BYTES in plain
     has_priority = settings.has_priorities and _PRIORITY_BYTES in plain
+    has_split = keying is not None and bool(keying.splits) and keying.may_split(plain)
     fields = [
         field
         for field, is_needed in (
-            ("key", settings.ordering is Ordering.KEY and not settings.key_header),
-            ("headers", settings.key_header or has_not_before or has_priority),
+            ("key", has_split or (settings.ordering is Ordering.KEY and not settings.key_header)),
+            ("headers", settings.key_header or has_not_before or has_priority or has_split),
             ("timestamp", settings.has_priorities),
         )
         if is_needed
     ]
     offsets, values = _decoded(batch, fields)
-    keys: list[bytes | None] = values.get("key", [])
+    record_keys: list[bytes | None] = values.get("key", [])
     headers: list[Headers] = values.get("headers", [])
+    keys = record_keys if settings.ordering is Ordering.KEY else []
     if settings.key_header:
         keys = [_value_of(settings.key_header, each) for each in headers]
     if any(key is not None and len(key) > MAX_KEY_BYTES for key in keys):
         keys = [None if key is None else lane_key(key) for key in keys]
+    if keying is not None and keying.splits and settings.ordering is Ordering.SINGLE:
+        keys = [b""] * len(offsets)
+    if has_split and keying is not None:
+        keys = _split(keys, keying.splits, partition, offsets, record_keys, headers)
     not_before: list[tuple[int, int]] = []
     if has_not_before:
         due = map(not_before_ms, headers)
@@ -192,6 +204,27 @@ def _columns(batch: StoredBatch, settings: QueueGroupSettings) -> Columns:
     return Columns(offsets, header.next_offset, keys, not_before, priorities, times, [batch], batch.size_bytes)
 
 
+def _split(
+    keys: list[bytes | None],
+    splits: Mapping[bytes, Split],
+    partition: int,
+    offsets: Sequence[int],
+    record_keys: Sequence[bytes | None],
+    headers: Sequence[Headers],
+) -> list[bytes | None]:
+    """Return lane keys with those of sub-lanes in the place of split ones."""
+    names: dict[bytes, list[bytes]] = {}
+    split: list[bytes | None] = []
+    for key, offset, record_key, each in zip(keys, offsets, record_keys, headers, strict=True):
+        rule = None if key is None else splits.get(key)
+        if rule is not None and rule.holds(partition, offset):
+            sub_lanes = names.get(rule.key) or names.setdefault(rule.key, rule.sub_lanes())
+            split.append(sub_lanes[rule.number_of(offset, record_key, each)])
+        else:
+            split.append(key)
+    return split
+
+
 def _decoded(batch: StoredBatch, fields: list[str]) -> tuple[Sequence[int], dict[str, list[Any]]]:
     """Return the offsets and fields of all records, decoded in one pass."""
     offsets, values = batch.column(*(fields or ["offset"]))
@@ -200,12 +233,22 @@ def _decoded(batch: StoredBatch, fields: list[str]) -> tuple[Sequence[int], dict
     return offsets, {field: list(map(itemgetter(at), values)) for at, field in enumerate(fields)}
 
 
-def lane_key_of(record: LogRecord, settings: QueueGroupSettings) -> bytes | None:
-    """Return the key of a record's lane; None: it has no ordering key."""
+def lane_key_of(
+    record: LogRecord, settings: QueueGroupSettings, keying: Keying | None = None, partition: int = 0
+) -> bytes | None:
+    """Return the key of the lane or sub-lane of a record of a partition; None: it has no ordering key. Without
+    `keying`, no lane is split."""
     if settings.ordering is not Ordering.KEY:
-        return b"" if settings.ordering is Ordering.SINGLE else None
-    key = _value_of(settings.key_header, record.headers) if settings.key_header else record.key
-    return None if key is None else lane_key(key)
+        key = b"" if settings.ordering is Ordering.SINGLE else None
+    else:
+        key = _value_of(settings.key_header, record.headers) if settings.key_header else record.key
+    if key is None:
+        return None
+    key = lane_key(key)
+    split = None if keying is None else keying.splits.get(key)
+    if split is None or not split.holds(partition, record.offset):
+        return key
+    return split.sub_lanes()[split.number_of(record.offset, record.key, record.headers)]
 
 
 def _cut(columns: Columns, position: int) -> Iterator[Columns]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from logbroker.errors import CorruptBatchError, CorruptLogError
 from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
+from logbroker.queues.model.splits import Keying
 from logbroker.queues.records.columns import lane_key_of
 from logbroker.queues.retention.copies import Copies, CopyBatch
 from logbroker.queues.state.completion import DoneRecords
@@ -28,39 +29,40 @@ class CopiedLanes:
     def __init__(self, copies: Copies, done: DoneRecords) -> None:
         self._copies = copies
         self._done = done
-        self._keyed_by: tuple[Ordering, str] | None = None
-        """Ordering and key header that the keys below were read with; None: the keys are not known."""
+        self._keyed_by: Keying | None = None
+        """Keying that the keys below were read with; None: the keys are not known."""
         self._lasts: dict[int, dict[bytes, int]] = {}
         """Id of the last copied record, by partition and key: the records of a lane are done in order."""
         self._record_ids: dict[int, Set[int]] = {}
         """Ids of copied records that the log still has, by partition; their copies may be forgotten by now."""
 
-    async def keys(self, settings: QueueGroupSettings, partitions: int) -> Set[bytes]:
+    async def keys(self, settings: QueueGroupSettings, keying: Keying, partitions: int) -> Set[bytes]:
         """Return the keys of the lanes with copies that are not done. Damaged copies are skipped. Raises any other
         error that prevents reading the copies."""
-        keyed_by = settings.ordering, settings.key_header
         if settings.ordering is Ordering.NONE:
             return frozenset()
-        if self._keyed_by != keyed_by:
+        if self._keyed_by is not keying:
             self._lasts = {}
-            self._keyed_by = keyed_by  # A rewind meanwhile resets it.
+            self._keyed_by = keying  # A rewind meanwhile resets it.
             try:
                 for partition in range(partitions):
                     for _, batch in self._copies.batches(partition, self._copies.floor(partition)):
-                        await self.saw(partition, await self._read(partition, batch), settings)
+                        await self.saw(partition, await self._read(partition, batch), settings, keying)
             except BaseException:
                 self._keyed_by = None
                 raise
         self._lasts = await asyncio.to_thread(_not_done, self._lasts, self._done)
         return await asyncio.to_thread(set[bytes]().union, *self._lasts.values())
 
-    async def saw(self, partition: int, records: Sequence[LogRecord], settings: QueueGroupSettings) -> None:
+    async def saw(
+        self, partition: int, records: Sequence[LogRecord], settings: QueueGroupSettings, keying: Keying
+    ) -> None:
         """Note copied records, in the order of their offsets. They count even if their copies are forgotten again: too
         much is then copied, which does no harm."""
         if settings.ordering is Ordering.NONE:
             return
         # There may be millions of records, or long keys to hash.
-        lasts = await asyncio.to_thread(_lasts_of, partition, records, settings)
+        lasts = await asyncio.to_thread(_lasts_of, partition, records, settings, keying)
         self._lasts.setdefault(partition, {}).update(lasts)
 
     def rewound(self) -> None:
@@ -90,8 +92,10 @@ class CopiedLanes:
             return []
 
 
-def _lasts_of(partition: int, records: Sequence[LogRecord], settings: QueueGroupSettings) -> dict[bytes, int]:
-    keys = ((lane_key_of(record, settings), record.offset) for record in records)
+def _lasts_of(
+    partition: int, records: Sequence[LogRecord], settings: QueueGroupSettings, keying: Keying
+) -> dict[bytes, int]:
+    keys = ((lane_key_of(record, settings, keying, partition), record.offset) for record in records)
     return {key: record_id_of(partition, offset) for key, offset in keys if key is not None}
 
 

@@ -135,7 +135,7 @@ class RetentionHolder:
 
     def _version(self) -> tuple[object, ...]:
         """Return the state that the set of stalled records depends on, apart from failures meanwhile."""
-        return self._rewinds, *self.standing.keyed_by()
+        return self._rewinds, self.standing.keyed_by()
 
     async def _copy_below(self, partition: int, until: int) -> None:
         """Copy the stalled records below an offset that are not copied yet, then release the log below it."""
@@ -153,7 +153,7 @@ class RetentionHolder:
             version = self._version()
             now_ms = self._context.moment().wall_ms
             standing = await self.standing.standing(partition, kept_from, until, now_ms)
-            keys = await self._copied_lanes.keys(self._queue.settings, partitions)
+            keys = await self._copied_lanes.keys(self._queue.settings, self._queue.splitting.keying, partitions)
             await asyncio.to_thread(standing.add, keys, copied_again)
             await copies.cut(partition, kept_from)
             max_bytes = PIECE_BYTES
@@ -224,7 +224,7 @@ class RetentionHolder:
 
     async def _add(self, piece: _Piece, records: Sequence[LogRecord]) -> None:
         await self.copies.add(piece.partition, records)
-        await self._copied_lanes.saw(piece.partition, records, self._queue.settings)
+        await self._copied_lanes.saw(piece.partition, records, self._queue.settings, self._queue.splitting.keying)
         piece.copied_to.append(records[-1].offset)
         piece.records += len(records)
 

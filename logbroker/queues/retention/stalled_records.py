@@ -22,6 +22,7 @@ from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.lane import BLOCKED, DEAD_LETTERING, PARKED, SHOWN_KEY_BYTES, WAITING, Lane
 from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
+from logbroker.queues.model.splits import Keying
 from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.columns import NOT_BEFORE_BYTES, Columns, Undecodable, columns_of, lane_key_of
 from logbroker.queues.records.decoder import in_decoder
@@ -45,7 +46,10 @@ _KEYS_AT_ONCE: Final = 256
 class Standing:
     """A set of stalled records: all records of some lanes, by key, and some records whatever their key."""
 
-    def __init__(self) -> None:
+    def __init__(self, keying: Keying) -> None:
+        """`keying`: to which lanes the records of the log belong."""
+        self.keying = keying
+        self._split_keys = {sub_lane: split.key for split in keying.splits.values() for sub_lane in split.sub_lanes()}
         self.keys: set[bytes] = set()
         self.record_ids: list[int] = []
         """Record ids, sorted."""
@@ -61,7 +65,15 @@ class Standing:
         return bool(self.keys or self.record_ids or self.everything)
 
     def add_keys(self, keys: Iterable[bytes | None]) -> None:
-        self.keys.update(key for key in keys if key is not None)
+        added = {key for key in keys if key is not None}
+        for split in self.keying.splits.values():
+            # Records of the one may wait behind those of the other, while the lane is being split or joined.
+            sub_lanes = split.sub_lanes()
+            if split.key in added:
+                added.update(sub_lanes)
+            elif split.ends is not None and not added.isdisjoint(sub_lanes):
+                added.add(split.key)
+        self.keys |= added
         self.everything = self.everything or len(self.keys) > MAX_KEYS
 
     def add_record_id(self, record_id: int) -> bool:
@@ -95,7 +107,7 @@ class Standing:
             plain = batch.plain()
         except LogbrokerError:
             return True  # Decoding it raises the error.
-        return any(key[:SHOWN_KEY_BYTES] in plain for key in self.keys)
+        return any(self._split_keys.get(key, key)[:SHOWN_KEY_BYTES] in plain for key in self.keys)
 
 
 class Sifted(NamedTuple):
@@ -143,7 +155,7 @@ def sift(
             continue
         wanted: list[int] = []
         error: LogbrokerError | None = None
-        for piece in columns_of([batch], offsets.start, settings):
+        for piece in columns_of([batch], offsets.start, settings, standing.keying, partition):
             if isinstance(piece, Undecodable):
                 error = piece.error
             else:
@@ -195,8 +207,8 @@ class StalledRecords:
         self._queue = queue
         self._log = log
         self._topic_id = TopicId(queue.topic_id)
-        self._keyed_by: tuple[Ordering, str] | None = None
-        """Ordering and key header that the keys below were read with."""
+        self._keyed_by: Keying | None = None
+        """Keying that the keys below were read with."""
         self._keys: dict[int, bytes | None] = {}
         """Keys of records that were looked up, by record id."""
         self._delayed: dict[bytes, int] = {}
@@ -205,10 +217,9 @@ class StalledRecords:
         self._seen: dict[int, tuple[int, int]] = {}
         """Range of offsets (from, to) that was read for such lanes, by partition."""
 
-    def keyed_by(self) -> tuple[Ordering, str]:
-        """Return the settings that the keys of lanes depend on. When they change, earlier results are void."""
-        settings = self._queue.settings
-        return settings.ordering, settings.key_header
+    def keyed_by(self) -> Keying:
+        """Return what the keys of lanes depend on. With another object, earlier results are void."""
+        return self._queue.splitting.keying
 
     # --- finding stalled records -------------------------------------------------------------------------------------
 
@@ -217,7 +228,7 @@ class StalledRecords:
         for `sift` to find. Raises the error that prevents reading."""
         self._forget_other_keys()
         queue, stalled = self._queue, self._queue.stalled
-        found = Standing()
+        found = Standing(self.keyed_by())
         # The scan goes on meanwhile. Records that it meets from now on are searched as if it had not met them.
         spans = self._log.topic_by_id(self._topic_id).generations
         partitions = list(queue.done.partitions()) if len(spans) > 1 else [partition]
@@ -262,7 +273,7 @@ class StalledRecords:
         due for the dead-letter topic and have no intent yet. Raises the error that prevents reading."""
         self._forget_other_keys()
         queue = self._queue
-        found = Standing()
+        found = Standing(self.keyed_by())
         found.add_keys(queue.stalled.parked)
         lanes, failures = list(queue.lanes), list(queue.failures.items())
         intents = set(queue.dead_letters.intents())
@@ -282,9 +293,9 @@ class StalledRecords:
         """Read the keys of records. A record that is gone from the log has no key. If a record cannot be read now, its
         error is raised if it lies in `partitions`, or if growth of the topic may have moved its key there; else it has
         no key."""
-        settings = self._queue.settings
+        settings, keying = self._queue.settings, self.keyed_by()
         wanted = set(record_ids)
-        if settings.ordering is Ordering.SINGLE:
+        if settings.ordering is Ordering.SINGLE and not keying.splits:
             return [b""] if wanted else []
         keys = {record_id: self._keys[record_id] for record_id in wanted & self._keys.keys()}
         unknown = sorted(wanted - keys.keys())
@@ -296,7 +307,7 @@ class StalledRecords:
                 if record is LATER:
                     unknown.append(record_id)
                 elif isinstance(record, LogRecord):
-                    keys[record_id] = lane_key_of(record, settings)
+                    keys[record_id] = lane_key_of(record, settings, keying, partition_of(record_id))
                 elif isinstance(record, OffsetOutOfRangeError | InvalidRequestError):
                     keys[record_id] = None  # A record that is gone or cannot be decoded has no lane.
                 elif has_grown or partition_of(record_id) in partitions:
@@ -332,7 +343,7 @@ class StalledRecords:
         low, high = self._seen.get(partition, (scanned, scanned))
         if not low <= scanned <= high:
             low = high = scanned
-        found = Standing()
+        found = Standing(self.keyed_by())
         async for result in self.read(partition, high, until):
             offsets = range(high, min(until, result.next_offset))
             sifted = sift(result.batches, partition, offsets, found, queue.settings, queue.done, now_ms=now_ms)
@@ -358,7 +369,7 @@ class StalledRecords:
         found.delayed.clear()
 
     def _forget_other_keys(self) -> None:
-        if self._keyed_by != self.keyed_by():
+        if self._keyed_by is not self.keyed_by():
             self._keyed_by = self.keyed_by()
             self._keys.clear()
             self._delayed.clear()

@@ -109,8 +109,11 @@ class Admitter:
                 if not queue.admit_block(partition, generation, block, self._moment()):
                     break
             else:
+                keying = queue.splitting.scan_keying
                 columns = await in_decoder(block.load)
-                if columns is None or (generation, position) != (queue.admission.generation, queue.position(partition)):
+                if columns is None or keying is not queue.splitting.scan_keying:
+                    break
+                if (generation, position) != (queue.admission.generation, queue.position(partition)):
                     break
                 self._admit(partition, columns, columns.times[0] if columns.times else -1)
             self._blocks += 1

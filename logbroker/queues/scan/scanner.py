@@ -378,13 +378,16 @@ class Scanner:
 
     async def _admit_read(self, partition: int, position: int, result: ReadResult, end: int) -> None:
         batches = takewhile(lambda batch: batch.header.base_offset < end, stored_batches(result.batches))
-        pieces = columns_of(batches, position, self._queue.settings)
+        keying = self._queue.splitting.scan_keying
+        pieces = columns_of(batches, position, self._queue.settings, keying, partition)
         heavy = is_heavy(result.batches)
         while self._queue.wants_more:
             is_all = position >= result.next_offset
             piece = None if is_all else await in_decoder_if(heavy, lambda: next(pieces, None))
             if not self._is_at(partition, position):
                 return
+            if keying is not self._queue.splitting.scan_keying:
+                break  # The piece has keys of before: it is decoded again.
             if piece is None:
                 if position < end < result.next_offset:
                     # A gap of offsets extends past the end of the generation, and no later read would close it.

@@ -143,6 +143,10 @@ class DeadLetters:
         self._lanes.clear()
         self._waiting.clear()
 
+    def forget_lane(self, record_id: int) -> None:
+        """Forget the lane with this head, as `forget_lanes` does."""
+        del self._lanes[record_id]
+
     def __len__(self) -> int:
         """Return the number of lanes whose heads are on their way."""
         return len(self._lanes)

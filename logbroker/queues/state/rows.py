@@ -20,6 +20,7 @@ All integers in keys are big-endian. Values are msgpack arrays, except for pages
     origin    b"b" partition (4) offset (8)          the first origin of a redriven record: see `origins`
     session   b"z" BLAKE2b of the key (16)           lane key, fencing token; only while the session is open
     state     b"y" BLAKE2b of the key (16)           lane key, the state that sessions of this key leave to the next
+    split     b"x" BLAKE2b of the key (16)           the split of a lane: see `model.splits.Split`
     progress  b"e" partition (4) topic id (16)       progress of the redrive of this partition: see `redrive`
     round     b"w"                                   the round of letters that is being sent back: see `redrive`
     room      b"l"                                   size limit that the broker set on the dead-letter topic:
@@ -63,6 +64,7 @@ ROUND_ROW: Final = b"w"
 ROOM_ROW: Final = b"l"
 ORIGIN_ROW: Final = b"b"
 OUTPUT_ROW: Final = b"o"
+SPLIT_ROW: Final = b"x"
 
 VERSION: Final = 1
 PAGE_SHIFT: Final = 15

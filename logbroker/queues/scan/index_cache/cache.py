@@ -27,6 +27,7 @@ from logbroker.errors import LogbrokerError
 from logbroker.errors.system import system_error_text
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.settings import Ordering, QueueGroupSettings
+from logbroker.queues.model.splits import Keying
 from logbroker.queues.records.columns import Block, Columns
 from logbroker.queues.scan.index_cache.blocks import Blocks
 from logbroker.queues.scan.index_cache.files import IndexCacheFiles
@@ -69,8 +70,10 @@ class IndexCache:
         self._files = IndexCacheFiles(data_dir, group_id)
         self._settings: QueueGroupSettings | None = None
         """Settings at the last look."""
+        self._keying: Keying | None = None
+        """Keying at the last look."""
         self._keyed_by = ("", "")
-        """Ordering and key header of the blocks in this cache."""
+        """Fingerprint of the keying of the blocks in this cache."""
         self._blocks = Blocks()
         self._lent = Blocks()
         """Blocks that the index refers to and has not read: their files stay for as long as it may read them."""
@@ -283,10 +286,10 @@ class IndexCache:
     def _is_current(self) -> bool:
         """Return whether the group keeps an index on disk. If the keys of the group have changed, forget the index
         first."""
-        settings = self._queue.settings
-        if settings is not self._settings:
-            self._settings = settings
-            keyed_by = (settings.ordering.value, settings.key_header)
+        settings, keying = self._queue.settings, self._queue.splitting.scan_keying
+        if settings is not self._settings or keying is not self._keying:
+            self._settings, self._keying = settings, keying
+            keyed_by = keying.fingerprint
             if settings.has_priorities and keyed_by != self._keyed_by:
                 self._clear()
                 self._keyed_by = keyed_by

@@ -1,0 +1,282 @@
+"""Splits hot lanes while they run, and joins them again.
+
+*Split*: from the split on, the lane stays at a gate: nothing more of it is handed out. When nothing of it is in flight
+and its session has ended, the shell reads its waiting records and moves them, in their order, to the sub-lanes
+(`next_records`, `move`). Each sub-lane is handed out from its first record on. The scan still puts new records of the
+key at the end of the lane. When the lane is empty, the scan puts them into the sub-lanes by itself: this is the moment
+when `scan_keying` changes. So the records of a sub-lane lie in it in the order of the log, and none is handed out
+before the flight of the lane is over. What a record has of its own (attempts, a backoff, a not-before time, being
+blocked or parked, an intent) goes with it, because all of that is kept by record.
+
+*Join*: the split gets ends, which are the positions of the scan. Records below them stay in their sub-lanes. New ones
+go to the lane, which stays at the gate until all sub-lanes are done. So nothing overtakes.
+
+A start knows no gate for a lane that is being split: its index is empty, and everything is scanned into the sub-lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby, islice
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import InvalidRequestError, quoted_key
+from logbroker.queues.machine.parts import MachineParts
+from logbroker.queues.machine.sessions import Sessions
+from logbroker.queues.machine.stalled_lanes import HELD
+from logbroker.queues.model.lane import GATED, NO_RECORD, READY
+from logbroker.queues.model.lost_receipts import Loss
+from logbroker.queues.model.record_id import Moment, offset_of, partition_of, record_id_of
+from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.splits import Keying, Split, already_split
+from logbroker.queues.state.splits import Splits
+
+KEYS_AT_ONCE: Final = 8
+LAST_RECORDS: Final = 8_192
+"""Number of records in a lane at which the scan waits until they are moved. Else a key with very many new records would
+never get there."""
+
+
+class Moved(msgspec.Struct):
+    """A record of a lane that is being split, for its sub-lane."""
+
+    record_id: int
+    sub_lane: bytes
+    priority: int
+    timestamp_ms: int
+
+
+class Splitting:
+    """The lanes of a queue group that are split, are being split, or are being joined."""
+
+    def __init__(self, splits: Splits, parts: MachineParts, sessions: Sessions, settings: QueueGroupSettings) -> None:
+        self._splits = splits
+        self._lanes = parts.lanes
+        self._stalled = parts.stalled
+        self._admission = parts.admission
+        self._done = parts.done
+        self._sessions = sessions
+        self._settings = settings
+        self._opening: dict[bytes, None] = {}
+        """Keys of lanes that may have records that are not moved to their sub-lanes yet."""
+        self._joining: dict[bytes, int] = {}
+        """Keys of lanes whose sub-lanes may have records that come before theirs, with the number of a sub-lane up to
+        which all have none."""
+        self.set_settings(settings)
+
+    def load(self) -> None:
+        """Go on with the stored splits, on an empty index."""
+        self._joining = {split.key: 0 for split in self._splits if split.ends is not None}
+        self._lanes.gated.update(self._joining)
+        self._set_keyings()
+
+    # --- queries -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether lanes are being split or joined: call `step` after each input."""
+        return bool(self._opening or self._joining)
+
+    @property
+    def is_splitting(self) -> bool:
+        """Whether lanes are being split: their records are to be moved to sub-lanes."""
+        return bool(self._opening)
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether the scan has to wait for a lane that is nearly split."""
+        return bool(self._opening) and any(
+            lane is not None and lane.state == GATED and len(lane) <= LAST_RECORDS
+            for lane in map(self._lanes.get, self._opening)
+        )
+
+    def state_of(self, key: bytes) -> str:
+        """Return the state of a split lane, in one word."""
+        return "splitting" if key in self._opening else "joining" if key in self._joining else "split"
+
+    def waiting(self, split: Split) -> int:
+        """Return the number of records in the sub-lanes of a split, without those that sessions have in flight."""
+        return sum(len(lane) for lane in map(self._lanes.get, split.sub_lanes()) if lane is not None)
+
+    # --- decisions ---------------------------------------------------------------------------------------------------
+
+    def split(self, split: Split, now: Moment) -> None:
+        """Split a lane from now on. If the lane is being joined, it is split again as it was.
+
+        Raises InvalidRequestError if the lane is split already, or the split does not fit the queue group, and
+        OverloadedError if there are too many splits.
+        """
+        split.check()
+        split.second.check(self._settings.ordering, self._settings.key_header)
+        known = self._splits.by_key.get(split.key)
+        if known is not None and not (known.ends is not None and known.has_same_sub_lanes(split)):
+            raise already_split(known)
+        self._splits.check(split)
+        self._splits.put(split)
+        self._joining.pop(split.key, None)
+        self._opening[split.key] = None
+        self._gate(split.key, now)
+        self._set_keyings()
+        self.step(now)
+
+    def join(self, key: bytes, now: Moment) -> None:
+        """Undo the split of a lane: its sub-lanes are worked off, and later records are not split. Does nothing if that
+        is under way. Raises InvalidRequestError if the lane is not split."""
+        split = self._splits.by_key.get(key)
+        if split is None:
+            raise InvalidRequestError(f"key {quoted_key(key)} is not split")
+        if split.ends is not None:
+            return
+        ends = {partition: self._admission.position(partition) for partition in self._done.partitions()}
+        self._splits.put(msgspec.structs.replace(split, ends=ends))
+        self._opening.pop(key, None)
+        self._joining[key] = 0
+        self._gate(key, now)
+        self._set_keyings()
+        self.step(now)
+
+    def _gate(self, key: bytes, now: Moment) -> None:
+        """Let no record of a lane be handed out any more."""
+        lanes = self._lanes
+        lanes.gated.add(key)
+        lane = lanes.get(key)
+        if lane is None:
+            return
+        if lane.state == READY:
+            lanes.line.remove(lane)
+            lane.state = GATED
+        elif lane.state in HELD:
+            self._stalled.suspend(lane, now)
+            lane.state = GATED
+            if lane.head == NO_RECORD:
+                lanes.remove(lane)
+
+    # --- moving records to sub-lanes ---------------------------------------------------------------------------------
+
+    def next_key(self) -> bytes | None:
+        """Return the key of a lane whose records are to be moved to its sub-lanes; None: there is none now."""
+        for key in self._opening:
+            lane = self._lanes.get(key)
+            if lane is not None and lane.state == GATED and self._sessions.get(key) is None:
+                return key
+        return None
+
+    def next_records(self, key: bytes, count: int) -> list[int]:
+        """Return about `count` first records of a lane that `next_key` returned."""
+        lane = self._lanes.get(key)
+        return [] if lane is None else self._lanes.first_records(lane, count)
+
+    def move(self, split: Split, records: Sequence[Moved], now: Moment) -> None:
+        """Move the first records of a lane to their sub-lanes. Does nothing if something has changed since
+        `next_records`, for instance because the index was emptied."""
+        lane = self._lanes.get(split.key)
+        if split.key not in self._opening or self._splits.by_key.get(split.key) is not split:
+            return
+        if lane is None or lane.state != GATED or self._sessions.get(split.key) is not None:
+            return
+        taken = self._lanes.take_out(lane, [record.record_id for record in records])
+        for partition, group in groupby(records[: len(taken)], lambda record: partition_of(record.record_id)):
+            run = list(group)
+            self._admission.admit_to_lanes(
+                self._settings,
+                record_id_of(partition, 0),
+                [offset_of(record.record_id) for record in run],
+                [record.sub_lane for record in run],
+                now,
+                bytes(record.priority for record in run),
+                [record.timestamp_ms for record in run],
+            )
+        self.step(now)
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def step(self, now: Moment) -> None:
+        """Finish splits whose lanes are empty, and joins whose sub-lanes are done. Looks at a few of them, and at
+        others the next time."""
+        has_changed = False
+        for key in list(islice(self._opening, KEYS_AT_ONCE)):
+            del self._opening[key]
+            if self._is_empty(key, now):
+                self._lanes.gated.discard(key)
+                has_changed = True
+            else:
+                self._opening[key] = None
+        for key in list(islice(self._joining, KEYS_AT_ONCE)):
+            number = self._joining.pop(key)
+            split = self._splits.by_key[key]
+            number = self._first_left(split, number, now)
+            if number < split.into:
+                self._joining[key] = number
+            else:
+                self._joined(key, now)
+                has_changed = True
+        if has_changed:
+            self._set_keyings()
+
+    def _joined(self, key: bytes, now: Moment) -> None:
+        self._splits.remove(key)
+        self._lanes.gated.discard(key)
+        lane = self._lanes.get(key)
+        if lane is not None and lane.state == GATED:
+            self._stalled.enter(lane, now)
+
+    def _is_empty(self, key: bytes, now: Moment) -> bool:
+        """Return whether nothing of a lane is left, in flight or not. End its session if it has nothing in flight."""
+        session = self._sessions.get(key)
+        if session is not None:
+            if session.in_flight:
+                return False
+            self._sessions.end(session, Loss.REARRANGED, now)
+        return self._lanes.get(key) is None
+
+    def _first_left(self, split: Split, number: int, now: Moment) -> int:
+        """Return the number of the first sub-lane, from `number` on, that has records or may get some; the number of
+        sub-lanes if there is none."""
+        ends = split.ends or {}
+        for partition, end in ends.items():
+            if not self._done.is_open(partition) or self._admission.position(partition) < end:
+                return 0
+        sub_lanes = split.sub_lanes()
+        while number < split.into and self._lanes.get(sub_lanes[number]) is None:
+            if not self._is_empty(sub_lanes[number], now):
+                break
+            number += 1
+        return number
+
+    # --- changes of the index and the settings -----------------------------------------------------------------------
+
+    def index_emptied(self) -> None:
+        """Note that the index was emptied: everything will be scanned into the sub-lanes."""
+        self._lanes.gated.difference_update(self._opening)
+        self._opening.clear()
+        self._joining = dict.fromkeys(self._joining, 0)
+        self._set_keyings()
+
+    def forget_all(self) -> None:
+        """Forget all splits, because the lanes get other keys. The index must be empty."""
+        for key in list(self._splits.by_key):
+            self._splits.remove(key)
+        self._opening.clear()
+        self._joining.clear()
+        self._lanes.gated.clear()
+        self._set_keyings()
+
+    def set_settings(self, settings: QueueGroupSettings) -> None:
+        self._settings = settings
+        self._set_keyings()
+
+    def _set_keyings(self) -> None:
+        """Set `keying`, to which lanes the records of the log belong, and `scan_keying`, to which lanes the scan puts
+        them. If nothing has changed, the objects stay the same."""
+        splits = dict(self._splits.by_key)
+        scanned = {key: split for key, split in splits.items() if key not in self._opening} if self._opening else splits
+        self.keying = self._keying(getattr(self, "keying", None), splits)
+        self.scan_keying = self._keying(getattr(self, "scan_keying", None), scanned)
+
+    def _keying(self, known: Keying | None, splits: Mapping[bytes, Split]) -> Keying:
+        ordering, key_header = self._settings.ordering, self._settings.key_header
+        if known is not None and (known.ordering, known.key_header, known.splits) == (ordering, key_header, splits):
+            return known
+        return Keying(ordering, key_header, splits)

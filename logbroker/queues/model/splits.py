@@ -1,0 +1,155 @@
+"""Splits of hot keys: the records of one lane go in sub-lanes, by a second key.
+
+A record of a split key goes to the sub-lane `murmur2(second key) & 0x7fffffff % into`, the way a key goes to a
+partition; without a second key, it goes by its offset. So records with the same second key stay in order. The name of
+a sub-lane is that of its lane, `#`, and its number, as in `general#3`. It is a lane key like any other: operators and
+sessions use it to name the sub-lane. If another ordering key has the same name, both share a lane, which keeps order.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from logbroker.errors import InvalidRequestError, quoted, quoted_key
+from logbroker.queues.model.lane import MAX_KEY_BYTES, SHOWN_KEY_BYTES
+from logbroker.queues.model.settings import Ordering
+from logbroker.record.codec import Headers
+from logbroker.record.partitioner import partition_for_key
+
+DEFAULT_SUB_LANES: Final = 16
+MAX_SUB_LANES: Final = 1_000
+MAX_NAME_BYTES: Final = 256
+_SUFFIX_BYTES: Final = len(f"#{MAX_SUB_LANES - 1}")
+
+
+class SplitBy(enum.Enum):
+    """Where the second key of a record is."""
+
+    HEADER = "header"
+    """In a header; its last value counts."""
+    KEY_SUFFIX = "key-suffix"
+    """In the record's key, behind the last separator."""
+    NONE = "none"
+    """Nowhere: the records of the key need no order."""
+
+
+class SecondKey(msgspec.Struct, frozen=True, array_like=True):
+    """Where records have their second key. A record without one has an empty second key."""
+
+    by: SplitBy
+    name: str = ""
+    """Name of the header, or the separator."""
+
+    def check(self, ordering: Ordering, key_header: str) -> None:
+        """Raise InvalidRequestError unless it fits the ordering of a queue group."""
+        if ordering is Ordering.NONE:
+            raise InvalidRequestError("the queue group has ordering none, so it has no lanes to split")
+        if (self.by is SplitBy.NONE) == bool(self.name):
+            what = {SplitBy.HEADER: "name of a header", SplitBy.KEY_SUFFIX: "separator"}.get(self.by)
+            need = "no name" if what is None else f"the {what}"
+            raise InvalidRequestError(f"a split by {self.by.value} needs {need}")
+        if len(self.name.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
+            raise InvalidRequestError(f"a header or separator of a split has at most {MAX_NAME_BYTES} bytes")
+        if self.by is SplitBy.KEY_SUFFIX and ordering is Ordering.KEY and not key_header:
+            raise InvalidRequestError(
+                "the queue group orders by the record's key, so all records of a lane have the same suffix: split by a"
+                " header"
+            )
+        if self.by is SplitBy.HEADER and self.name == key_header:
+            raise InvalidRequestError(
+                f"header {quoted(self.name)} holds the ordering key, which is the same for all records of a lane: split"
+                " by another header"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.by.value}:{self.name}" if self.name else self.by.value
+
+
+class Split(msgspec.Struct, frozen=True, array_like=True):
+    """The split of one lane. Also its row in the store."""
+
+    key: bytes
+    """Lane key, as `lane.lane_key` returns it."""
+    second: SecondKey
+    into: int
+    """Number of sub-lanes."""
+    since_ms: int
+    is_automatic: bool = False
+    """Whether the queue group split the lane by itself, and will join it again."""
+    ends: dict[int, int] | None = None
+    """Offsets by partition: only records below them are split, because the split is being undone. None: all are."""
+
+    def check(self) -> None:
+        """Raise InvalidRequestError if the number of sub-lanes is out of range."""
+        if not 2 <= self.into <= MAX_SUB_LANES:
+            raise InvalidRequestError(f"a lane is split into {self.into}: give 2 to {MAX_SUB_LANES:,} sub-lanes")
+
+    def __str__(self) -> str:
+        return f"key {quoted_key(self.key)} is split by {self.second} into {self.into:,} sub-lanes"
+
+    def has_same_sub_lanes(self, other: Split) -> bool:
+        return (self.second, self.into) == (other.second, other.into)
+
+    def sub_lanes(self) -> list[bytes]:
+        """Return the keys of all sub-lanes."""
+        stem = _stem(self.key)
+        return [b"%b#%d" % (stem, number) for number in range(self.into)]
+
+    def holds(self, partition: int, offset: int) -> bool:
+        """Return whether a record of the key belongs to a sub-lane."""
+        return self.ends is None or offset < self.ends.get(partition, 0)
+
+    def number_of(self, offset: int, record_key: bytes | None, headers: Headers) -> int:
+        """Return the number of the sub-lane of a record."""
+        if self.second.by is SplitBy.NONE:
+            return offset % self.into
+        return partition_for_key(second_key(self.second, record_key, headers), self.into)
+
+
+def second_key(second: SecondKey, record_key: bytes | None, headers: Headers) -> bytes:
+    """Return the second key of a record; empty: it has none."""
+    if second.by is SplitBy.HEADER:
+        return next((value for name, value in reversed(headers) if name == second.name), None) or b""
+    _, separator, suffix = (record_key or b"").rpartition(second.name.encode(errors="surrogatepass"))
+    return suffix if separator else b""
+
+
+def _stem(key: bytes) -> bytes:
+    """Return what the keys of sub-lanes begin with: the key or, if they would be too long, its beginning and a hash."""
+    if len(key) + _SUFFIX_BYTES <= MAX_KEY_BYTES:
+        return key
+    return key[:SHOWN_KEY_BYTES] + hashlib.blake2b(key, digest_size=32).digest()
+
+
+class Keying(msgspec.Struct, frozen=True, eq=False):
+    """What the lane of a record depends on: the ordering, and the splits in force. Another object for each change."""
+
+    ordering: Ordering
+    key_header: str
+    splits: Mapping[bytes, Split] = {}
+
+    @property
+    def fingerprint(self) -> tuple[str, str]:
+        """Two texts that differ for different keyings, across restarts too."""
+        if not self.splits:
+            return self.ordering.value, self.key_header
+        rules = msgspec.msgpack.encode(sorted(self.splits.items()), order="deterministic")
+        return self.ordering.value, f"{self.key_header}\0{hashlib.blake2b(rules, digest_size=16).hexdigest()}"
+
+    def may_split(self, plain: bytes | bytearray) -> bool:
+        """Return whether the expanded bytes of a batch may have records of a split key."""
+        return len(self.splits) > _SOUGHT_KEYS or any(key[:SHOWN_KEY_BYTES] in plain for key in self.splits)
+
+
+_SOUGHT_KEYS: Final = 8
+"""Maximum number of keys that are searched for in the bytes of a batch."""
+
+
+def already_split(split: Split) -> InvalidRequestError:
+    what = "its sub-lanes are being joined: wait until they are" if split.ends is not None else "undo that split first"
+    return InvalidRequestError(f"{split} already: {what}")

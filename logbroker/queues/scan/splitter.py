@@ -1,0 +1,123 @@
+"""Moves the waiting records of a lane that is being split to its sub-lanes: reads their second keys from the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from logbroker.engine import Read, ReadableLog
+from logbroker.errors import LogbrokerError, StorageFailedError, UnknownTopicError, quoted_key
+from logbroker.queues.context import GroupContext
+from logbroker.queues.machine.splitting import Moved
+from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
+from logbroker.queues.model.splits import Split
+from logbroker.queues.records.columns import Undecodable, columns_of
+from logbroker.queues.records.decoder import in_decoder_if, is_heavy
+from logbroker.queues.records.fetch import MAX_READ_BYTES
+from logbroker.record.message_headers import DEFAULT_PRIORITY
+from logbroker.record.stored_batch import stored_batches
+from logbroker.types import TopicId
+
+RECORDS_AT_ONCE: Final = 2_048
+"""Number of records that are moved in one go, within a few milliseconds."""
+RETRY_SECONDS: Final = 0.1
+"""Pause between two attempts to read records that cannot be read now."""
+
+_log = logging.getLogger(__name__)
+
+
+class Splitter:
+    """Works for the splits of one queue group, on the event loop."""
+
+    def __init__(self, context: GroupContext, log: ReadableLog, changed: Callable[[], None]) -> None:
+        """`log` is the topic as the group reads it. `changed` is called after records were moved: they may be
+        ready."""
+        self._context = context
+        self._queue = context.queue
+        self._log = log
+        self._changed = changed
+        self._awake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look whether there are records to move."""
+        if self._queue.splitting.is_splitting:
+            self._awake.set()
+
+    async def run(self) -> None:
+        """Move records until cancelled, or until the topic is deleted."""
+        splitting = self._queue.splitting
+        while True:
+            await self._awake.wait()
+            self._awake.clear()
+            splitting.step(self._context.moment())
+            while (key := splitting.next_key()) is not None:
+                try:
+                    await self._move_some(self._queue.splits.by_key[key])
+                except UnknownTopicError:
+                    return
+                # Reads from the page cache never wait.
+                await asyncio.sleep(0)
+
+    async def _move_some(self, split: Split) -> None:
+        """Move the first records of a lane. Raises UnknownTopicError or StorageFailedError."""
+        splitting = self._queue.splitting
+        record_ids = splitting.next_records(split.key, RECORDS_AT_ONCE)
+        partition = partition_of(record_ids[0])
+        try:
+            found, end = await self._look_up(split, partition, offset_of(record_ids[0]))
+        except (UnknownTopicError, StorageFailedError):
+            raise
+        except LogbrokerError as error:
+            if error.retriable:
+                await asyncio.sleep(RETRY_SECONDS)
+                return
+            _log.warning(
+                "queue group %s: a record of key %s, which is being split, cannot be read: %s",
+                self._context.group_id,
+                quoted_key(split.key),
+                error,
+            )
+            found, end = {}, record_ids[0] + 1
+        splitting.move(split, _to_move(split, record_ids, found, end), self._context.moment())
+        self._changed()
+
+    async def _look_up(self, split: Split, partition: int, offset: int) -> tuple[dict[int, Moved], int]:
+        """Read the log from an offset on. Return the records of the sub-lanes, and the record id up to which it was
+        read. Raises the error that prevents it."""
+        topic_id = TopicId(self._queue.topic_id)
+        [result] = await self._log.read([Read(topic_id, partition, offset, MAX_READ_BYTES)])
+        if isinstance(result, LogbrokerError):
+            raise result
+        sub_lanes = frozenset(split.sub_lanes())
+        base = record_id_of(partition, 0)
+        found: dict[int, Moved] = {}
+        heavy = is_heavy(result.batches)
+        pieces = columns_of(
+            stored_batches(result.batches), offset, self._queue.settings, self._queue.splitting.keying, partition
+        )
+        while (piece := await in_decoder_if(heavy, lambda: next(pieces, None))) is not None:
+            if isinstance(piece, Undecodable):
+                continue
+            priorities = piece.priorities or bytes((DEFAULT_PRIORITY,)) * len(piece.offsets)
+            times: Sequence[int] = piece.times or [-1] * len(piece.offsets)
+            for at, key in enumerate(piece.keys):
+                if key is not None and key in sub_lanes:
+                    record_id = base | piece.offsets[at]
+                    found[record_id] = Moved(record_id, key, priorities[at], times[at])
+            await asyncio.sleep(0)
+        return found, base | max(result.next_offset, offset + 1)
+
+
+def _to_move(split: Split, record_ids: Sequence[int], found: dict[int, Moved], end: int) -> list[Moved]:
+    """Return the records before `end` at the front of a lane. One that was not found, for instance because the log no
+    longer has it, goes to the first sub-lane."""
+    first = split.sub_lanes()[0]
+    begin = record_ids[0]
+    moved: list[Moved] = []
+    for record_id in record_ids:
+        if not begin <= record_id < end:
+            break  # It lies in another partition, or was not read.
+        moved.append(found.get(record_id) or Moved(record_id, first, DEFAULT_PRIORITY, -1))
+    return moved
