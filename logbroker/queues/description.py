@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -13,6 +14,7 @@ from logbroker.queues.group import QueueGroup
 from logbroker.queues.machine.inspect import Alarm, Counts
 from logbroker.queues.model.messages import DeliveryCounts, PriorityCounts
 from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.splits import Split
 from logbroker.queues.model.starts import UNSEEN_END
 from logbroker.types import TopicId
 
@@ -20,6 +22,8 @@ from logbroker.types import TopicId
 DESCRIBED_STEPS: Final = 200
 """Cost of describing a queue group without its lists."""
 PARTITION_STEPS: Final = 6
+MAX_SPLITS: Final = 100
+"""Maximum number of splits in one description."""
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +50,15 @@ class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Error that keeps records of the partition from being read; None: none is known."""
 
 
+class SplitReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane that is split, is being split, or is being joined."""
+
+    split: Split
+    state: str
+    waiting: int
+    """Number of records that wait in the sub-lanes."""
+
+
 class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
     """A queue group at one moment."""
 
@@ -69,6 +82,7 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[PartitionProgress]
     alarms: list[Alarm]
     priorities: list[PriorityCounts]
+    splits: list[SplitReport]
 
 
 async def describe_group(engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float) -> QueueGroupReport:
@@ -104,6 +118,11 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
             )
         )
         yield 2
+    splits: list[SplitReport] = []
+    for split in islice(list(queue.splits), MAX_SPLITS):
+        state, waiting = queue.splitting.state_of(split.key), queue.splitting.waiting(split)
+        splits.append(SplitReport(split=split, state=state, waiting=waiting))
+        yield 1 + split.into // 8
     counts = yield from group.inspector.count_lanes()
     return QueueGroupReport(
         group_id=group.group_id,
@@ -123,6 +142,7 @@ def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
         partitions=partitions,
         alarms=alarms,
         priorities=list(queue.priority_counts()),
+        splits=splits,
     )
 
 

@@ -129,7 +129,7 @@ class QueueGroup:
         self.scanner = Scanner(
             self.hold.log, queue, self.records, self.moment, self._on_scanned, self.index_cache, rests, self._is_used
         )
-        self.splitter = Splitter(context, self.hold.log, self._on_scanned)
+        self.splitter = Splitter(group_id, queue, self.hold.log, self.moment, self._on_scanned)
         self.dispatcher = Dispatcher(context, self.scanner, self.records)
         self.worker_streams = WorkerStreams(context, self.dispatcher, max_workers)
         self.session_waiters = SessionWaiters(context, self.scanner)
@@ -504,6 +504,7 @@ class QueueGroup:
         self._tasks = [
             self._loop.create_task(self._guarded(self.scanner.run()), name=f"scan of queue group {self.group_id}"),
             self._loop.create_task(self._guarded(self.splitter.run()), name=f"splits of queue group {self.group_id}"),
+            self._loop.create_task(self._guarded(self.splitter.watch()), name=f"hot lanes of {self.group_id}"),
             self._loop.create_task(self.index_cache.keep(), name=f"index cache of queue group {self.group_id}"),
             self._loop.create_task(self.alarms.watch(), name=f"alarms of queue group {self.group_id}"),
             self._loop.create_task(self.redriving.finish(), name=f"redrive of queue group {self.group_id}"),

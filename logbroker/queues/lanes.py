@@ -53,11 +53,13 @@ class ToldLane(NamedTuple):
 
 class ExplainedLane(NamedTuple):
     """The lane of a key. If none of its records waits, `told` is None, and `state` says whether the log is scanned to
-    its end."""
+    its end, or that the lane is split."""
 
     key: bytes
     told: ToldLane | None
     state: str
+    sub_lanes: list[bytes]
+    """Keys of the sub-lanes that have records, if the lane is split."""
 
 
 async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace) -> tuple[int, list[ToldLane]]:
@@ -116,12 +118,19 @@ async def explain_lanes(
         await pace.step(2 + len(key) // HASHED_PER_STEP)
     told = await _facts(group, named, lambda _: True, pace)
     dates = await _dates(group, [facts for facts in told if facts is not None][:MAX_DATED])
-    return [
-        ExplainedLane(lane.key or b"", None, absent)
-        if facts is None
-        else ExplainedLane(facts.key or b"", ToldLane(facts, dates.get(facts.head, -1)), facts.state)
-        for lane, facts in zip(named, told, strict=True)
-    ]
+    explained: list[ExplainedLane] = []
+    for lane, facts in zip(named, told, strict=True):
+        key = lane.key or b""
+        split = group.queue.splits.by_key.get(key)
+        state = absent if facts is None else facts.state
+        sub_lanes: list[bytes] = []
+        if split is not None:
+            state = group.queue.splitting.state_of(key)
+            sub_lanes = [each for each in split.sub_lanes() if group.inspector.has_lane(each)]
+            await pace.step(split.into)
+        date = None if facts is None else ToldLane(facts, dates.get(facts.head, -1))
+        explained.append(ExplainedLane(key, date, state, sub_lanes))
+    return explained
 
 
 async def _facts(

@@ -26,8 +26,9 @@ from logbroker.pacing import Pace, in_turns
 from logbroker.queues.context import GroupContext
 from logbroker.queues.machine.inspect import Inspector
 from logbroker.queues.machine.stalled_lanes import HELD
-from logbroker.queues.model.lane import NO_RECORD, Lane, lane_key
-from logbroker.queues.model.splits import SecondKey, Split
+from logbroker.queues.model.lane import NO_RECORD, Lane
+from logbroker.queues.model.second_key import SecondKey
+from logbroker.queues.model.splits import Split
 from logbroker.queues.model.starts import Rewound, StartAt
 from logbroker.queues.records.fetch import Records
 from logbroker.queues.retention.holder import RetentionHolder
@@ -98,22 +99,22 @@ class Operations:
         self._inspector.skip(lane, self._context.moment())
         return self._done(records)
 
-    def split(self, key: bytes, second: SecondKey, into: int) -> asyncio.Future[int]:
+    def split(self, lane_key: bytes, second: SecondKey, into: int) -> asyncio.Future[int]:
         """Split the lane of an ordering key. The future completes with 0 when this is synced. Raises the errors of
         `Splitting.split`."""
         self._check()
         moment = self._context.moment()
-        split = Split(lane_key(key), second, into, moment.wall_ms)
+        split = Split(lane_key, second, into, moment.wall_ms)
         self._queue.splitting.split(split, moment)
         _log.info("queue group %s: %s", self._context.group_id, split)
         return self._done(0)
 
-    def join(self, key: bytes) -> asyncio.Future[int]:
+    def join(self, lane_key: bytes) -> asyncio.Future[int]:
         """Undo the split of a lane. The future completes with 0 when this is synced. Raises InvalidRequestError if the
         lane is not split."""
         self._check()
-        self._queue.splitting.join(lane_key(key), self._context.moment())
-        _log.info("queue group %s: the sub-lanes of key %s are joined", self._context.group_id, quoted_key(key))
+        self._queue.splitting.join(lane_key, self._context.moment())
+        _log.info("queue group %s: the sub-lanes of key %s are joined", self._context.group_id, quoted_key(lane_key))
         return self._done(0)
 
     def _check(self) -> None:

@@ -348,7 +348,7 @@ class SettleResponse(_message.Message):
     def __init__(self, answer: _Optional[_Union[SettleAnswer, _Mapping]] = ...) -> None: ...
 
 class QueueSettings(_message.Message):
-    __slots__ = ("ordering", "key_header", "lease_seconds", "max_attempts", "backoff_initial_seconds", "backoff_factor", "backoff_cap_seconds", "backoff_jitter", "on_exhausted", "dead_letter_topic", "grace_seconds", "alarm_share", "alarm_age_seconds", "max_parked_records", "max_in_flight", "max_ready_records", "max_held_lanes", "max_delayed_records", "on_undecodable", "priority", "priority_rank", "age_seconds", "weights")
+    __slots__ = ("ordering", "key_header", "lease_seconds", "max_attempts", "backoff_initial_seconds", "backoff_factor", "backoff_cap_seconds", "backoff_jitter", "on_exhausted", "dead_letter_topic", "grace_seconds", "alarm_share", "alarm_age_seconds", "max_parked_records", "max_in_flight", "max_ready_records", "max_held_lanes", "max_delayed_records", "on_undecodable", "priority", "priority_rank", "age_seconds", "weights", "split_by", "split_into", "split_share", "split_age_seconds")
     class WeightsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -379,6 +379,10 @@ class QueueSettings(_message.Message):
     PRIORITY_RANK_FIELD_NUMBER: _ClassVar[int]
     AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_BY_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_INTO_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_SHARE_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     ordering: str
     key_header: str
     lease_seconds: float
@@ -402,7 +406,11 @@ class QueueSettings(_message.Message):
     priority_rank: str
     age_seconds: float
     weights: _containers.ScalarMap[str, int]
-    def __init__(self, ordering: _Optional[str] = ..., key_header: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., max_attempts: _Optional[int] = ..., backoff_initial_seconds: _Optional[float] = ..., backoff_factor: _Optional[float] = ..., backoff_cap_seconds: _Optional[float] = ..., backoff_jitter: _Optional[float] = ..., on_exhausted: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., alarm_share: _Optional[float] = ..., alarm_age_seconds: _Optional[float] = ..., max_parked_records: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., max_ready_records: _Optional[int] = ..., max_held_lanes: _Optional[int] = ..., max_delayed_records: _Optional[int] = ..., on_undecodable: _Optional[str] = ..., priority: _Optional[str] = ..., priority_rank: _Optional[str] = ..., age_seconds: _Optional[float] = ..., weights: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    split_by: str
+    split_into: int
+    split_share: float
+    split_age_seconds: float
+    def __init__(self, ordering: _Optional[str] = ..., key_header: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., max_attempts: _Optional[int] = ..., backoff_initial_seconds: _Optional[float] = ..., backoff_factor: _Optional[float] = ..., backoff_cap_seconds: _Optional[float] = ..., backoff_jitter: _Optional[float] = ..., on_exhausted: _Optional[str] = ..., dead_letter_topic: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., alarm_share: _Optional[float] = ..., alarm_age_seconds: _Optional[float] = ..., max_parked_records: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., max_ready_records: _Optional[int] = ..., max_held_lanes: _Optional[int] = ..., max_delayed_records: _Optional[int] = ..., on_undecodable: _Optional[str] = ..., priority: _Optional[str] = ..., priority_rank: _Optional[str] = ..., age_seconds: _Optional[float] = ..., weights: _Optional[_Mapping[str, int]] = ..., split_by: _Optional[str] = ..., split_into: _Optional[int] = ..., split_share: _Optional[float] = ..., split_age_seconds: _Optional[float] = ...) -> None: ...
 
 class CreateQueueRequest(_message.Message):
     __slots__ = ("group_id", "topic", "topic_id", "settings", "start")
@@ -467,7 +475,7 @@ class DescribeQueuesResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[DescribedQueue, _Mapping]]] = ...) -> None: ...
 
 class DescribedQueue(_message.Message):
-    __slots__ = ("status", "group_id", "topic", "topic_id", "settings", "counts", "workers", "partitions", "alarms", "state", "priorities", "obstacle")
+    __slots__ = ("status", "group_id", "topic", "topic_id", "settings", "counts", "workers", "partitions", "alarms", "state", "priorities", "obstacle", "splits")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -480,6 +488,7 @@ class DescribedQueue(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     PRIORITIES_FIELD_NUMBER: _ClassVar[int]
     OBSTACLE_FIELD_NUMBER: _ClassVar[int]
+    SPLITS_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     group_id: str
     topic: str
@@ -492,7 +501,24 @@ class DescribedQueue(_message.Message):
     state: str
     priorities: _containers.RepeatedCompositeFieldContainer[PriorityCounts]
     obstacle: str
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group_id: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., counts: _Optional[_Union[QueueCounts, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[DescribedWorker, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueuePartition, _Mapping]]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., state: _Optional[str] = ..., priorities: _Optional[_Iterable[_Union[PriorityCounts, _Mapping]]] = ..., obstacle: _Optional[str] = ...) -> None: ...
+    splits: _containers.RepeatedCompositeFieldContainer[DescribedSplit]
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., group_id: _Optional[str] = ..., topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., settings: _Optional[_Union[QueueSettings, _Mapping]] = ..., counts: _Optional[_Union[QueueCounts, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[DescribedWorker, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[QueuePartition, _Mapping]]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., state: _Optional[str] = ..., priorities: _Optional[_Iterable[_Union[PriorityCounts, _Mapping]]] = ..., obstacle: _Optional[str] = ..., splits: _Optional[_Iterable[_Union[DescribedSplit, _Mapping]]] = ...) -> None: ...
+
+class DescribedSplit(_message.Message):
+    __slots__ = ("key", "split", "since_ms", "automatic", "state", "waiting")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    AUTOMATIC_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    split: LaneSplit
+    since_ms: int
+    automatic: bool
+    state: str
+    waiting: int
+    def __init__(self, key: _Optional[bytes] = ..., split: _Optional[_Union[LaneSplit, _Mapping]] = ..., since_ms: _Optional[int] = ..., automatic: _Optional[bool] = ..., state: _Optional[str] = ..., waiting: _Optional[int] = ...) -> None: ...
 
 class PriorityCounts(_message.Message):
     __slots__ = ("priority", "waiting", "oldest_timestamp_ms", "delivered", "overtaken")
@@ -625,7 +651,7 @@ class ListLanesResponse(_message.Message):
     def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., total: _Optional[int] = ..., incomplete: _Optional[bool] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level", "refusal", "cause", "cause_attempts", "obstacle")
+    __slots__ = ("status", "key", "state", "partition", "offset", "waiting", "attempt", "worker_id", "due_in_ms", "oldest_timestamp_ms", "first_failure_ms", "last_failure_ms", "reasons", "session_token", "level", "refusal", "cause", "cause_attempts", "obstacle", "sub_lanes")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -645,6 +671,7 @@ class Lane(_message.Message):
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     OBSTACLE_FIELD_NUMBER: _ClassVar[int]
+    SUB_LANES_FIELD_NUMBER: _ClassVar[int]
     status: _common_pb2.Status
     key: bytes
     state: str
@@ -664,7 +691,8 @@ class Lane(_message.Message):
     cause: Place
     cause_attempts: int
     obstacle: str
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ..., level: _Optional[int] = ..., refusal: _Optional[str] = ..., cause: _Optional[_Union[Place, _Mapping]] = ..., cause_attempts: _Optional[int] = ..., obstacle: _Optional[str] = ...) -> None: ...
+    sub_lanes: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., key: _Optional[bytes] = ..., state: _Optional[str] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., waiting: _Optional[int] = ..., attempt: _Optional[int] = ..., worker_id: _Optional[str] = ..., due_in_ms: _Optional[int] = ..., oldest_timestamp_ms: _Optional[int] = ..., first_failure_ms: _Optional[int] = ..., last_failure_ms: _Optional[int] = ..., reasons: _Optional[_Iterable[str]] = ..., session_token: _Optional[int] = ..., level: _Optional[int] = ..., refusal: _Optional[str] = ..., cause: _Optional[_Union[Place, _Mapping]] = ..., cause_attempts: _Optional[int] = ..., obstacle: _Optional[str] = ..., sub_lanes: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ExplainLanesRequest(_message.Message):
     __slots__ = ("group_id", "keys")
@@ -681,7 +709,7 @@ class ExplainLanesResponse(_message.Message):
     def __init__(self, lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ...) -> None: ...
 
 class LaneDecision(_message.Message):
-    __slots__ = ("key", "place", "all_held", "resume", "skip_head", "drop", "replace_head")
+    __slots__ = ("key", "place", "all_held", "resume", "skip_head", "drop", "replace_head", "split", "join")
     KEY_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     ALL_HELD_FIELD_NUMBER: _ClassVar[int]
@@ -689,6 +717,8 @@ class LaneDecision(_message.Message):
     SKIP_HEAD_FIELD_NUMBER: _ClassVar[int]
     DROP_FIELD_NUMBER: _ClassVar[int]
     REPLACE_HEAD_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    JOIN_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     place: Place
     all_held: bool
@@ -696,7 +726,17 @@ class LaneDecision(_message.Message):
     skip_head: bool
     drop: bool
     replace_head: _common_pb2.Record
-    def __init__(self, key: _Optional[bytes] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., all_held: _Optional[bool] = ..., resume: _Optional[bool] = ..., skip_head: _Optional[bool] = ..., drop: _Optional[bool] = ..., replace_head: _Optional[_Union[_common_pb2.Record, _Mapping]] = ...) -> None: ...
+    split: LaneSplit
+    join: bool
+    def __init__(self, key: _Optional[bytes] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., all_held: _Optional[bool] = ..., resume: _Optional[bool] = ..., skip_head: _Optional[bool] = ..., drop: _Optional[bool] = ..., replace_head: _Optional[_Union[_common_pb2.Record, _Mapping]] = ..., split: _Optional[_Union[LaneSplit, _Mapping]] = ..., join: _Optional[bool] = ...) -> None: ...
+
+class LaneSplit(_message.Message):
+    __slots__ = ("by", "into")
+    BY_FIELD_NUMBER: _ClassVar[int]
+    INTO_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    into: int
+    def __init__(self, by: _Optional[str] = ..., into: _Optional[int] = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("partition", "offset")

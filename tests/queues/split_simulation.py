@@ -14,8 +14,9 @@ from logbroker.queues.machine.splitting import Moved
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.messages import Nack, Settlement
 from logbroker.queues.model.record_id import Moment, offset_of, partition_of, record_id_of
+from logbroker.queues.model.second_key import SecondKey, SplitBy
 from logbroker.queues.model.settings import OnExhausted, Priority, QueueGroupSettings
-from logbroker.queues.model.splits import Keying, SecondKey, Split, SplitBy
+from logbroker.queues.model.splits import Keying, Split
 
 HEADER = "part"
 PARTITIONS = 2

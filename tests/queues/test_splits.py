@@ -12,8 +12,9 @@ from logbroker.queues.machine.lane_index import LaneIndex
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.machine.splitting import Moved, Splitting
 from logbroker.queues.machine.stalled_lanes import StalledLanes
+from logbroker.queues.model.second_key import MAX_SUB_LANES, SecondKey, SplitBy
 from logbroker.queues.model.settings import Ordering
-from logbroker.queues.model.splits import MAX_SUB_LANES, Keying, SecondKey, Split, SplitBy
+from logbroker.queues.model.splits import Keying, Split
 from logbroker.queues.state.splits import Splits
 from tests.queues.groups import ack, admit, at, commit, nack, new_queue, record_ids, restart
 from tests.queues.split_simulation import PRIORITIES, run
@@ -181,7 +182,7 @@ def test_splits_outlive_the_broker() -> None:
         (Split(b"k", SecondKey(SplitBy.NONE, "x"), 4, 0), {}, "needs no name"),
         (Split(b"k", SecondKey(SplitBy.KEY_SUFFIX, "/"), 4, 0), {}, "the same suffix"),
         (Split(b"k", BY_HEADER, 4, 0), {"key_header": "part"}, "holds the ordering key"),
-        (Split(b"k", SecondKey(SplitBy.HEADER, "x" * 257), 4, 0), {}, "at most 256 bytes"),
+        (Split(b"k", SecondKey(SplitBy.HEADER, "x" * 257), 4, 0), {}, "at most 255 bytes"),
         (split(b"s"), {}, "is split by header:part into 4 sub-lanes already"),
         (split(b"s#0"), {}, "is a sub-lane of"),
         (split(b"t"), {}, "which would be a sub-lane"),

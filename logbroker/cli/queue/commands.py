@@ -13,7 +13,15 @@ from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import Place, PlaceType, broker_option, json_option, yes_option
 from logbroker.cli.queue.options import settings_of, settings_options
-from logbroker.cli.queue.text import description_document, indexed_text, key_text, now_ms, settings_rows, share_text
+from logbroker.cli.queue.text import (
+    description_document,
+    indexed_text,
+    key_text,
+    moment_text,
+    now_ms,
+    settings_rows,
+    share_text,
+)
 from logbroker.client.sync import QueueDescription
 
 _ELSEWHERE: Final = {
@@ -24,6 +32,8 @@ _ELSEWHERE: Final = {
     "skip": "decisions",
     "drop": "decisions",
     "replace": "decisions",
+    "split": "splits",
+    "unsplit": "splits",
     "redrive": "again",
     "rewind": "again",
     "work": "work",
@@ -292,6 +302,7 @@ def _show(queue: QueueDescription) -> None:
     rows.add_row(*(f"{number:,}" for number in totals))
     terminal.show(rows)
     _show_priorities(queue)
+    _show_splits(queue)
     _show_workers(queue)
     _show_partitions(queue)
     rows = terminal.table("setting", "value")
@@ -313,6 +324,24 @@ def _show_priorities(queue: QueueDescription) -> None:
             "-" if oldest_ms is None else terminal.age_text(max(0, now_ms() - oldest_ms)),
             f"{priority.delivered:,}",
             f"{priority.overtaken:,}",
+        )
+    terminal.show(rows)
+
+
+def _show_splits(queue: QueueDescription) -> None:
+    if not queue.splits:
+        return
+    numbers = ("into", "waiting")
+    rows = terminal.table("split key", "state", "by", *numbers, "since", "", numbers=numbers)
+    for split in queue.splits:
+        rows.add_row(
+            key_text(split.key),
+            split.state,
+            split.by,
+            f"{split.into:,}",
+            f"{split.waiting:,}",
+            moment_text(split.since_ms),
+            "because it was hot" if split.automatic else "",
         )
     terminal.show(rows)
 

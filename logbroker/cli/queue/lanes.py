@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, cast
 
 import click
@@ -18,6 +18,8 @@ from logbroker.client.admin.queue_descriptions import LaneOrder
 from logbroker.client.sync import LaneDescription, LaneList, QueueDescription
 
 MAX_TOP: Final = 10_000
+_SUB_LANES: Final = 100
+"""Maximum number of sub-lanes shown for a lane."""
 _REASONS: Final = 5
 """Maximum number of failure reasons shown for a lane."""
 
@@ -117,7 +119,8 @@ def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -
     """Explain what the lane of KEY waits for, if anything.
 
     KEY is an ordering key. Its lane is all records of that key in the order of the log. For records without a key, see
-    `logbroker queue lanes`.
+    `logbroker queue lanes`. If the lane is split, its sub-lanes with records are listed: each can be explained by its
+    own name, such as general#3.
 
     \b
     Examples:
@@ -126,12 +129,16 @@ def explain(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -
     """
     with CommandQueueAdmin(broker) as admin:
         lane = admin.explain_lane(group, key_of(key, in_base64=in_base64))
+        sub_lanes = [admin.explain_lane(group, each) for each in lane.sub_lanes[:_SUB_LANES]]
         description = admin.describe_queue(group)
     if as_json:
         terminal.write_json(lane_document(lane))
         return
     for line in explanation(lane, description):
         write_line(line)
+    if sub_lanes:
+        write_line()
+        _show_lanes(f"{len(sub_lanes):,} of {counted(len(lane.sub_lanes), 'sub-lane')} with records", sub_lanes)
 
 
 def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]:
@@ -195,6 +202,12 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
         return "a worker has its first record; the others wait until it is settled"
     if lane.state == "in session":
         return "a worker holds it in a session"
+    if lane.state == "splitting":
+        return "it is being split: nothing is delivered until its delivery is settled, and its records are in sub-lanes"
+    if lane.state == "split":
+        return "its records are in sub-lanes" if lane.sub_lanes else "it is split, and nothing of it waits"
+    if lane.state == "joining":
+        return "its split is being undone: its new records wait until its sub-lanes are done"
     if lane.state == "ready":
         if queue.state == "failed":
             return "the group has failed; the broker's log says why; restart the broker to serve it again"
@@ -218,12 +231,15 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
 
 
 def _show(order: str, answer: LaneList) -> None:
-    title = f"{order}: {len(answer.lanes):,} of {counted(answer.total, 'lane')}"
+    _show_lanes(f"{order}: {len(answer.lanes):,} of {counted(answer.total, 'lane')}", answer.lanes)
+
+
+def _show_lanes(title: str, lanes: Sequence[LaneDescription]) -> None:
     numbers = ("waiting", "oldest", "failures", "due in")
     rows = terminal.table(
         "key", "state", *numbers, "first record", "holder, or last reason", numbers=numbers, title=title
     )
-    for lane in answer.lanes:
+    for lane in lanes:
         age = age_ms(lane)
         rows.add_row(
             key_text(lane.key),

@@ -72,6 +72,10 @@ _OPTIONS: Final = (
     _Option("--max-ready", "max_ready_records", _BIG, "N"),
     _Option("--max-held-lanes", "max_held_lanes", _BIG, "N"),
     _Option("--max-delayed", "max_delayed_records", _BIG, "N"),
+    _Option("--split-by", "split_by", str, "WHERE"),
+    _Option("--split-into", "split_into", Whole(), "N"),
+    _Option("--split-share", "split_share", Real(), "SHARE"),
+    _Option("--split-age", "split_age_seconds", Real(), "SECONDS"),
     _Option("--on-undecodable", "on_undecodable", click.Choice(_DESCRIBED["on_undecodable"].choices)),
 )
 

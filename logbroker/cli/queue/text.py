@@ -80,6 +80,9 @@ def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
     yield "alarm: share of a lane", f"over {settings.alarm_share:.0%}, of lanes with over 512 records"
     yield "alarm: age of waiting records", f"over {seconds_text(settings.alarm_age_seconds or 0)}"
     yield "alarm: parked", f"over {counted(settings.max_parked_records or 0, 'record')}"
+    if settings.split_by:
+        hot = f"over {settings.split_share:.0%} for {seconds_text(settings.split_age_seconds or 0)}"
+        yield "hot lanes are split", f"by {settings.split_by} into {settings.split_into:,}, if {hot}"
     yield "in flight, a worker", f"{settings.max_in_flight:,}"
     yield "ready, before the scan pauses", f"{settings.max_ready_records:,}"
     yield "stalled lanes, before it pauses", f"{settings.max_held_lanes:,}"
@@ -114,6 +117,7 @@ def description_document(queue: QueueDescription) -> dict[str, Any]:
         msgspec.structs.asdict(partition) | {"error": None if partition.error is None else str(partition.error)}
         for partition in queue.partitions
     ]
+    document["splits"] = [{**msgspec.structs.asdict(split), **key_document(split.key)} for split in queue.splits]
     document["alarms"] = [
         {"kind": alarm.kind, **key_document(alarm.key), "message": alarm.message} for alarm in queue.alarms
     ]
@@ -129,6 +133,7 @@ def lane_document(lane: LaneDescription) -> dict[str, Any]:
     """Return all fields of a lane, for programs."""
     fields = msgspec.structs.asdict(lane)
     del fields["key"], fields["cause"], fields["cause_attempts"]
+    fields["sub_lanes"] = [key_document(key) for key in lane.sub_lanes]
     if lane.cause is not None:
         partition, offset = lane.cause
         fields["cause"] = {"partition": partition, "offset": offset, "failures": lane.cause_attempts}

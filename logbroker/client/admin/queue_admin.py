@@ -174,6 +174,22 @@ class QueueAdmin(Droppable):
         )
         await self._decide(group, lane, replace_head=record)
 
+    async def split_lane(self, group: str, key: bytes, *, by: str, into: int = 16) -> None:
+        """Split the lane of an ordering key. Its waiting records and all later ones go in `into` sub-lanes, 2 to 1,000,
+        by a second key, as soon as nothing of the lane is in flight. Order holds among records with the same second
+        key.
+
+        `by` is "header:NAME", "key-suffix:SEPARATOR" (the end of the record's key), or "none", which gives up the order
+        of the lane. Raises UnknownGroupError, or InvalidRequestError if the lane is split already.
+        """
+        split = queues_pb2.LaneSplit(by=by, into=into)
+        await self._decide(group, key, split=split)
+
+    async def join_lane(self, group: str, key: bytes) -> None:
+        """Undo the split of the lane of an ordering key: the sub-lanes are worked off, then later records go on in one
+        lane. Raises UnknownGroupError, or InvalidRequestError if the lane is not split."""
+        await self._decide(group, key, join=True)
+
     async def decide_all(self, group: str, decision: Decision) -> DecidedAll:
         """Make the same decision for all lanes that are blocked, parked, or refused by the dead-letter topic.
 

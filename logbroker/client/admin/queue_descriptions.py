@@ -39,6 +39,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
         head (its first record).
     age_seconds: with ageing, how long a record waits before it counts as one level more urgent.
     weights: with weighted, the weight of each band, by its name.
+    split_by: split hot lanes by a second key: header:NAME, key-suffix:SEPARATOR or none; empty (the default): do not.
+    split_into, split_share, split_age_seconds: with split_by, into how many sub-lanes (16), and from which share of the
+        waiting records (0.5), held for how long (10), a lane is hot.
     """
 
     ordering: str | None = None
@@ -64,6 +67,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     priority_rank: str | None = None
     age_seconds: float | None = None
     weights: dict[str, int] | None = None
+    split_by: str | None = None
+    split_into: int | None = None
+    split_share: float | None = None
+    split_age_seconds: float | None = None
 
 
 class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +170,26 @@ class PriorityDescription(msgspec.Struct, frozen=True, kw_only=True):
     """The number of times that a more urgent record was delivered before an older one of this priority."""
 
 
+class SplitDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane that is split into sub-lanes.
+
+    key: the ordering key of the lane.
+    by, into: where the second key of a record is, and the number of sub-lanes.
+    since_ms: when the lane was split.
+    automatic: whether the queue group split the lane because it was hot; it joins it again when it is calm.
+    state: splitting (its waiting records are being moved), split, or joining (new records wait for the sub-lanes).
+    waiting: number of records that wait in the sub-lanes.
+    """
+
+    key: bytes
+    by: str
+    into: int
+    since_ms: int
+    automatic: bool
+    state: str
+    waiting: int
+
+
 class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the broker reports about a queue group."""
 
@@ -181,6 +208,8 @@ class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
     """One entry for each priority that occurred, the most urgent first."""
     obstacle: str = ""
     """Why nothing is handed out at present, whatever the state is; empty: there is no such reason."""
+    splits: tuple[SplitDescription, ...] = ()
+    """Lanes that are split, at most 100."""
 
 
 class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +217,8 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     key: the ordering key; None: a single record without an ordering key.
     state: ready, in flight, waiting, blocked, parked, dead-lettering, in session, idle (no record of it waits), or not
-        scanned (no scanned record of it waits, but the log is not scanned to its end).
+        scanned (no scanned record of it waits, but the log is not scanned to its end). A lane that is split:
+        splitting, split or joining, as in `SplitDescription`.
     partition, offset: the head; -1: no head is known.
     waiting: number of waiting records, the head included, also while it is in flight.
     attempt: number of the head's next attempt, or of the present one while it is in flight: its failures + 1. So a lane
@@ -207,6 +237,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     cause: partition and offset of the record for which the lane was parked, if a rewind put other records before it;
         otherwise None.
     cause_attempts: number of failed attempts at the record of `cause`.
+    sub_lanes: the keys of the sub-lanes that have records, if the lane is split; `list_lanes` leaves them out.
     """
 
     key: bytes | None
@@ -227,6 +258,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     obstacle: str = ""
     cause: tuple[int, int] | None = None
     cause_attempts: int = 0
+    sub_lanes: tuple[bytes, ...] = ()
 
 
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
@@ -340,6 +372,18 @@ def queue_description(queue: queues_pb2.DescribedQueue) -> QueueDescription:
             for counted in queue.priorities
         ),
         obstacle=queue.obstacle,
+        splits=tuple(
+            SplitDescription(
+                key=split.key,
+                by=split.split.by,
+                into=split.split.into,
+                since_ms=split.since_ms,
+                automatic=split.automatic,
+                state=split.state,
+                waiting=split.waiting,
+            )
+            for split in queue.splits
+        ),
     )
 
 
@@ -380,4 +424,5 @@ def lane_description(lane: queues_pb2.Lane) -> LaneDescription:
         obstacle=lane.obstacle,
         cause=(lane.cause.partition, lane.cause.offset) if lane.HasField("cause") else None,
         cause_attempts=lane.cause_attempts,
+        sub_lanes=tuple(lane.sub_lanes),
     )

@@ -149,6 +149,17 @@ async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace, wait
             )
             for counted in described.priorities
         ],
+        splits=[
+            pb.DescribedSplit(
+                key=each.split.key,
+                split=pb.LaneSplit(by=str(each.split.second), into=each.split.into),
+                since_ms=each.split.since_ms,
+                automatic=each.split.is_automatic,
+                state=each.state,
+                waiting=each.waiting,
+            )
+            for each in described.splits
+        ],
     )
 
 

@@ -22,6 +22,7 @@ from logbroker.queues.lanes import (
 )
 from logbroker.queues.model.lane import NO_RECORD, lane_key
 from logbroker.queues.model.record_id import offset_of, partition_of
+from logbroker.queues.model.second_key import SecondKey
 from logbroker.queues.operations import BulkDecision, LaneName
 from logbroker.v1 import queues_pb2 as pb
 
@@ -72,11 +73,13 @@ async def explained_lanes(
     pace = Pace()
     response = pb.ExplainLanesResponse()
     full = item_status(FULL)
-    for key, told, state in await explain_lanes(group, keys, pace, is_all_scanned=is_all_scanned):
+    for key, told, state, sub_lanes in await explain_lanes(group, keys, pace, is_all_scanned=is_all_scanned):
         if told is None:
             message = pb.Lane(key=key, state=state, partition=-1, offset=-1, oldest_timestamp_ms=-1)
         else:
             message = _lane(told)
+        message.state = state
+        message.sub_lanes.extend(sub_lanes)
         room_bytes -= message.ByteSize() + FRAME_BYTES
         response.lanes.append(message if room_bytes >= 0 else pb.Lane(key=message.key, status=full))
         await pace.step(EXPLAINED_STEPS + len(message.key) // HASHED_PER_STEP)
@@ -150,7 +153,7 @@ async def decide_lanes(
 
 def _decision_of_all(message: pb.LaneDecision) -> Literal["resume", "skip", "drop"]:
     kind = message.WhichOneof("decision")
-    if not message.all_held or kind is None or kind == "replace_head":
+    if not message.all_held or kind not in ("resume", "skip_head", "drop"):
         raise InvalidRequestError("a decision about all held lanes must be resume, skip_head or drop")
     return "resume" if kind == "resume" else "skip" if kind == "skip_head" else "drop"
 
@@ -175,8 +178,18 @@ async def _decide(group: QueueGroup, message: pb.LaneDecision, pace: Pace) -> as
                 [(header.key, header.value if header.HasField("value") else None) for header in new.headers],
                 new.key if new.HasField("key") else None,
             )
+        case "split":
+            return operations.split(_key_named(lane), SecondKey.parse(message.split.by), message.split.into)
+        case "join":
+            return operations.join(_key_named(lane))
         case _:
             return operations.resume(lane)
+
+
+def _key_named(lane: LaneName) -> bytes:
+    if lane.key is None:
+        raise InvalidRequestError("only the lane of an ordering key can be split or joined: name it by `key`")
+    return lane.key
 
 
 def _lane_named(message: pb.LaneDecision) -> LaneName:

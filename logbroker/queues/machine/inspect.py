@@ -20,6 +20,7 @@ from logbroker.queues.model.lane import (
     BLOCKED,
     CHUNK_RECORDS,
     DEAD_LETTERING,
+    GATED,
     IN_FLIGHT,
     IN_SESSION,
     NO_RECORD,
@@ -141,9 +142,16 @@ class Inspector:
         lane = self._queue.lanes.get(key)
         if lane is None and self._queue.sessions.get(key) is not None:
             return Lane(key, NO_RECORD, IN_SESSION)
+        split = self._queue.splits.by_key.get(key)
+        if lane is None and split is not None:
+            raise UnknownLaneError(f"{split}: name one of them, such as {quoted_key(split.sub_lanes()[0])}")
         if lane is None:
             raise UnknownLaneError(f"nothing of key {quoted_key(key)} waits in the queue group")
         return lane
+
+    def has_lane(self, key: bytes) -> bool:
+        """Return whether a lane has records, or a session."""
+        return self._queue.lanes.get(key) is not None or self._queue.sessions.get(key) is not None
 
     def lane_of_record(self, record_id: int) -> Lane:
         """Return the held lane with this head. Needed for records without an ordering key. Raises UnknownLaneError."""
@@ -443,10 +451,15 @@ class Inspector:
             self._queue.redelivery.returned.add(cause)  # Keeps its redelivered mark: its failures are forgotten.
         self._queue.stalled.let_go(lane)
 
+    def _state(self, lane: Lane) -> str:
+        if lane.state == GATED and lane.key is not None:
+            return self._queue.splitting.state_of(lane.key)
+        return STATE_NAMES[lane.state]
+
     def _check_held(self, lane: Lane) -> None:
         if lane.state not in HELD:
             raise LaneNotHeldError(
-                f"the lane is {STATE_NAMES[lane.state]}: only a lane that is blocked, parked, waiting or dead-lettering"
+                f"the lane is {self._state(lane)}: only a lane that is blocked, parked, waiting or dead-lettering"
                 " can be moved"
             )
 
@@ -507,7 +520,9 @@ class Explanation:
         unreadable = unread.error_of(head) if unread.by_partition and lane.state in _NOT_HANDED_OUT else None
         return LaneFacts(
             key=lane.key,
-            state=STATE_NAMES[lane.state],
+            state=STATE_NAMES[lane.state]
+            if lane.state != GATED or lane.key is None
+            else queue.splitting.state_of(lane.key),
             head=head,
             waiting=len(lane) + in_session,
             attempt=queue.failures.count(head) + 1,

@@ -109,7 +109,7 @@ class Splitting:
         OverloadedError if there are too many splits.
         """
         split.check()
-        split.second.check(self._settings.ordering, self._settings.key_header)
+        split.second.check(self._settings.ordering.value, self._settings.key_header)
         known = self._splits.by_key.get(split.key)
         if known is not None and not (known.ends is not None and known.has_same_sub_lanes(split)):
             raise already_split(known)

@@ -10,6 +10,7 @@ import msgspec
 
 from logbroker.config import MAX_DELAY_SECONDS, MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
 from logbroker.errors import InvalidRequestError, quoted
+from logbroker.queues.model.second_key import MAX_SUB_LANES, MIN_SUB_LANES, SecondKey
 from logbroker.settings import Setting, bounds_of, described
 
 
@@ -208,6 +209,40 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
             10_000_000,
         ),
     ] = 500_000
+    split_by: Annotated[
+        str,
+        Setting(
+            "Split hot lanes by a second key, and join them again when they are calm: header:NAME takes the second key"
+            " from a header, key-suffix:SEPARATOR from the end of the record's key; none gives up the order of a hot"
+            " lane.",
+            "header:NAME, key-suffix:SEPARATOR or none",
+            default="hot lanes are not split",
+        ),
+    ] = ""
+    split_into: Annotated[
+        int,
+        Setting("With split_by, the number of sub-lanes of a hot lane.", "sub-lanes", MIN_SUB_LANES, MAX_SUB_LANES),
+    ] = 16
+    split_share: Annotated[
+        float,
+        Setting(
+            "With split_by, a lane is hot when it has more than this share of all waiting records, and more than 512 of"
+            " them, for split_age_seconds.",
+            "share",
+            0.0,
+            1.0,
+        ),
+    ] = 0.5
+    split_age_seconds: Annotated[
+        float,
+        Setting(
+            "With split_by, how long a lane must be hot before it is split, and its sub-lanes calm before they are"
+            " joined. They are calm when they have about one record each.",
+            "seconds",
+            0.1,
+            86_400.0,
+        ),
+    ] = 10.0
     priority: Annotated[
         Priority,
         Setting(
@@ -265,6 +300,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
                 else f"a dead_letter_topic is of no use with on_exhausted {self.on_exhausted.value} and on_undecodable"
                 f" {self.on_undecodable.value}: set dead-letter"
             )
+        if self.split_by:
+            SecondKey.parse(self.split_by).check(self.ordering.value, self.key_header)
         self._check_priority()
 
     def _check_priority(self) -> None:

@@ -8,66 +8,20 @@ sessions use it to name the sub-lane. If another ordering key has the same name,
 
 from __future__ import annotations
 
-import enum
 import hashlib
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from logbroker.errors import InvalidRequestError, quoted, quoted_key
+from logbroker.errors import InvalidRequestError, quoted_key
 from logbroker.queues.model.lane import MAX_KEY_BYTES, SHOWN_KEY_BYTES
+from logbroker.queues.model.second_key import MAX_SUB_LANES, MIN_SUB_LANES, SecondKey, SplitBy
 from logbroker.queues.model.settings import Ordering
 from logbroker.record.codec import Headers
 from logbroker.record.partitioner import partition_for_key
 
-DEFAULT_SUB_LANES: Final = 16
-MAX_SUB_LANES: Final = 1_000
-MAX_NAME_BYTES: Final = 256
 _SUFFIX_BYTES: Final = len(f"#{MAX_SUB_LANES - 1}")
-
-
-class SplitBy(enum.Enum):
-    """Where the second key of a record is."""
-
-    HEADER = "header"
-    """In a header; its last value counts."""
-    KEY_SUFFIX = "key-suffix"
-    """In the record's key, behind the last separator."""
-    NONE = "none"
-    """Nowhere: the records of the key need no order."""
-
-
-class SecondKey(msgspec.Struct, frozen=True, array_like=True):
-    """Where records have their second key. A record without one has an empty second key."""
-
-    by: SplitBy
-    name: str = ""
-    """Name of the header, or the separator."""
-
-    def check(self, ordering: Ordering, key_header: str) -> None:
-        """Raise InvalidRequestError unless it fits the ordering of a queue group."""
-        if ordering is Ordering.NONE:
-            raise InvalidRequestError("the queue group has ordering none, so it has no lanes to split")
-        if (self.by is SplitBy.NONE) == bool(self.name):
-            what = {SplitBy.HEADER: "name of a header", SplitBy.KEY_SUFFIX: "separator"}.get(self.by)
-            need = "no name" if what is None else f"the {what}"
-            raise InvalidRequestError(f"a split by {self.by.value} needs {need}")
-        if len(self.name.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
-            raise InvalidRequestError(f"a header or separator of a split has at most {MAX_NAME_BYTES} bytes")
-        if self.by is SplitBy.KEY_SUFFIX and ordering is Ordering.KEY and not key_header:
-            raise InvalidRequestError(
-                "the queue group orders by the record's key, so all records of a lane have the same suffix: split by a"
-                " header"
-            )
-        if self.by is SplitBy.HEADER and self.name == key_header:
-            raise InvalidRequestError(
-                f"header {quoted(self.name)} holds the ordering key, which is the same for all records of a lane: split"
-                " by another header"
-            )
-
-    def __str__(self) -> str:
-        return f"{self.by.value}:{self.name}" if self.name else self.by.value
 
 
 class Split(msgspec.Struct, frozen=True, array_like=True):
@@ -86,8 +40,10 @@ class Split(msgspec.Struct, frozen=True, array_like=True):
 
     def check(self) -> None:
         """Raise InvalidRequestError if the number of sub-lanes is out of range."""
-        if not 2 <= self.into <= MAX_SUB_LANES:
-            raise InvalidRequestError(f"a lane is split into {self.into}: give 2 to {MAX_SUB_LANES:,} sub-lanes")
+        if not MIN_SUB_LANES <= self.into <= MAX_SUB_LANES:
+            raise InvalidRequestError(
+                f"a lane is split into {self.into}: give {MIN_SUB_LANES} to {MAX_SUB_LANES:,} sub-lanes"
+            )
 
     def __str__(self) -> str:
         return f"key {quoted_key(self.key)} is split by {self.second} into {self.into:,} sub-lanes"
@@ -108,15 +64,7 @@ class Split(msgspec.Struct, frozen=True, array_like=True):
         """Return the number of the sub-lane of a record."""
         if self.second.by is SplitBy.NONE:
             return offset % self.into
-        return partition_for_key(second_key(self.second, record_key, headers), self.into)
-
-
-def second_key(second: SecondKey, record_key: bytes | None, headers: Headers) -> bytes:
-    """Return the second key of a record; empty: it has none."""
-    if second.by is SplitBy.HEADER:
-        return next((value for name, value in reversed(headers) if name == second.name), None) or b""
-    _, separator, suffix = (record_key or b"").rpartition(second.name.encode(errors="surrogatepass"))
-    return suffix if separator else b""
+        return partition_for_key(self.second.of(record_key, headers), self.into)
 
 
 def _stem(key: bytes) -> bytes:

@@ -9,9 +9,10 @@ from typing import Final
 
 from logbroker.engine import Read, ReadableLog
 from logbroker.errors import LogbrokerError, StorageFailedError, UnknownTopicError, quoted_key
-from logbroker.queues.context import GroupContext
+from logbroker.queues.machine.hot_lanes import HotLanes
+from logbroker.queues.machine.queue import Queue
 from logbroker.queues.machine.splitting import Moved
-from logbroker.queues.model.record_id import offset_of, partition_of, record_id_of
+from logbroker.queues.model.record_id import Moment, offset_of, partition_of, record_id_of
 from logbroker.queues.model.splits import Split
 from logbroker.queues.records.columns import Undecodable, columns_of
 from logbroker.queues.records.decoder import in_decoder_if, is_heavy
@@ -22,6 +23,8 @@ from logbroker.types import TopicId
 
 RECORDS_AT_ONCE: Final = 2_048
 """Number of records that are moved in one go, within a few milliseconds."""
+LOOK_SECONDS: Final = 1.0
+"""Interval between two looks for hot lanes."""
 RETRY_SECONDS: Final = 0.1
 """Pause between two attempts to read records that cannot be read now."""
 
@@ -31,14 +34,23 @@ _log = logging.getLogger(__name__)
 class Splitter:
     """Works for the splits of one queue group, on the event loop."""
 
-    def __init__(self, context: GroupContext, log: ReadableLog, changed: Callable[[], None]) -> None:
-        """`log` is the topic as the group reads it. `changed` is called after records were moved: they may be
-        ready."""
-        self._context = context
-        self._queue = context.queue
+    def __init__(
+        self,
+        group_id: str,
+        queue: Queue,
+        log: ReadableLog,
+        moment: Callable[[], Moment],
+        changed: Callable[[], None],
+    ) -> None:
+        """`log` is the topic as the group reads it. `changed` is called after each step: there may be rows to store,
+        and more records may be ready."""
+        self._group_id = group_id
+        self._queue = queue
         self._log = log
+        self._moment = moment
         self._changed = changed
         self._awake = asyncio.Event()
+        self._hot_lanes = HotLanes(queue)
 
     def wake(self) -> None:
         """Look whether there are records to move."""
@@ -51,7 +63,7 @@ class Splitter:
         while True:
             await self._awake.wait()
             self._awake.clear()
-            splitting.step(self._context.moment())
+            splitting.step(self._moment())
             while (key := splitting.next_key()) is not None:
                 try:
                     await self._move_some(self._queue.splits.by_key[key])
@@ -59,6 +71,24 @@ class Splitter:
                     return
                 # Reads from the page cache never wait.
                 await asyncio.sleep(0)
+
+    async def watch(self) -> None:
+        """Split hot lanes, and join calm ones, until cancelled."""
+        while True:
+            await asyncio.sleep(min(LOOK_SECONDS, self._queue.settings.split_age_seconds / 2))
+            if not self._hot_lanes.has_work:
+                continue
+            made, undone = self._hot_lanes.look(self._moment())
+            for split in made:
+                _log.warning("queue group %s: a lane is hot: %s", self._group_id, split)
+            for split in undone:
+                _log.info(
+                    "queue group %s: the sub-lanes of key %s are calm, and are joined",
+                    self._group_id,
+                    quoted_key(split.key),
+                )
+            if made or undone:
+                self._changed()
 
     async def _move_some(self, split: Split) -> None:
         """Move the first records of a lane. Raises UnknownTopicError or StorageFailedError."""
@@ -75,12 +105,12 @@ class Splitter:
                 return
             _log.warning(
                 "queue group %s: a record of key %s, which is being split, cannot be read: %s",
-                self._context.group_id,
+                self._group_id,
                 quoted_key(split.key),
                 error,
             )
             found, end = {}, record_ids[0] + 1
-        splitting.move(split, _to_move(split, record_ids, found, end), self._context.moment())
+        splitting.move(split, _to_move(split, record_ids, found, end), self._moment())
         self._changed()
 
     async def _look_up(self, split: Split, partition: int, offset: int) -> tuple[dict[int, Moved], int]:

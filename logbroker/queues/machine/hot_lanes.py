@@ -1,0 +1,64 @@
+"""Splits hot lanes, and joins them when they are calm, as the settings of the queue group say."""
+
+from __future__ import annotations
+
+from logbroker.errors import InvalidRequestError, OverloadedError
+from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.lane import CHUNK_RECORDS, Lane
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.model.second_key import SecondKey
+from logbroker.queues.model.splits import Split
+from logbroker.queues.state.splits import MAX_SPLITS
+
+
+class HotLanes:
+    """Watches the lanes of one queue group. The shell calls `look` every second or so."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._hot: dict[bytes, float] = {}
+        """Since when (monotonic, s) lanes are hot, by key."""
+        self._calm: dict[bytes, float] = {}
+        """Since when the sub-lanes of automatic splits are calm, by key of the lane."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether lanes may have to be split or joined."""
+        return bool(self._queue.settings.split_by) or any(split.is_automatic for split in self._queue.splits)
+
+    def look(self, now: Moment) -> tuple[list[Split], list[Split]]:
+        """Split the lanes that have been hot for long enough, and join those that have been calm. Return the splits
+        that were made, and those that are being undone."""
+        settings = self._queue.settings
+        hot = [lane.key for lane in self._queue.lanes.successors.long_lanes() if self._is_hot(lane)]
+        self._hot = {key: self._hot.get(key, now.seconds) for key in hot if key is not None}
+        calm = [split for split in self._queue.splits if self._is_calm(split)]
+        self._calm = {split.key: self._calm.get(split.key, now.seconds) for split in calm}
+        made: list[Split] = []
+        for key, since in self._hot.items():
+            if now.seconds - since >= settings.split_age_seconds:
+                second = SecondKey.parse(settings.split_by)
+                split = Split(key, second, settings.split_into, now.wall_ms, is_automatic=True)
+                try:
+                    self._queue.splitting.split(split, now)
+                except (InvalidRequestError, OverloadedError):
+                    continue  # For example, another split has a lane of this name.
+                made.append(split)
+        undone = [split for split in calm if now.seconds - self._calm[split.key] >= settings.split_age_seconds]
+        for split in undone:
+            self._queue.splitting.join(split.key, now)
+        return made, undone
+
+    def _is_hot(self, lane: Lane) -> bool:
+        queue = self._queue
+        settings, splits = queue.settings, queue.splits
+        if not settings.split_by or lane.key is None or len(splits) >= MAX_SPLITS:
+            return False
+        if lane.key in splits.by_key or splits.lane_of(lane.key) != lane.key:
+            return False
+        return len(lane) > max(CHUNK_RECORDS, settings.split_share * queue.open_records)
+
+    def _is_calm(self, split: Split) -> bool:
+        if not split.is_automatic or self._queue.splitting.state_of(split.key) != "split":
+            return False
+        return self._queue.splitting.waiting(split) <= split.into
