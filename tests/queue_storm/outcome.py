@@ -10,6 +10,8 @@ from logbroker.errors import StaleSessionError
 from logbroker.record.dead_letter import ATTEMPTS, ORIGIN_OFFSET, ORIGIN_PARTITION, header_value
 from tests.queue_storm.queue_checker import Facts
 from tests.queue_storm.queue_history import (
+    OUTPUTS,
+    PART,
     Event,
     How,
     RecordId,
@@ -18,6 +20,7 @@ from tests.queue_storm.queue_history import (
     SettleBegun,
     SettleEnded,
     Taken,
+    lane_name,
 )
 from tests.queue_storm.weather import Weather
 
@@ -30,7 +33,7 @@ async def facts_of(admin: Admin, address: str, weather: Weather, *, ended: bool)
     generations = (await admin.describe_topic(TOPIC)).generations
     lanes: dict[str, list[RecordId]] = defaultdict(list)
     for record in await _read(address, TOPIC):
-        lanes[(record.key or b"").decode()].append(RecordId(record.partition, record.offset))
+        lanes[lane_name(record.key, dict(record.headers).get(PART))].append(RecordId(record.partition, record.offset))
     for record_ids in lanes.values():
         record_ids.sort(key=lambda record_id: (_generation_of(record_id, generations), record_id))
     dead: dict[RecordId, list[int]] = defaultdict(list)
@@ -39,8 +42,15 @@ async def facts_of(admin: Admin, address: str, weather: Weather, *, ended: bool)
             names = (ORIGIN_PARTITION, ORIGIN_OFFSET, ATTEMPTS)
             partition, offset, attempts = (int(header_value(record.headers, name) or -1) for name in names)
             dead[RecordId(partition, offset)].append(attempts)
+    outputs: dict[str, list[RecordId]] | None = None
+    if weather.has_outputs:
+        outputs = defaultdict(list)
+        for record in await _read(address, OUTPUTS):
+            origin = (record.value or b"").split(b":")
+            outputs[(record.key or b"").decode()].append(RecordId(*map(int, origin)))
     return Facts(
         lanes=lanes,
+        outputs=outputs,
         dead=dead,
         max_attempts=weather.max_attempts,
         set_aside=weather.on_exhausted != "dead-letter",

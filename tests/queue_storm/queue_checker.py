@@ -19,7 +19,7 @@ from __future__ import annotations
 import enum
 import itertools
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -60,6 +60,9 @@ class Kind(enum.Enum):
     TOKEN_TWICE = "two sessions of one lane with one fencing token"
     STALE_TOKEN = "a word accepted under a fencing token that a newer one had replaced"
     STATE_LOST = "a session's state that is not the last one that was answered"
+    OUTPUT_LOST = "a record that was acknowledged, and has no output"
+    OUTPUT_TWICE = "a record with two outputs, or one that was not acknowledged"
+    OUTPUT_OUT_OF_ORDER = "outputs of a lane that are not in the order of its records"
     UNKNOWN = "a delivery of a record that is not in the log"
 
 
@@ -70,6 +73,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All records of each ordering key in their order; "": those without, in any order."""
     dead: Mapping[RecordId, Sequence[int]] = msgspec.field(default_factory=dict)
     """The dead letters of each record: what each says of the attempts that failed."""
+    outputs: Mapping[str, Sequence[RecordId]] | None = None
+    """The records that have an output, by the names of their lanes, in the order of the outputs; None: acks have
+    none."""
     max_attempts: int
     set_aside: bool = False
     """Whether a lane whose head is exhausted is blocked or parked, until somebody resumes it."""
@@ -129,6 +135,8 @@ def check(history: Iterable[Event], facts: Facts) -> list[Anomaly]:
         lane = [by_record_id.get(record_id, []) for record_id in record_ids]
         for record_id, deliveries in zip(record_ids, lane, strict=True):
             anomalies += _of_record(record_id, deliveries, facts)
+        if facts.outputs is not None and facts.ended:
+            anomalies += _outputs(key, record_ids, facts, facts.outputs)
         if key:
             anomalies += _order(lane, record_ids, facts)
             anomalies += _of_lane(lane, resumes.get(key, []), facts)
@@ -197,6 +205,23 @@ def _of_record(record_id: RecordId, deliveries: Sequence[_Given], facts: Facts) 
         yield Anomaly(Kind.DEAD_WRONGLY, f"{record_id.partition}:{record_id.offset} was acknowledged")
     if any(attempts < max(failures, facts.max_attempts) for attempts in dead):
         yield Anomaly(Kind.DEAD_WRONGLY, f"{record_id.partition}:{record_id.offset} was tried {dead} times")
+
+
+def _outputs(
+    key: str, record_ids: Sequence[RecordId], facts: Facts, outputs: Mapping[str, Sequence[RecordId]]
+) -> Iterator[Anomaly]:
+    """Yield the anomalies in the outputs of one lane. Each of its records was acknowledged once, or is dead."""
+    counts = Counter(outputs.get(key, ()))
+    for record_id in record_ids:
+        wanted = 0 if facts.dead.get(record_id) else 1
+        if counts[record_id] != wanted:
+            kind = Kind.OUTPUT_LOST if counts[record_id] < wanted else Kind.OUTPUT_TWICE
+            text = f"{record_id.partition}:{record_id.offset} of {key!r} has {counts[record_id]} outputs, not {wanted}"
+            yield Anomaly(kind, text)
+    places = {record_id: place for place, record_id in enumerate(record_ids)}
+    order = [places.get(record_id, -1) for record_id in outputs.get(key, ())]
+    if key and order != sorted(order):
+        yield Anomaly(Kind.OUTPUT_OUT_OF_ORDER, f"lane {key!r}: {order[:50]}")
 
 
 def _order(lane: Sequence[Sequence[_Given]], record_ids: Sequence[RecordId], facts: Facts) -> Iterator[Anomaly]:

@@ -15,6 +15,16 @@ import msgspec
 
 from tests.history import Happening, read_events
 
+PART = "part"
+"""The header that holds the second key."""
+OUTPUTS = "outputs"
+"""The topic that outputs go to."""
+
+
+def lane_name(key: bytes | None, part: bytes | None) -> str:
+    """Return the name under which histories know the records of a key that always stay in order, split or not."""
+    return f"{(key or b'').decode()}/{part.decode()}" if key and part else (key or b"").decode()
+
 
 class RecordId(NamedTuple):
     """A record of the topic that the queue group works on."""

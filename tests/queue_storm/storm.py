@@ -23,7 +23,7 @@ from tests.member_life import Life
 from tests.queue_storm import session_checker
 from tests.queue_storm.outcome import DEAD, TOPIC, facts_of, figures_of
 from tests.queue_storm.queue_checker import Facts, check
-from tests.queue_storm.queue_history import ResumeBegun, read_histories
+from tests.queue_storm.queue_history import OUTPUTS, PART, ResumeBegun, lane_name, read_histories
 from tests.queue_storm.weather import Weather
 from tests.queue_storm.worker_process import RECORDS, SESSIONS, WorkerSpec
 from tests.queue_storm.worker_process import run as run_worker
@@ -34,6 +34,9 @@ _BEGIN_SECONDS: Final = 90.0
 _LOOK_SECONDS: Final = 0.05
 _MAX_FROZEN: Final = 3
 _SEND_SECONDS: Final = 0.02
+_SPLIT_KEYS: Final = 4
+"""Number of keys whose lanes are split and joined."""
+_SPLIT_SECONDS: Final = 0.02
 
 
 def run(directory: Path, seed: int, weather: Weather) -> Counter[str]:
@@ -58,11 +61,14 @@ class _QueueStorm(Storm[Weather]):
         weather = self._weather
         async with Admin(self._broker.address) as admin:
             await admin.create_topic(TOPIC, weather.partitions)
+            await admin.create_topic(OUTPUTS, weather.partitions)
             self._connection = Connection(self._broker.address, request_timeout_seconds=30)
             await self._create()
             for number in range(weather.workers + weather.session_workers):
                 self._join(f"{'s' if number < weather.session_workers else 'w'}{number}")
             self._in_background(self._send(admin))
+            if weather.parts:
+                self._in_background(self._split_and_join())
             await self._begun()
             await self._rage()
             await self._calm_down()
@@ -109,6 +115,7 @@ class _QueueStorm(Storm[Weather]):
             mode=SESSIONS if place.startswith("s") else RECORDS,
             nacks=weather.nacks,
             late=weather.late,
+            has_outputs=weather.has_outputs,
             poison=0.0 if self._healed else weather.poison,
         )
         return Life(spec, run_worker)
@@ -144,7 +151,8 @@ class _QueueStorm(Storm[Weather]):
                 )
                 while sent < due:
                     key = b"k%d" % rng.randrange(weather.keys) if rng.random() < 0.97 else None
-                    await producer.send(TOPIC, b"%d" % sent, key=key)
+                    part = [(PART, b"p%d" % rng.randrange(weather.parts))] if weather.parts else []
+                    await producer.send(TOPIC, b"%d" % sent, key=key, headers=part)
                     sent += 1
                 if not grown and sent > weather.records // 2:
                     grown = True
@@ -152,6 +160,24 @@ class _QueueStorm(Storm[Weather]):
                 await asyncio.sleep(_SEND_SECONDS)
             await producer.flush()
         self.figures["records sent"] = sent
+
+    async def _split_and_join(self) -> None:
+        """Split lanes and join them, some of them again and again, while records are sent and some more seconds."""
+        rng = random.Random(f"{self._seed} splits")
+        begun = monotonic()
+        while monotonic() - begun < self._weather.events * self._weather.pause_seconds:
+            key = b"k%d" % rng.randrange(min(_SPLIT_KEYS, self._weather.keys))
+            decision = pb.LaneDecision(key=key, join=True)
+            if rng.random() < 0.6:
+                decision = pb.LaneDecision(key=key, split=pb.LaneSplit(by=f"header:{PART}", into=rng.choice((2, 3, 8))))
+            request = pb.DecideLanesRequest(group_id=GROUP, decisions=[decision])
+            try:
+                (result,) = (await self._connection.unary("DecideLanes", request, retry=False)).results
+                done = error_of_item(result.status) is None
+                self.figures[f"lanes {decision.WhichOneof('decision')}"] += done
+            except BrokerUnavailableError:
+                pass
+            await asyncio.sleep(_SPLIT_SECONDS)
 
     async def _grow(self, admin: Admin) -> None:
         while True:
@@ -193,7 +219,9 @@ class _QueueStorm(Storm[Weather]):
         for lane in lanes:
             decision = pb.LaneDecision(resume=True)
             if lane.HasField("key"):
-                self._file.write(ResumeBegun, key=lane.key.decode())
+                key = lane.key.partition(b"#")[0]
+                for part in range(max(1, self._weather.parts)):
+                    self._file.write(ResumeBegun, key=lane_name(key, b"p%d" % part if self._weather.parts else None))
                 decision.key = lane.key
             else:
                 decision.place.partition, decision.place.offset = lane.partition, lane.offset

@@ -7,7 +7,7 @@ many records.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -75,6 +75,26 @@ def test_a_queue_group_keeps_its_promises_through_a_storm(tmp_path: Path) -> Non
     # A short storm may have none.
     assert figures["refused LEASE_LOST"] >= examples(0, 1)
     assert figures["stale words refused"] >= examples(0, 1)
+
+
+def workflow(**fields: Any) -> Weather:
+    """A storm on hot lanes that are split and joined, and whose acks send outputs."""
+    return Weather(keys=20, parts=6, has_outputs=True, **fields)
+
+
+def test_lanes_that_are_split_and_joined_keep_their_promises_through_a_storm(tmp_path: Path) -> None:
+    weather = workflow(records=2_000, events=8, max_attempts=3)
+    with drawn_seed("workflow-storm", "STORM_SEED") as seed:
+        figures = run(tmp_path, seed, weather)
+    assert figures["lanes split"] > 0
+    assert figures["lanes join"] > 0
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("on_exhausted", ["dead-letter", "park", "block"])
+def test_lanes_that_are_split_and_joined_keep_their_promises_for_long(tmp_path: Path, on_exhausted: str) -> None:
+    with drawn_seed("workflow-storm", "STORM_SEED") as seed:
+        run(tmp_path, seed, workflow(records=7_000, events=25, on_exhausted=on_exhausted))
 
 
 @pytest.mark.prove

@@ -19,6 +19,10 @@ class Weather(storm.Weather, frozen=True, kw_only=True):
     grace_seconds: float = 0.5
     max_attempts: int = 4
     on_exhausted: str = "dead-letter"
+    parts: int = 0
+    """Number of second keys, by which lanes are split and joined meanwhile; 0: they are not."""
+    has_outputs: bool = False
+    """Whether each ack sends an output."""
     poison: float = 0.002
     """The share of records that fail whenever they are tried."""
     nacks: float = 0.05

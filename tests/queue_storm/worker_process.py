@@ -28,6 +28,8 @@ from logbroker.errors import BrokerUnavailableError, LeaseLostError, LogbrokerEr
 from logbroker.v1 import queues_pb2
 from tests.history import HistoryFile
 from tests.queue_storm.queue_history import (
+    OUTPUTS,
+    PART,
     Delivery,
     How,
     RecordId,
@@ -37,6 +39,7 @@ from tests.queue_storm.queue_history import (
     SettleBegun,
     SettleEnded,
     Taken,
+    lane_name,
 )
 
 RECORDS, SESSIONS = MODES = ("records", "sessions")
@@ -64,6 +67,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     releases: float = 0.02
     late: float = 0.002
     """The shares of records that it nacks, gives back, or acks when the lease is over."""
+    has_outputs: bool = False
     poison: float = 0.0
     """The share of records that it always nacks, whoever has them."""
 
@@ -200,6 +204,10 @@ class _WorkerProcess:
             if session is not None:
                 session.state = state.encode()
             if how is How.ACK:
+                if self._spec.has_outputs:
+                    origin = b"%d:%d" % (delivery.partition, delivery.offset)
+                    lane = lane_name(delivery.key, dict(delivery.headers).get(PART))
+                    delivery.send(OUTPUTS, origin, key=lane.encode() or None)
                 await delivery.ack()
             elif how is How.NACK:
                 await delivery.nack(delay_seconds=delay_seconds, reason="so it was drawn")
@@ -222,7 +230,7 @@ class _WorkerProcess:
         noted = Delivery(
             receipt=receipt_of(delivery),
             record_id=RecordId(delivery.partition, delivery.offset),
-            key=(delivery.key or b"").decode(),
+            key=lane_name(delivery.key, dict(delivery.headers).get(PART)),
             attempt=delivery.attempt,
             redelivered=redelivered,
             token=0 if session is None else session.token,

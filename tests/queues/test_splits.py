@@ -215,6 +215,10 @@ def test_a_keying_stays_the_same_object_until_something_changes() -> None:
     queue.splitting.split(split(), at(0))
     assert queue.splitting.keying is not before
     assert queue.splitting.keying.fingerprint != before.fingerprint
+    admit(queue, [b"k#1"])
+    whole = queue.splitting.keying.fingerprint
+    queue.splitting.join(b"k", at(0))
+    assert queue.splitting.keying.fingerprint not in (whole, before.fingerprint)
     assert Keying(before.ordering, before.key_header).fingerprint == before.fingerprint
 
 

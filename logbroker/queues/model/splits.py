@@ -51,6 +51,12 @@ class Split(msgspec.Struct, frozen=True, array_like=True):
     def has_same_sub_lanes(self, other: Split) -> bool:
         return (self.second, self.into) == (other.second, other.into)
 
+    @property
+    def rule(self) -> tuple[object, ...]:
+        """What decides about the sub-lane of a record, in a form that is always encoded in the same way."""
+        ends = None if self.ends is None else sorted(self.ends.items())
+        return self.key, self.second, self.into, ends
+
     def sub_lanes(self) -> list[bytes]:
         """Return the keys of all sub-lanes."""
         stem = _stem(self.key)
@@ -86,7 +92,7 @@ class Keying(msgspec.Struct, frozen=True, eq=False):
         """Two texts that differ for different keyings, across restarts too."""
         if not self.splits:
             return self.ordering.value, self.key_header
-        rules = msgspec.msgpack.encode(sorted(self.splits.items()), order="deterministic")
+        rules = msgspec.msgpack.encode([split.rule for _, split in sorted(self.splits.items())])
         return self.ordering.value, f"{self.key_header}\0{hashlib.blake2b(rules, digest_size=16).hexdigest()}"
 
     def may_split(self, plain: bytes | bytearray) -> bool:
