@@ -396,6 +396,8 @@ class QueueGroup:
         self._context.serving_due = False
         if self._context.is_over:
             return
+        if self.queue.splitting.is_changing and self.queue.splitting.step(self.moment()):
+            self._commits.request()
         line, openings, offered = self.dispatcher.line, self.session_waiters, self.queue.lanes.offered
         is_due = offered or openings.waiting or self._told_obstacle or self.queue.ready_records()
         if is_due and self._has_room():

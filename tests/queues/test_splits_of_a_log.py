@@ -208,7 +208,7 @@ async def test_a_blocked_record_holds_up_its_sub_lane_only_and_keeps_its_attempt
 
 async def test_retention_keeps_the_records_of_a_blocked_sub_lane_only(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
-        await opened.topic(**CONFIGS)
+        await opened.topic("t", 1, **CONFIGS)
         group = await opened.group(max_attempts=1)
         await split(group, into=2)
         link = await group.connect(hello())
@@ -294,7 +294,7 @@ async def test_a_session_ends_when_its_lane_is_split(tmp_path: Path) -> None:
             await ack(link, receipt)
         await until(lambda: state(group) == "split")
         with pytest.raises(StaleSessionError):
-            await group.session_waiters.renew(link.worker_id, KEY, session.token)
+            group.session_waiters.renew(link.worker_id, KEY, session.token)
         with pytest.raises(InvalidRequestError, match="is split"):
             await link.open_session(KEY, 5, 10.0)
         other = await link.open_session(None, 5, 10.0)

@@ -179,7 +179,9 @@ async def _decide(group: QueueGroup, message: pb.LaneDecision, pace: Pace) -> as
                 new.key if new.HasField("key") else None,
             )
         case "split":
-            return operations.split(_key_named(lane), SecondKey.parse(message.split.by), message.split.into)
+            done = operations.split(_key_named(lane), SecondKey.parse(message.split.by), message.split.into)
+            await pace.step(message.split.into)
+            return done
         case "join":
             return operations.join(_key_named(lane))
         case _:

@@ -144,7 +144,7 @@ class Inspector:
             return Lane(key, NO_RECORD, IN_SESSION)
         split = self._queue.splits.by_key.get(key)
         if lane is None and split is not None:
-            raise UnknownLaneError(f"{split}: name one of them, such as {quoted_key(split.sub_lanes()[0])}")
+            raise UnknownLaneError(f"{split}: name one of them, such as {quoted_key(split.sub_lane(0))}")
         if lane is None:
             raise UnknownLaneError(f"nothing of key {quoted_key(key)} waits in the queue group")
         return lane

@@ -154,7 +154,7 @@ class Sessions:
                 return None
         split = self._splits.by_key.get(key)
         if split is not None and split.ends is None:
-            first = quoted_key(split.sub_lanes()[0])
+            first = quoted_key(split.sub_lane(0))
             raise InvalidRequestError(
                 f"key {quoted_key(key)} is split: open the session of one of its {split.into:,} sub-lanes, such as"
                 f" {first}, or of the next lane"

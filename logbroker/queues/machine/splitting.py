@@ -192,9 +192,9 @@ class Splitting:
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
-    def step(self, now: Moment) -> None:
-        """Finish splits whose lanes are empty, and joins whose sub-lanes are done. Looks at a few of them, and at
-        others the next time."""
+    def step(self, now: Moment) -> bool:
+        """Finish splits whose lanes are empty, and joins whose sub-lanes are done; return whether there were any. Looks
+        at a few of them, and at others the next time."""
         has_changed = False
         for key in list(islice(self._opening, KEYS_AT_ONCE)):
             del self._opening[key]
@@ -214,6 +214,7 @@ class Splitting:
                 has_changed = True
         if has_changed:
             self._set_keyings()
+        return has_changed
 
     def _joined(self, key: bytes, now: Moment) -> None:
         self._splits.remove(key)
@@ -238,9 +239,9 @@ class Splitting:
         for partition, end in ends.items():
             if not self._done.is_open(partition) or self._admission.position(partition) < end:
                 return 0
-        sub_lanes = split.sub_lanes()
-        while number < split.into and self._lanes.get(sub_lanes[number]) is None:
-            if not self._is_empty(sub_lanes[number], now):
+        while number < split.into:
+            sub_lane = split.sub_lane(number)
+            if self._lanes.get(sub_lane) is not None or not self._is_empty(sub_lane, now):
                 break
             number += 1
         return number

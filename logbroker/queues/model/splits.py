@@ -57,6 +57,10 @@ class Split(msgspec.Struct, frozen=True, array_like=True):
         ends = None if self.ends is None else sorted(self.ends.items())
         return self.key, self.second, self.into, ends
 
+    def sub_lane(self, number: int) -> bytes:
+        """Return the key of a sub-lane."""
+        return b"%b#%d" % (_stem(self.key), number)
+
     def sub_lanes(self) -> list[bytes]:
         """Return the keys of all sub-lanes."""
         stem = _stem(self.key)

@@ -213,13 +213,11 @@ def _split(
     headers: Sequence[Headers],
 ) -> list[bytes | None]:
     """Return lane keys with those of sub-lanes in the place of split ones."""
-    names: dict[bytes, list[bytes]] = {}
     split: list[bytes | None] = []
     for key, offset, record_key, each in zip(keys, offsets, record_keys, headers, strict=True):
         rule = None if key is None else splits.get(key)
         if rule is not None and rule.holds(partition, offset):
-            sub_lanes = names.get(rule.key) or names.setdefault(rule.key, rule.sub_lanes())
-            split.append(sub_lanes[rule.number_of(offset, record_key, each)])
+            split.append(rule.sub_lane(rule.number_of(offset, record_key, each)))
         else:
             split.append(key)
     return split
@@ -248,7 +246,7 @@ def lane_key_of(
     split = None if keying is None else keying.splits.get(key)
     if split is None or not split.holds(partition, record.offset):
         return key
-    return split.sub_lanes()[split.number_of(record.offset, record.key, record.headers)]
+    return split.sub_lane(split.number_of(record.offset, record.key, record.headers))
 
 
 def _cut(columns: Columns, position: int) -> Iterator[Columns]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, insort
-from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Set
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Set
 from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
@@ -46,10 +46,11 @@ _KEYS_AT_ONCE: Final = 256
 class Standing:
     """A set of stalled records: all records of some lanes, by key, and some records whatever their key."""
 
-    def __init__(self, keying: Keying) -> None:
-        """`keying`: to which lanes the records of the log belong."""
+    def __init__(self, keying: Keying, lane_of: Callable[[bytes], bytes]) -> None:
+        """`keying`: to which lanes the records of the log belong. `lane_of` returns the split lane of a sub-lane, and
+        other lanes as they are."""
         self.keying = keying
-        self._split_keys = {sub_lane: split.key for split in keying.splits.values() for sub_lane in split.sub_lanes()}
+        self._lane_of = lane_of
         self.keys: set[bytes] = set()
         self.record_ids: list[int] = []
         """Record ids, sorted."""
@@ -107,7 +108,7 @@ class Standing:
             plain = batch.plain()
         except LogbrokerError:
             return True  # Decoding it raises the error.
-        return any(self._split_keys.get(key, key)[:SHOWN_KEY_BYTES] in plain for key in self.keys)
+        return any(key[:SHOWN_KEY_BYTES] in plain for key in map(self._lane_of, self.keys))
 
 
 class Sifted(NamedTuple):
@@ -228,7 +229,7 @@ class StalledRecords:
         for `sift` to find. Raises the error that prevents reading."""
         self._forget_other_keys()
         queue, stalled = self._queue, self._queue.stalled
-        found = Standing(self.keyed_by())
+        found = Standing(self.keyed_by(), self._queue.splits.lane_of)
         # The scan goes on meanwhile. Records that it meets from now on are searched as if it had not met them.
         spans = self._log.topic_by_id(self._topic_id).generations
         partitions = list(queue.done.partitions()) if len(spans) > 1 else [partition]
@@ -273,7 +274,7 @@ class StalledRecords:
         due for the dead-letter topic and have no intent yet. Raises the error that prevents reading."""
         self._forget_other_keys()
         queue = self._queue
-        found = Standing(self.keyed_by())
+        found = Standing(self.keyed_by(), self._queue.splits.lane_of)
         found.add_keys(queue.stalled.parked)
         lanes, failures = list(queue.lanes), list(queue.failures.items())
         intents = set(queue.dead_letters.intents())
@@ -343,7 +344,7 @@ class StalledRecords:
         low, high = self._seen.get(partition, (scanned, scanned))
         if not low <= scanned <= high:
             low = high = scanned
-        found = Standing(self.keyed_by())
+        found = Standing(self.keyed_by(), self._queue.splits.lane_of)
         async for result in self.read(partition, high, until):
             offsets = range(high, min(until, result.next_offset))
             sifted = sift(result.batches, partition, offsets, found, queue.settings, queue.done, now_ms=now_ms)

@@ -54,7 +54,7 @@ class Splitter:
 
     def wake(self) -> None:
         """Look whether there are records to move."""
-        if self._queue.splitting.is_splitting:
+        if self._queue.splitting.is_splitting and self._queue.splitting.next_key() is not None:
             self._awake.set()
 
     async def run(self) -> None:
@@ -63,7 +63,6 @@ class Splitter:
         while True:
             await self._awake.wait()
             self._awake.clear()
-            splitting.step(self._moment())
             while (key := splitting.next_key()) is not None:
                 try:
                     await self._move_some(self._queue.splits.by_key[key])
@@ -143,7 +142,7 @@ class Splitter:
 def _to_move(split: Split, record_ids: Sequence[int], found: dict[int, Moved], end: int) -> list[Moved]:
     """Return the records before `end` at the front of a lane. One that was not found, for instance because the log no
     longer has it, goes to the first sub-lane."""
-    first = split.sub_lanes()[0]
+    first = split.sub_lane(0)
     begin = record_ids[0]
     moved: list[Moved] = []
     for record_id in record_ids:

@@ -17,6 +17,8 @@ from logbroker.queues.state.rows import SPLIT_ROW, decode, hashed_key
 
 MAX_SPLITS: Final = 1_000
 """Maximum number of split lanes of a queue group."""
+MAX_SUB_LANES_OF_GROUP: Final = 50_000
+"""Maximum number of sub-lanes of all these lanes. A sub-lane takes about 200 bytes, empty or not."""
 
 
 class Splits:
@@ -48,10 +50,15 @@ class Splits:
         return self._keys.get(key, key)
 
     def check(self, split: Split) -> None:
-        """Raise OverloadedError if there are too many splits, or InvalidRequestError if the lane is a sub-lane of
-        another one, or one of its sub-lanes would be a split lane."""
+        """Raise OverloadedError if there are too many splits or sub-lanes, or InvalidRequestError if the lane is a
+        sub-lane of another one, or one of its sub-lanes would be a split lane."""
         if len(self.by_key) >= MAX_SPLITS and split.key not in self.by_key:
             raise OverloadedError(f"{MAX_SPLITS:,} lanes of the queue group are split: undo some of these splits first")
+        if len(self._keys) + split.into > MAX_SUB_LANES_OF_GROUP and split.key not in self.by_key:
+            raise OverloadedError(
+                f"the lanes of the queue group are split into {len(self._keys):,} sub-lanes, and may be into"
+                f" {MAX_SUB_LANES_OF_GROUP:,}: undo some of these splits first, or split into fewer"
+            )
         if split.key in self._keys:
             raise InvalidRequestError(
                 f"{quoted_key(split.key)} is a sub-lane of {quoted_key(self._keys[split.key])}: split that key into"
