@@ -62,7 +62,7 @@ class Statuses:
         return status
 
     def beside(self, size_bytes: int) -> None:
-        """Count bytes that accompany a status, such as the name of its item."""
+        """Count bytes that accompany a status with a message, such as the name of its item."""
         self._used_bytes += size_bytes
 
 
