@@ -358,8 +358,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     min_free_disk_bytes: Annotated[
         int,
         Setting(
-            "Free disk space below which appends and new topics and groups are refused with DISK_FULL; below half of"
-            " it, also acks and commits. The broker stops if the disk runs full, so set at least 16 MiB.",
+            "Free disk space below which appends, new topics and groups, and acks with outputs are refused with"
+            " DISK_FULL; below half of it, also all other acks and commits. The broker stops if the disk runs full, so"
+            " set at least 16 MiB.",
             "bytes",
             0,
             _MAX_BYTES,

@@ -133,7 +133,7 @@ class DiskUse(enum.Enum):
     recovery points, the end of leases and members)."""
 
     TAKES_ROOM = "takes room"
-    """Creates lasting objects: groups, topics, partitions, producers."""
+    """Creates lasting objects: records, groups, topics, partitions, producers."""
     USES_RESERVE = "uses the reserve"
     """Processes existing records, or is an operator's decision: commits, settlements, sessions, decisions about
     lanes."""

@@ -62,7 +62,7 @@ def _expired_count(segments: Sequence[SyncedSegment], size_bytes: int, config: T
     """Return how many segments, from the oldest on, have expired.
 
     As in Kafka, a segment expires by size if the remaining segments still have `retention.bytes`, and by age if its
-    youngest record is older than `retention.ms`. So the active segment expires by age after all others.
+    youngest record is older than `retention.ms`. The active segment expires last, and only by age.
     """
     excess_bytes = size_bytes - config.retention_bytes
     for count, segment in enumerate(segments):

@@ -273,7 +273,7 @@ class Segment:
         with self._handles.pinned(self.log_path) as handle:
             walk = partial(self.headers, handle, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES)
             offsets, _ = index_entries(walk(), self.base_offset)
-            # A lookup relies on an entry for everything before it, so there are entries only up to the first damage.
+            # A time entry vouches for all records before it, so the time index ends at the first damage.
             _, times = index_entries(until_damage(walk(check_crc=True)), self.base_offset)
         self.offset_index.replace(offsets)
         self.time_index.replace(times)
@@ -293,7 +293,7 @@ class Segment:
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Walk the batches from `position` to `limit`; see `walk_headers`. The first batch begins at `offset`.
 
-        Without an offset, the first batch may be any batch of the segment.
+        Without an offset, a walk from a position above 0 may begin at any batch of the segment.
         """
         return walk_headers(
             self._files,
@@ -330,8 +330,8 @@ class Segment:
     ) -> int | None:
         """Return the end position of a chunk of large whole batches that begins at `start` with `offset`.
 
-        The chunk has at most `max_bytes`, but at least one batch, and the next batch continues it. Returns None if one
-        of the batches is small.
+        The chunk has at least one batch and, if possible, at most `max_bytes`. The header behind a larger chunk is
+        checked, too. Returns None if one of the batches is small.
         """
         few = self.headers(handle, start, limit, offset, nowait=nowait, window_bytes=HEADER_BYTES)
         for position, header in few:

@@ -32,8 +32,7 @@ data_dir_option = click.option(
 def meta() -> None:
     """Back up and restore the metadata store, without a broker.
 
-    The metadata store holds topics, configs, recovery points, producers and the state of groups: everything that lasts
-    except the records.
+    The metadata store holds topics, configs, recovery points, producers and the state of groups.
 
     \b
     Examples:
@@ -106,7 +105,7 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
 def _show(plan: RestorePlan) -> None:
     size = terminal.size_text(plan.unscanned_bytes)
     write_line(f"{plan.backup.path}: of {_time_text(plan.backup)}, {sum(plan.values.values()):,} values")
-    write_line(f"{size} of log after its recovery points will be scanned at the next start")
+    write_line(f"the next start will scan {size} of log after the recovery points of the backup")
     if plan.store_error:
         write_line(f"the store that is there cannot be read: {plan.store_error}")
     for note in plan.notes or ["the topics and partitions are those of the backup"]:

@@ -147,9 +147,11 @@ class InvalidRecordError(InvalidRequestError):
 
 
 class RecordTooLargeError(InvalidRequestError):
-    """The record batch is larger than max.message.bytes of its topic.
+    """The record batch is larger than max.message.bytes of its topic. Or the outputs of one delivery have more than
+    1 MiB or 10,000 records.
 
-    Send smaller records or batches, or raise max.message.bytes with `logbroker topic alter`.
+    Send smaller records or batches, or raise max.message.bytes with `logbroker topic alter`. If the outputs have too
+    many bytes, send a reference to large values.
     """
 
     reason = "RECORD_TOO_LARGE"

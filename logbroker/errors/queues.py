@@ -29,9 +29,10 @@ class NotHolderError(LogbrokerError):
 
 
 class AlreadySettledError(LogbrokerError):
-    """The delivery was settled before, or the worker lost it long ago.
+    """The delivery was settled before, or the worker lost it long ago: the broker remembers only the last 4,096
+    losses of a group.
 
-    Settle each delivery once. After a settlement whose answer was lost, this error means that it took effect.
+    Settle each delivery once. After a settlement whose answer was lost, this error usually means that it took effect.
     """
 
     code = Code.FAILED_PRECONDITION
@@ -40,8 +41,8 @@ class AlreadySettledError(LogbrokerError):
 
 
 class LeaseLostError(LogbrokerError):
-    """The worker has lost the delivery, for example because the lease ended. The record was delivered again, or will
-    be.
+    """The worker no longer holds the delivery, for example because the lease ended or the broker restarted. The record
+    is delivered again, unless an earlier settlement of it was stored.
 
     Stop working on the record. If work takes long, extend the lease, or raise lease_seconds.
     """
@@ -113,8 +114,8 @@ class UnknownLaneError(LogbrokerError):
 
 
 class LaneNotHeldError(LogbrokerError):
-    """The lane is not stalled (blocked, parked, waiting, or refused by the dead-letter topic), or its first record is
-    on its way to the dead-letter topic.
+    """The lane moves: it is not blocked or parked, and its first record does not wait. Or that record is on its way to
+    the dead-letter topic.
 
     Look at the lane with `logbroker queue explain`, or with `logbroker queue lanes` if it has no key, and decide again.
     """

@@ -40,8 +40,9 @@ def item_status(error: LogbrokerError) -> Status:
 
 
 class Statuses:
-    """The statuses of the items of one answer: first with messages, then with code and reason, at last with the code
-    alone, as long as each kind fits. So an answer does not become too large, however many of its items fail."""
+    """The statuses of the items of one answer. The first MiB of them have messages, the next 512 KiB have code and
+    reason, and all others have only the code. So an answer does not become too large, however many of its items
+    fail."""
 
     __slots__ = ("_used_bytes",)
 
@@ -61,7 +62,7 @@ class Statuses:
         return status
 
     def beside(self, size_bytes: int) -> None:
-        """Count other bytes that an answer has only with whole statuses, such as a name."""
+        """Count bytes that accompany a status with a message, such as the name of its item."""
         self._used_bytes += size_bytes
 
 

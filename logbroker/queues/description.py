@@ -77,7 +77,7 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
     """Approximate number of records that are not scanned yet."""
     copied_bytes: int
     unsent_outputs: int
-    """Settlements that are stored, and whose outputs are not all appended yet."""
+    """Number of settlements whose outputs are not all appended yet."""
     workers: list[WorkerReport]
     partitions: list[PartitionProgress]
     alarms: list[Alarm]
@@ -86,8 +86,9 @@ class QueueGroupReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def describe_group(engine: LogEngine, group: QueueGroup, pace: Pace, wait_seconds: float) -> QueueGroupReport:
-    """Describe a queue group, with all its lanes and partitions, as of one moment unless there are very many of them.
-    First wait up to `wait_seconds` for the scan. Raises UnknownGroupError if the group is deleted meanwhile."""
+    """Describe a queue group: numbers over all its lanes, and each partition. They are of one moment, unless there are
+    very many lanes or partitions. First wait up to `wait_seconds` for the scan. Raises UnknownGroupError if the group
+    is deleted meanwhile."""
     await group.catch_up(wait_seconds)
     described = await in_turns(in_large_steps(_describe(engine, group)), pace)
     await pace.step(DESCRIBED_STEPS + len(described.workers) + PARTITION_STEPS * len(described.partitions))

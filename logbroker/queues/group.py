@@ -330,8 +330,9 @@ class QueueGroup:
     async def settle_with_outputs(
         self, worker_id: str, settlement: Settlement, asked: Sequence[AskedOutput]
     ) -> asyncio.Future[list[Refusal]]:
-        """Apply a settlement together with its outputs, all or nothing. The future completes with the refusals once
-        everything is synced and the outputs are appended. Raises the errors of `prepared` and `OutputSender.check`."""
+        """Apply a settlement together with its outputs. If an output, a state or an ack is refused, nothing of it is
+        done. The future completes with the refusals once everything is synced and the outputs are appended. Raises the
+        errors of `prepared` and `OutputSender.check`."""
         await self.output_sender.prepare()
         async with prepared(self._engine, self._clock, asked) as outputs:
             self.output_sender.check(outputs)

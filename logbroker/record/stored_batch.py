@@ -38,8 +38,8 @@ from logbroker.record.header import (
 from logbroker.record.windows import MAX_HEADERS, WINDOW_BYTES, windows
 
 MAX_RECORDS: Final = 1_000_000
-"""Maximum number of records that are read from one batch: more empty records, compressed, would be hundreds of MB of
-objects."""
+"""Maximum number of records that are read from one batch. A small compressed batch may hold millions of empty records,
+which would be hundreds of MB of objects."""
 
 KEPT_EXPANDED_BYTES: Final = 8 * 1024 * 1024
 """Maximum expanded bytes that an idle compressed batch keeps in addition to its compressed bytes."""
@@ -84,7 +84,7 @@ class StoredBatch:
         return self._index is not None and self._plain is not None
 
     def plain(self) -> bytes | bytearray:
-        """Return the uncompressed batch. Its CRC is checked the first time."""
+        """Return the uncompressed batch. Its CRC is checked whenever the batch is expanded."""
         plain = self._plain
         if plain is None:
             header = self.header

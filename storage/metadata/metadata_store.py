@@ -1,4 +1,5 @@
-"""The metadata store: everything durable except records, in one LMDB environment with a few named tables.
+"""The metadata store: topics, configs, recovery points, producers and the state of groups, in one LMDB environment with
+a few named tables.
 
 LMDB has no checksums, so each value is followed by the CRC-32C of key and value, and the pages are checked before they
 are mapped (`store_pages`). One thread writes; writes that are submitted during its sync form the next transaction.

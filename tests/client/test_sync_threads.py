@@ -163,6 +163,30 @@ def test_what_is_raised_in_the_loop_ends_no_client(address: str, caplog: pytest.
     admin.close()
 
 
+def test_a_logging_handler_that_raises_ends_no_client(address: str) -> None:
+    """The exception ends the event loop, and the report of it raises the next one."""
+    admin = Admin(address)
+    admin.list_topics()
+    raised = 0
+
+    class Leaving(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            nonlocal raised
+            raised += 1
+            raise SystemExit(3)
+
+    loop, handler = sync_loop.shared_loop(), Leaving()
+    logging.getLogger().addHandler(handler)
+    try:
+        loop.call_soon_threadsafe(logging.getLogger("program").error, "a line")
+        admin.list_topics()
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert raised >= 2
+    assert sync_loop.shared_loop() is loop
+    admin.close()
+
+
 def test_the_loops_own_thread_is_told_that_it_would_wait_for_itself(address: str) -> None:
     admin = Admin(address)
     found: list[BaseException] = []

@@ -25,7 +25,7 @@ from logbroker.errors import (
 )
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
-from logbroker.queues.model.messages import AskedOutput, Refusal, Settlement
+from logbroker.queues.model.messages import AskedOutput, Nack, Refusal, Settlement
 from logbroker.queues.outputs.sender import OutputSender
 from logbroker.queues.state.outbox import TransactionalOutbox
 from logbroker.record.codec import NewRecord, encode_batch, with_producer
@@ -101,6 +101,35 @@ async def test_a_settlement_that_is_refused_sends_nothing(tmp_path: Path) -> Non
         assert await settle(link, [second], to_out(opened, b"b")) == []
         assert len(await settle(link, [second], to_out(opened, b"b"))) == 2, "it is settled once"
         assert await values_in(opened) == [b"b"]
+
+
+async def test_a_settlement_that_acks_a_delivery_twice_sends_nothing(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 3)
+        first, second, third = await taken(link, 3)
+        acks = [(second, third), (first, second), (first, first)]
+        whole, *named = await (await link.settle_with_outputs(Settlement(acks), [to_out(opened, b"a")]))
+        assert (whole.first, whole.last) == (0, 0)
+        assert [(each.first, each.last) for each in named] == [(first, first), (second, second)]
+        assert all(isinstance(each.error, AlreadySettledError) for each in named)
+        assert await values_in(opened) == []
+        assert await settle(link, [first, second, third], to_out(opened, b"b")) == []
+        assert await values_in(opened) == [b"b"]
+
+
+async def test_nacks_and_releases_beside_outputs_are_refused_one_by_one(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 2)
+        first, second = await taken(link, 2)
+        settlement = Settlement(
+            acks=[(first, first)],
+            nacks=[Nack(second, second, "no", delay_seconds=1e9)],
+            releases=[(second + 100, second + 100)],
+        )
+        refusals = await (await link.settle_with_outputs(settlement, [to_out(opened, b"a")]))
+        assert [each.first for each in refusals] == [second, second + 100]
+        assert await values_in(opened) == [b"a"]
+        assert await settle(link, [second]) == []
 
 
 def batch_of(*values: bytes, stamp_ms: int | None = None) -> bytes:

@@ -115,4 +115,5 @@ def test_of_a_receipt_that_nobody_was_given_nothing_is_said_that_was_not() -> No
     for receipt in (0, 5, queue.group_epoch - 1):
         message = refused(queue, receipt, LeaseLostError)
         assert f"receipt {receipt} is of no delivery since" in message
+        assert "unless it was settled then" in message
         assert "the delivery was made" not in message

@@ -148,8 +148,8 @@ def test_words_say_what_each_strip_gained_and_cost() -> None:
 
     strips = [metrics("none", "none", 900, 12, 7.5), metrics("single", "single", 100, 0, 0.9)]
     none, single, key = conclusions([*strips, metrics("key of 100", "key", 800, 0, 6.0)])
-    assert none.startswith("none: 9.0 times as fast as one line, 7.5 of 8 workers at work on average, but 12 records")
-    assert single.startswith("single: every key in order, and everything else too; 0.9 of 8 workers at work")
-    assert key.startswith("key of 100: every key in order, 8.0 times as fast as one line; 6.0 of 8 workers at work")
+    assert none.startswith("none: 9.0 times as fast as single; 7.5 of 8 workers at work on average; 12 records")
+    assert single.startswith("single: all records in order; 0.9 of 8 workers at work")
+    assert key.startswith("key of 100: every key in order, 8.0 times as fast as single; 6.0 of 8 workers at work")
     (*_, wrong) = conclusions([*strips, metrics("key of 4", "key", 800, 3, 6.0)])
     assert "3 records OUT OF ORDER, which must not happen" in wrong

@@ -21,14 +21,15 @@ def _sentence(strip: StripMetrics, all_of_them: Sequence[StripMetrics]) -> str:
             f"{strip.violations:,} records were finished after a later record of their key,"
             f" in {strip.violated_keys} of {strip.keys} keys"
             if strip.violations
-            else "by luck, no record was finished after a later one of its key: nothing holds them to that"
+            else "no record was finished after a later one of its key, but only by luck: nothing enforces the order"
         )
-        return f"none: {times:.1f} times as fast as one line, {at_work}, but {order}."
+        return f"none: {times:.1f} times as fast as single; {at_work}; {order}."
+    is_single = strip.ordering == "single"
     kept = (
-        "every key in order"
+        ("all records in order" if is_single else "every key in order")
         if not strip.violations
         else f"{strip.violations:,} records OUT OF ORDER, which must not happen"
     )
-    if strip.ordering == "single":
-        return f"single: {kept}, and everything else too; {at_work}: the others cannot help."
-    return f"{strip.name}: {kept}, {times:.1f} times as fast as one line; {at_work}, at most one per key."
+    if is_single:
+        return f"single: {kept}; {at_work}, because only one may work at a time."
+    return f"{strip.name}: {kept}, {times:.1f} times as fast as single; {at_work}, at most one per key."

@@ -1,4 +1,4 @@
-"""The lanes experiment: the same records drained side by side without order, in one line, and in order per key."""
+"""The lanes experiment: the same records drained side by side without order, one by one, and in order per key."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def predicted_rate(run: ScalingRun, service: Service) -> float:
 
 
 def calibrated(runs: Sequence[ScalingRun], mode: str, work_ms: float) -> Service:
-    """Return the cost of a record by the measurements, or the assumed cost if there are no runs of this mode.
+    """Return the cost of a record by the measurements. A pause or handover that no run can show is the assumed one.
 
     A sleep lasts a little longer than requested, so the work time is increased by this difference. The pauses of a
     worker are taken from runs with uniform keys, in which every worker has enough work. The handovers of a key are

@@ -2,8 +2,10 @@
 
 free space                      refused
 above min_free_disk_bytes       nothing
-below it                        writes that take room: appends, topics, partitions, groups, producers
-below half of it                also writes that process existing records: commits of offsets, settlements, sessions
+below it                        writes that take room: appends, topics, partitions, groups, producers, settlements
+                                with outputs
+below half of it                also writes that process existing records: commits of offsets, sessions, other
+                                settlements
 
 Free files (inodes) count in the same way, against KEPT_FILES: whatever makes files is refused before none is left.
 Writes that make room, or that follow from earlier decisions, are never refused.

@@ -21,7 +21,13 @@ from logbroker.tools.bench.queues import measurements as queue_costs
 @number_option("--streams", kind=Whole(8), default=200, help="Members of the large group.")
 @number_option("--committers", kind=Whole(1), default=16, help="Members that commit offsets.")
 @number_option("--changes", kind=Whole(1), default=10, help="Members that join and leave in the disturbance.")
-@number_option("--seconds", kind=Real(0.1), default=60.0, metavar="SECONDS", help="Duration of the disturbance.")
+@number_option(
+    "--seconds",
+    kind=Real(0.1),
+    default=60.0,
+    metavar="SECONDS",
+    help="Duration of the disturbance; and of commits, up to 2 s.",
+)
 @click.option(
     "--only",
     type=click.Choice(["settle", "crowd", "commits", "disturbance"]),
@@ -66,7 +72,7 @@ def groups(
 
 
 @click.command()
-@number_option("--records", kind=Whole(1000), default=500_000, help="Records to drain.")
+@number_option("--records", kind=Whole(1000), default=500_000, help="Records of drain and pipeline.")
 @number_option("--workers", kind=Whole(1), default=2, help="Worker processes.")
 @number_option("--keys", kind=Whole(1), default=10_000, help="Number of ordering keys.")
 @number_option("--waiting", kind=Whole(1000), default=5_000_000, help="Maximum number of waiting records.")
@@ -97,10 +103,10 @@ def queue(
 ) -> None:
     """Measure how workers of queue groups take and acknowledge records.
 
-    drain: records per second, with and without order. distinct: the same with a thousand and a million keys. pipeline:
-    the same with a record that each ack sends to another topic, beside acks alone. backlog: the cost of a delivery
-    while more and more records wait. blocked: how much a blocked key delays other keys. restart: how soon the first
-    delivery comes after a restart.
+    drain: records per second, with and without order. distinct: the same for a million records, with a thousand and a
+    million keys. pipeline: records per second if each ack also sends a record to another topic, compared with acks
+    alone. backlog: the cost of a delivery while more and more records wait. blocked: how much a blocked key delays
+    other keys. restart: how soon the first delivery comes after a restart.
 
     \b
     Examples:

@@ -31,7 +31,7 @@ from logbroker.texts import shown, shown_json
 PATIENCE_SECONDS: Final = 2.0
 """How long to wait for a reader of standard error that takes nothing."""
 NOTHING_DONE: Final = "nothing was done"
-"""What a command says whose question was not answered with yes."""
+"""Message of a command whose question was not answered with yes."""
 
 
 def write_line(text: str = "", *, flush: bool = True) -> None:

@@ -28,7 +28,7 @@ _SHOWN_BYTES: Final = 40
 
 
 def reach(broker: str, wait_seconds: float = 0) -> None:
-    """Return when a gRPC server answers at `broker`. If none does, keep trying for `wait_seconds`.
+    """Return when an HTTP/2 server, such as gRPC's, answers at `broker`. If none does, keep trying for `wait_seconds`.
 
     Raises BrokerUnavailableError, which says what was found instead.
     """

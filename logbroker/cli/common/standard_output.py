@@ -2,7 +2,8 @@
 
 If the reader of a pipe goes away (`| head`, or a pager that is left), the command ends without an error. If standard
 output cannot be written for another reason, the command prints one line and exits with 1. Each case has its own
-exception class, which no other code catches by mistake. Nothing is written after such an exception.
+exception class, which no other code catches by mistake. After such an exception the command writes nothing more; its
+end still writes what is buffered, if it can.
 """
 
 from __future__ import annotations
@@ -146,8 +147,8 @@ def has_lost_reader() -> bool:
 
 
 def output_trouble() -> str:
-    """Return why nothing can be written to standard output, such as a full disk; "" if it can or nobody knows. A pipe
-    that lost its reader is no such trouble.
+    """Return why nothing can be written to standard output, such as a full disk; "" if it can be written, or if the
+    reason is unknown. A pipe without a reader does not count.
 
     Nothing is written to find out, because other processes write to the same file.
     """

@@ -67,7 +67,7 @@ def experiment(context: click.Context) -> None:
 @click.option("--plain", is_flag=True, help="Print a line every two seconds instead of moving bars.")
 @json_option
 def lanes(work_ms: float, records: int, workers: int, html: Path | None, plain: bool, as_json: bool) -> None:
-    """Drain the same records without order, in one line, and by key.
+    """Drain the same records without order, one by one, and by key.
 
     Four queue groups drain the same flights side by side, each with its own worker processes: with the ordering none,
     single, and key with 4 and with 100 keys. There are 27,004 flights.

@@ -88,7 +88,7 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     sessions: open sessions.
     refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why.
     copied_bytes: bytes on disk for copies of records that retention removed while their lanes were stalled.
-    unsent_outputs: settlements that are stored, and whose outputs are not all appended yet.
+    unsent_outputs: settlements whose outputs are not all appended yet.
 
     The following are counted since the broker started:
 

@@ -85,20 +85,24 @@ class SharedLoop:
 
     def _run(self) -> None:
         try:
-            while True:
+            # In a child that a callback has forked, an exception ends the thread.
+            while os.getpid() == self._pid:
                 try:
                     self.loop.run_forever()
                 except BaseException:
-                    if os.getpid() != self._pid:
-                        return  # This is a child that a callback has forked: let it end.
-                    # Exceptions that end an event loop, such as SystemExit from a logging handler, must not end the
-                    # clients: go on.
-                    _log.exception("an exception in the background thread of the clients")
+                    self._report()
                 else:
                     self.loop.close()
                     return
         finally:
             self._has_ended = True
+
+    def _report(self) -> None:
+        """Log the present exception, which has ended the event loop and must not end the clients."""
+        # It may come from a logging handler, which raises it again here.
+        with contextlib.suppress(BaseException):
+            if os.getpid() == self._pid:
+                _log.exception("an exception in the background thread of the clients")
 
     def discard(self) -> None:
         """End a loop that nobody uses."""
@@ -200,8 +204,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the shared loop and wait for it.
 
     If a signal handler raises an exception here, as Ctrl-C does, the coroutine is cancelled. The exception is raised
-    once the coroutine has ended, with its `finally` clauses done. A second exception cancels the coroutine again, and
-    is raised at once.
+    once the coroutine has ended, with its `finally` clauses done, or after 3 s. A second exception cancels the
+    coroutine again, and is raised at once.
 
     Raises BrokerUnavailableError if the interpreter is ending, and ForkedProcessError in a child in which no client can
     work.

@@ -1,4 +1,4 @@
-"""Conversion of gRPC's failures into the errors that the broker meant."""
+"""Converts failed gRPC calls, and the statuses of items, into the errors of logbroker."""
 
 from __future__ import annotations
 

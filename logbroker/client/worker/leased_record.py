@@ -44,8 +44,8 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
     worker or another.
 
     `text()`, `json()`, `msgpack()` and `decode(function)` turn the value into an object; `header(name)` finds a header.
-    A value that cannot be decoded raises DeserializationError. If the program does not catch it, the delivery is nacked
-    with this error as the reason.
+    A value that cannot be decoded raises DeserializationError. If this error leaves a handler or the block of the
+    delivery, the delivery is nacked with the error as the reason.
 
     `batch`, `index`, `settlement`, `word` and `outputs` are private to the client.
     """
@@ -121,10 +121,11 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         """Send a record to a topic together with the ack of this delivery: both happen, once, or neither. Call it
         before `ack`. A delivery that is nacked or released sends nothing.
 
-        The arguments are those of `Producer.send`. The outputs of a delivery may have up to 1 MiB. If the broker
-        refuses them, because the topic does not exist or does not take the record, the delivery is nacked with this
-        reason, and whoever waits for the ack gets the error. Raises AlreadySettledError, LeaseLostError,
-        RecordTooLargeError, InvalidRequestError for a priority out of range, or TypeError.
+        The arguments are those of `Producer.send`. The outputs of a delivery may have up to 1 MiB in 10,000 records. If
+        the broker refuses them, because the topic does not exist or does not take the record, the delivery is nacked
+        with this reason, and whoever waits for the ack gets the error. Raises AlreadySettledError, LeaseLostError (in a
+        session, StaleSessionError), RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out
+        of range, or TypeError.
         """
         sent = sent_record(topic, value, key, headers, partition, timestamp_ms, priority)
         with self.batch.settlements.outbox.lock.free():

@@ -124,14 +124,14 @@ class OutputRoutes:
         return due
 
     def found(self, name: str, info: TopicInfo | None) -> None:
-        """Note a topic that was looked up; None: there is none, or the broker did not tell."""
+        """Note the answer to a lookup of a topic; None: there is no such topic, or the lookup failed."""
         if info is None:
             self._routes.pop(name, None)
         else:
             self._routes[name] = _Route(info)
 
     def forget(self, names: Iterable[str]) -> None:
-        """Forget topics, because the broker refused what was routed by what is known of them."""
+        """Forget the facts about topics, because the broker refused records that were routed by them."""
         for name in names:
             self._routes.pop(name, None)
 

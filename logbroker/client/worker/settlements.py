@@ -3,9 +3,9 @@
 Settlements that the program makes while a message is unanswered are collected in the next message. So messages become
 fewer as the load grows. A delivery refers to its settlement, and finds its outcome there.
 
-The broker carries out a message with outputs as a whole, or not at all. If it refuses one because deliveries are lost,
-the others are sent again without them. If it refuses an output, half of the deliveries are sent, and so on, until the
-one with this output is found; it is nacked.
+If the broker refuses an ack or an output of a message with outputs, it does nothing of the message. If it refuses acks
+because deliveries are lost, the others are sent again without them. If it refuses an output, half of the deliveries are
+sent, and so on, until the one with this output is found; it is nacked.
 
 The lock of the outbox guards everything that a worker holds, because the threads of a synchronous worker settle while
 the event loop receives.

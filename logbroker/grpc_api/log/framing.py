@@ -1,8 +1,7 @@
 """Serializes fetch responses so that their batches or records are copied only once.
 
-Protobuf copies a large bytes field twice, into the message and into its serialization; at 1 MiB a response, that is
-most of the broker's work (docs/BENCHMARKS.md). On the wire a message is its fields one after the other, so the large
-field can be appended to the serialization of the other fields.
+Protobuf copies a large bytes field twice: into the message, and into its serialization. On the wire a message is its
+fields one after the other, so the large field can be appended to the serialization of the other fields.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ class FramedResponse:
         """Size of the serialization so far."""
 
     def add(self, result: FetchResult, batches: Sequence[bytes] = (), records: Sequence[bytes] = ()) -> None:
-        """Append a result: without batches and records, with its batches, or with its field `records` as returned by
-        `plain_records`."""
+        """Append a result. `batches` are its record batches; `records` is its serialized field `records`, as
+        `plain_records` returns it. At most one of them is given."""
         parts = [result.SerializeToString()]
         batches_bytes = sum(map(len, batches))
         if batches_bytes:

@@ -1,12 +1,13 @@
 """Receive: deliveries to a program without a stream, one answer per call.
 
-If no answer brings a delivery to the caller, it is released and no attempt is counted. This happens if the call is
-cancelled or its deadline passes while it waits, reads its records or writes its answer. So the method writes its answer
-itself, as streams do: otherwise it would not learn whether the transport took the whole answer. Records that the
-transport took belong to the worker; whether the answer arrived is known only when the worker settles.
+If the call is cancelled, or its deadline passes, before the answer is written, its deliveries are released and no
+attempt is counted. (`_take_back` has one exception.) So the method writes its answer itself, as streams do: otherwise
+it would not learn whether the transport took the whole answer. Records that the transport took belong to the worker;
+whether the answer arrived is known only when the worker settles.
 
 An answer that is sent shortly before the deadline may arrive too late, and nobody notices. So no record is handed out
-in the last moments of a call, and a call whose answer is written that late ends with DEADLINE_EXCEEDED.
+in the last moments of a call, and if its answer is written in the second half of them, the call ends with
+DEADLINE_EXCEEDED.
 """
 
 from __future__ import annotations
@@ -32,10 +33,9 @@ MAX_RECEIVED: Final = 10_000
 """Maximum number of records that one Receive may ask for."""
 MAX_RETURN_SECONDS: Final = 0.1
 MIN_RETURN_SECONDS: Final = 0.025
-"""Limits of the time that is kept for the way of the answer to the caller: a quarter of the call's time, within these
-limits."""
+"""Bounds of the time that is reserved for the answer to reach the caller: a quarter of the call's time."""
 REFUSAL_SECONDS: Final = 0.05
-"""How long to wait whether this client refuses an answer that is larger than clients accept by default."""
+"""How long to wait to see whether the client refuses an answer above the default size limit of gRPC clients."""
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Receive:
     # --- the answer --------------------------------------------------------------------------------------------------
 
     async def _hand_on(self, received: list[Delivered]) -> None:
-        """Write the answer; if that fails, release all its deliveries."""
+        """Write the answer; if that fails, take its deliveries back."""
         unsent = {delivered.first_receipt: delivered.count for delivered in received}
         held_bytes = sum(len(delivered.batches) for delivered in received)
         self._budget.hold(held_bytes)
@@ -156,9 +156,12 @@ class Receive:
             self._budget.release(len(response))
 
     def _take_back(self, unsent: dict[int, int], size_bytes: int) -> None:
-        """Release the deliveries of an answer that did not reach the caller. If the answer is a single record above the
-        size limit of answers, the record keeps its lease: it may be too large for this caller, and would otherwise be
-        delivered again before all other records."""
+        """Release the deliveries of an answer that did not reach the caller.
+
+        An answer above the size limit has one large record or one large stored batch. Its records keep their leases:
+        the answer may be too large for this caller, and its records would otherwise be delivered again before all
+        others.
+        """
         worker_id = self._request.worker_id
         receipts = [(first, first + count - 1) for first, count in unsent.items() if count]
         if size_bytes <= self._max_response_bytes:

@@ -1,7 +1,8 @@
 """Packing of deliveries for a worker: record batches as bytes, and columns of attempts and receipts beside them.
 
-Consecutive records of the log that need not stay in order are sent as the stored batches, undecoded, if the worker gets
-at least a quarter of each batch. All others are encoded in new batches, in the order of their receipts.
+Consecutive records of a group without order are sent as the stored batches, undecoded, if the worker gets at least a
+quarter of each batch, and more than one record or the only one. All others are encoded in new batches, in the order of
+their receipts.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ MAX_BATCHES_BYTES: Final = 1024 * 1024
 """Maximum size of the batches in one message. A larger record or stored batch is sent alone."""
 
 MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024
-"""A larger record is compressed: no client accepts messages as large as the largest records when they are expanded. If
-a message is refused, its record is redelivered for ever, and blocks its worker."""
+"""A larger record is compressed, because uncompressed it may exceed the message size that clients accept. A client
+that refuses a message gets its record again and again, and nothing else."""
 _WHOLE_SHARE: Final = 4
-"""A stored batch is sent whole if at least one in this many of its records is granted: dropping the others in the
+"""A stored batch may be sent whole if at least one in this many of its records is granted: dropping the others in the
 worker costs less than decoding and encoding here."""
 _NO_TIMESTAMP: Final = -1
 
@@ -70,8 +71,8 @@ async def pack(
 
     `replacements` are sent instead of the records with their ids. The last records are left out if they would take more
     memory than about `max_bytes`, if their values exceed `credit_bytes`, or if they follow an unreadable record in a
-    session: they are unreadable with the error `fetch.LATER`. Stored batches of more than `max_stored_bytes` are not
-    sent whole: the worker did not ask for so much at a time.
+    session: they are unreadable with the error `fetch.LATER`. Stored batches of several records and more than
+    `max_stored_bytes` are not sent whole: the worker did not ask for so much at a time.
     """
     packed = Packed([], [])
     if not isinstance(granted.record_ids, range):

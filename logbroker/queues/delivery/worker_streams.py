@@ -40,7 +40,8 @@ class WorkerStreams:
     # --- connecting --------------------------------------------------------------------------------------------------
 
     async def enter(self, link: WorkerLink, hello: Hello, reserved_until: float) -> None:
-        """Connect a worker; until `reserved_until` (monotonic, s) it may reclaim what it held before a start.
+        """Connect a worker. Until `reserved_until` (monotonic, s) it may reclaim what it held before the broker
+        restarted.
 
         Raises OverloadedError or WorkerIdInUseError.
         """
@@ -75,8 +76,8 @@ class WorkerStreams:
     def _replace_previous(self, link: WorkerLink) -> bool:
         """Replace the worker's previous stream. Return whether the worker came back in time and keeps what it held.
 
-        If the previous stream broke before the worker had reclaimed its records from before the start, the worker must
-        reclaim them now.
+        After a restart of the broker, a worker reclaims what it held. If its previous stream broke before it had done
+        so, it reclaims on this one.
         """
         before = self.links.get(link.worker_id)
         if before is None:
@@ -113,8 +114,11 @@ class WorkerStreams:
                 self._queue.sessions.close(link.worker_id, session.key, session.token, self._context.moment())
 
     def _may_reclaim(self, hello: Hello) -> Steps[Sequence[int]]:
-        """Return the listed record ids that no other worker can have had since: without records that failed since (an
-        ended lease is a failure), and none at all if the group had another epoch in between."""
+        """Return the listed record ids that no other worker can have received since.
+
+        Records that failed since are left out; the end of a lease counts as a failure. If the group had another epoch
+        in between, no id is returned. If the worker lists no attempts or no group epoch, these are not checked.
+        """
         if hello.group_epoch not in (0, self._queue.previous_epoch, self._queue.group_epoch):
             return ()
         failures = self._queue.failures
@@ -172,7 +176,7 @@ class WorkerStreams:
         self._context.touched()
 
     def disconnected(self, link: WorkerLink) -> None:
-        """Handle a broken stream: the worker keeps what it has received for the grace."""
+        """Handle a broken stream: for the grace, the worker keeps its deliveries."""
         self._end(link, None)
         now = self._context.moment()
         link.kept_until = now.seconds + self._queue.settings.grace_seconds

@@ -1,11 +1,14 @@
-"""Carries out a settlement: acks, then nacks, releases and extensions. A settlement with states of sessions or outputs
-is done completely or not at all."""
+"""Carries out a settlement: acks, then nacks, releases and extensions.
+
+If the settlement has states of sessions or outputs, these and the acks are carried out together: if one of them is
+refused, nothing of the settlement is done. Nacks, releases and extensions are refused one by one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.errors import AlreadySettledError, InvalidRequestError, LogbrokerError
 from logbroker.queues.machine.leases import Deliveries, Settled, merged
 from logbroker.queues.machine.outcomes import Outcomes
 from logbroker.queues.machine.sessions import Sessions
@@ -70,7 +73,12 @@ class Settling:
             self._sessions.check_states(worker_id, settlement.states)
         except LogbrokerError as error:
             return [Refusal(0, 0, error)]
-        for first, last in settlement.acks:
+        end_before = 0
+        for first, last in merged(settlement.acks):
+            if first < end_before:
+                twice = AlreadySettledError(f"the settlement acks receipt {first} twice: ack each delivery once")
+                refusals.append(Refusal(first, min(last, end_before - 1), twice))
+            end_before = max(end_before, last + 1)
             for grant, start, end in self._deliveries.select(worker_id, first, last, refusals):
                 self._deliveries.refuse_settled(grant, start, end, refusals)
         return refusals

@@ -41,7 +41,7 @@ class WorkerLifecycle:
         """Workers that are gone, and whose deliveries and sessions `tick` takes back step by step."""
 
     def gone(self, worker_id: str, now: Moment) -> None:
-        """Note that the stream of a worker broke. The worker keeps what it holds for the grace, and gets no records."""
+        """Note that the stream of a worker broke. For the grace, the worker keeps its deliveries, and gets no more."""
         self._tick(now)
         self._graces.begin(worker_id, now.seconds + self._stalled.settings.grace_seconds)
         self._tick(now)

@@ -82,7 +82,7 @@ class LostReceipts:
         if receipt < given.start:
             return min(end, given.start), LeaseLostError(
                 f"receipt {receipt} is of no delivery since the last start of the broker or the queue group: if it is"
-                " older, it is void, and the record is delivered again"
+                " older, it is void, and unless it was settled then, the record is delivered again"
             )
         end = min(end, given.stop)
         if (lost := self._find(receipt)) is not None:

@@ -122,7 +122,8 @@ class Settlement(msgspec.Struct, gc=False):
     extensions: Sequence[Extension] = ()
     """Extended leases. For a delivery of a session, the lock of the session is extended, and never shortened."""
     states: Sequence[SessionWrite] = ()
-    """States that are written together with the acks: if one of them is refused, nothing of the settlement is done."""
+    """States that are written together with the acks: if a state or an ack is refused, nothing of the settlement is
+    done. Nacks, releases and extensions are refused one by one."""
     outputs: Sequence[Output] = ()
     """Batches that are sent together with the acks, in the same way. There is at least one ack then."""
     are_unseen: bool = False
@@ -192,9 +193,9 @@ def steps_of(settlement: Settlement) -> int:
 def parts_of(settlement: Settlement, *, whole_ranges: bool) -> Iterator[SettlementPart]:
     """Yield a settlement in parts that take about a turn each, in the order in which they are carried out.
 
-    A settlement with states or outputs stays whole, because it is done completely or not at all. `whole_ranges`: only
-    ranges of acks are cut, because when a record of a session is given back, the later ones of its range come back with
-    it.
+    A settlement with states or outputs stays whole, because its acks are carried out with these or not at all.
+    `whole_ranges`: only ranges of acks are cut, because when a record of a session is given back, the later ones of its
+    range come back with it.
     """
     if settlement.states or settlement.outputs:
         yield SettlementPart(settlement, steps_of(settlement))

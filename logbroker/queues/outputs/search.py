@@ -15,7 +15,7 @@ from logbroker.types import TopicId
 READ_BYTES: Final = 1024 * 1024
 
 Stamp = tuple[int, int, int, int]
-"""Partition, producer id, epoch and base sequence: what a batch of the outbox is known by."""
+"""Identity of a batch in the outbox: partition, producer id, epoch and base sequence."""
 
 
 def stamp(output: Output) -> Stamp:
@@ -24,8 +24,8 @@ def stamp(output: Output) -> Stamp:
 
 
 async def appended(engine: LogEngine, topic_id: TopicId, outputs: Iterable[Output]) -> set[Stamp]:
-    """Return the stamps of those outputs, all for one topic, that are in its log. Raises the error of a partition that
-    cannot be read."""
+    """Return the stamps of the outputs that the log of the topic already has. All outputs must be for this topic.
+    Raises the error of a partition that cannot be read."""
     wanted: dict[int, set[Stamp]] = {}
     starts: dict[int, int] = {}
     for output in outputs:

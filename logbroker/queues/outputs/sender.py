@@ -1,7 +1,7 @@
-"""Sends outputs: appends the batches of the outbox to their topics, and answers their settlements then.
+"""Sends outputs: appends the batches of the outbox to their topics, and then answers their settlements.
 
 A settlement with outputs is stored first, with its outputs in the outbox (`state/outbox.py`), in one transaction. Then
-its batches are appended and synced, then it is answered. So an answered settlement has its outputs in the log, and one
+its batches are appended and synced. Then it is answered. So an answered settlement has its outputs in the log, and one
 that was not stored has none.
 
 Outputs go to each partition in the order of the settlements. A topic that refuses a batch (its partition is offline,
@@ -11,7 +11,8 @@ topics go on.
 The entries for a topic are *renewed* after a start, and when its streams cannot go on (the topic has grown, or a
 partition has forgotten the producer): the batches that the log has already are dropped from the outbox, the others are
 routed anew if the topic has grown, and begin streams under a new producer. The renewed rows are stored before anything
-is appended, so that another crash finds what it has to look for. If a topic is deleted, its outputs are dropped.
+is appended, so that after another crash the start knows which batches to look for. If a topic is deleted, its outputs
+are dropped.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ ROUND_BYTES: Final = 4 * 1024 * 1024
 ROUND_BATCHES: Final = 128
 """Approximate bounds of what is appended at once."""
 TOLD_AT_SECONDS: Final = 0.2
-"""Pause from which on the log tells of a topic in trouble. A broker that is overloaded for a moment is none."""
+"""The log tells of a topic in trouble once the pause between attempts is this long. After a momentary overload of the
+broker it is shorter."""
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 5.0
 

@@ -1,8 +1,8 @@
 """Cache of batches for queue groups, so that records that are handed out soon are not read again. All groups share one
 bound.
 
-The least recently used batches are evicted first, whatever their group: busy groups use most of the cache, and idle
-groups use none of it.
+When the cache is full, the least recently used batches are evicted first, whatever their group. So batches of busy
+groups replace those of idle ones.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class GroupBatches:
         return found
 
     def last_not_kept(self, record_id: int, stop: int) -> int:
-        """Return the last record id of the range from `record_id` on, and below `stop`, in which no batch is kept."""
+        """Return the last record id below `stop` and below the next kept batch. No kept batch has `record_id`."""
         index = bisect_right(self._starts, record_id)
         return (min(stop, self._starts[index]) if index < len(self._starts) else stop) - 1
 

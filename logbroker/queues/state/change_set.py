@@ -1,4 +1,4 @@
-"""The changes that inputs to a queue made since the shell took the last outputs.
+"""The changes of a queue since the last `take`: rows to store, and what the code around the machine has to do.
 
 The parts of a queue add their changes as they happen. So nobody has to ask parts that have not changed.
 """

@@ -3,7 +3,7 @@
     python -m logbroker.tools.bench.groups.group_child member BROKER GROUP TOPIC SESSION_SECONDS
     python -m logbroker.tools.bench.groups.group_child sender BROKER TOPIC PARTITIONS RECORDS_PER_SECOND
 
-A member prints the number of its partitions whenever the number changes. For every line that it reads, it prints
+A member prints the number of its partitions whenever the number changes. For every byte that it reads, it prints
 {"longest": SECONDS}: the longest wait for the next record of a partition since the last such line. A wait counts only
 if the member held the partition all the time. Both end cleanly when their standard input is closed.
 """

@@ -69,8 +69,8 @@ def produce_requests(topic: str, partitions: int, batch: bytes) -> list[bytes]:
 
 
 def spread_requests(topic: str, partitions: int, batch: bytes, total_bytes: int) -> Iterator[bytes]:
-    """Yield serialized requests of at most about 1 MiB that append `total_bytes` to a topic, the same amount to each
-    partition."""
+    """Yield serialized requests of at most about 1 MiB that append about `total_bytes` to a topic, spread evenly over
+    its partitions."""
     per_request = max(1, REQUEST_BYTES // len(batch))
     count = round(total_bytes / len(batch))
     for first in range(0, count, per_request):
@@ -148,8 +148,8 @@ async def fetch_stream_load(
 ) -> Rate:
     """Read `total_bytes` of a topic from its beginning, through one fetch stream.
 
-    Responses are decoded only near the end, because decoding is a cost of the client and not of the server.
-
+    Only the first response and those near the end are decoded, because decoding is a cost of the client and not of the
+    server.
     """
     call: Any = channel.stream_stream(
         "/logbroker.v1.Log/FetchStream", request_serializer=FetchStreamRequest.SerializeToString
