@@ -397,8 +397,10 @@ class QueueGroup:
         self._context.serving_due = False
         if self._context.is_over:
             return
-        if self.queue.splitting.is_changing and self.queue.splitting.step(self.moment()):
-            self._commits.request()
+        if self.queue.splitting.is_changing:
+            if self.queue.splitting.step(self.moment()):
+                self._commits.request()
+            self.splitter.wake()
         line, openings, offered = self.dispatcher.line, self.session_waiters, self.queue.lanes.offered
         is_due = offered or openings.waiting or self._told_obstacle or self.queue.ready_records()
         if is_due and self._has_room():
@@ -408,7 +410,6 @@ class QueueGroup:
                 openings.serve()
                 line.serve()
         self.scanner.wake()
-        self.splitter.wake()
         self._arm()
 
     def _has_room(self) -> bool:

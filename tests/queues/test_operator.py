@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from logbroker.errors import LaneNotHeldError, OverloadedError, RecordTooLargeError, UnknownLaneError
-from logbroker.queues.machine.ages import MAX_SAMPLES, Ages
 from logbroker.queues.machine.inspect import AlarmKind, Inspector
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnExhausted, Ordering
+from logbroker.queues.records.ages import MAX_SAMPLES, Ages
 from logbroker.record.codec import LogRecord
 from tests.queues.groups import ack, admit, at, commit, keep, nack, new_queue, record_ids, restart
 

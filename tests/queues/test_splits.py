@@ -61,7 +61,6 @@ def fails_within(seeds: int) -> bool:
 
 def begins_early(patch: pytest.MonkeyPatch) -> None:
     """The sub-lanes begin while the lane is in flight: the scan goes to them from the split on."""
-    patch.setattr(Splitting, "is_splitting", property(lambda self: False))
     set_keyings = Splitting._set_keyings
 
     def eager(self: Splitting) -> None:

@@ -42,7 +42,7 @@ async def fill(opened: Shell, numbers: Sequence[int], *, keys: Sequence[bytes] =
 
 
 class Done:
-    """What was acknowledged, by key and second key, in this order."""
+    """The numbers of the acknowledged records, by key and second key, in this order."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[bytes | None, int], list[int]] = defaultdict(list)

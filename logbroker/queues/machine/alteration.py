@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from logbroker.errors import InvalidRequestError
-from logbroker.queues.machine.ages import Ages
 from logbroker.queues.machine.parts import MachineParts
 from logbroker.queues.machine.reindex import Index
 from logbroker.queues.machine.sessions import Sessions
 from logbroker.queues.machine.splitting import Splitting
 from logbroker.queues.model.settings import Ordering, PriorityRank, QueueGroupSettings
 from logbroker.queues.priority.policy import policy_of
+from logbroker.queues.records.ages import Ages
 from logbroker.queues.state.change_set import ChangeSet
 from logbroker.queues.state.rows import SETTINGS_ROW, upsert
 from logbroker.record.bands import DEFAULT_BANDS, Band

@@ -33,7 +33,6 @@ from typing import Any, Final
 from logbroker.engine import StateEvent
 from logbroker.errors import LogbrokerError
 from logbroker.queues.machine.admission import Admission
-from logbroker.queues.machine.ages import Ages
 from logbroker.queues.machine.alteration import Alteration
 from logbroker.queues.machine.fifo import FifoLine
 from logbroker.queues.machine.lane_index import LaneIndex
@@ -53,6 +52,7 @@ from logbroker.queues.model.messages import DeliveryCounts, Granted, Outputs, Pr
 from logbroker.queues.model.record_id import Moment, record_id_of
 from logbroker.queues.model.settings import GROUP_TYPE, Ordering, QueueGroupSettings
 from logbroker.queues.priority.policy import levels_of
+from logbroker.queues.records.ages import Ages
 from logbroker.queues.records.columns import Block
 from logbroker.queues.state.change_set import ChangeSet
 from logbroker.queues.state.completion import DoneRecords, RecordIds
@@ -185,7 +185,8 @@ class Queue:
         not wait for this, because the next record is known only when all waiting records are known."""
         settings = self.settings
         has_room = settings.has_priorities or self.lanes.ready_records < settings.max_ready_records
-        return not self.draining and has_room and not self.is_held_up and not self.splitting.is_finishing
+        is_splitting = self.splitting.is_changing and self.splitting.is_finishing
+        return not self.draining and has_room and not self.is_held_up and not is_splitting
 
     @property
     def is_held_up(self) -> bool:

@@ -59,6 +59,8 @@ class Splitting:
         self._done = parts.done
         self._sessions = sessions
         self._settings = settings
+        self.is_changing = False
+        """Whether lanes are being split or joined: call `step` after each input."""
         self._opening: dict[bytes, None] = {}
         """Keys of lanes that may have records that are not moved to their sub-lanes yet."""
         self._joining: dict[bytes, int] = {}
@@ -73,16 +75,6 @@ class Splitting:
         self._set_keyings()
 
     # --- queries -----------------------------------------------------------------------------------------------------
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether lanes are being split or joined: call `step` after each input."""
-        return bool(self._opening or self._joining)
-
-    @property
-    def is_splitting(self) -> bool:
-        """Whether lanes are being split: their records are to be moved to sub-lanes."""
-        return bool(self._opening)
 
     @property
     def is_finishing(self) -> bool:
@@ -271,6 +263,7 @@ class Splitting:
     def _set_keyings(self) -> None:
         """Set `keying`, to which lanes the records of the log belong, and `scan_keying`, to which lanes the scan puts
         them. If nothing has changed, the objects stay the same."""
+        self.is_changing = bool(self._opening or self._joining)
         splits = dict(self._splits.by_key)
         scanned = {key: split for key, split in splits.items() if key not in self._opening} if self._opening else splits
         self.keying = self._keying(getattr(self, "keying", None), splits)

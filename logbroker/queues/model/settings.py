@@ -221,13 +221,12 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     split_into: Annotated[
         int,
-        Setting("With split_by, the number of sub-lanes of a hot lane.", "sub-lanes", MIN_SUB_LANES, MAX_SUB_LANES),
+        Setting("Number of sub-lanes of a hot lane, with split_by.", "sub-lanes", MIN_SUB_LANES, MAX_SUB_LANES),
     ] = 16
     split_share: Annotated[
         float,
         Setting(
-            "With split_by, a lane is hot when it has more than this share of all waiting records, and more than 512 of"
-            " them, for split_age_seconds.",
+            "Share of all waiting records above which a lane with more than 512 of them is hot, with split_by.",
             "share",
             0.0,
             1.0,
@@ -236,8 +235,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     split_age_seconds: Annotated[
         float,
         Setting(
-            "With split_by, how long a lane must be hot before it is split, and its sub-lanes calm before they are"
-            " joined. They are calm when they have about one record each.",
+            "How long a lane must be hot before it is split, and its sub-lanes calm before they are joined, with"
+            " split_by. Sub-lanes are calm when they have about one record each.",
             "seconds",
             0.1,
             86_400.0,

@@ -53,7 +53,7 @@ class Split(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def rule(self) -> tuple[object, ...]:
-        """What decides about the sub-lane of a record, in a form that is always encoded in the same way."""
+        """The fields that decide about the sub-lane of a record, in a form that is always encoded in the same way."""
         ends = None if self.ends is None else sorted(self.ends.items())
         return self.key, self.second, self.into, ends
 
@@ -85,7 +85,7 @@ def _stem(key: bytes) -> bytes:
 
 
 class Keying(msgspec.Struct, frozen=True, eq=False):
-    """What the lane of a record depends on: the ordering, and the splits in force. Another object for each change."""
+    """The ordering and the splits in force, on which the lane of a record depends. Each change makes another object."""
 
     ordering: Ordering
     key_header: str

@@ -9,7 +9,6 @@ from typing import Final
 
 from logbroker.engine import Read, ReadableLog
 from logbroker.errors import LogbrokerError, StorageFailedError, UnknownTopicError, quoted_key
-from logbroker.queues.machine.hot_lanes import HotLanes
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.machine.splitting import Moved
 from logbroker.queues.model.record_id import Moment, offset_of, partition_of, record_id_of
@@ -17,6 +16,7 @@ from logbroker.queues.model.splits import Split
 from logbroker.queues.records.columns import Undecodable, columns_of
 from logbroker.queues.records.decoder import in_decoder_if, is_heavy
 from logbroker.queues.records.fetch import MAX_READ_BYTES
+from logbroker.queues.scan.hot_lanes import HotLanes
 from logbroker.record.message_headers import DEFAULT_PRIORITY
 from logbroker.record.stored_batch import stored_batches
 from logbroker.types import TopicId
@@ -54,7 +54,7 @@ class Splitter:
 
     def wake(self) -> None:
         """Look whether there are records to move."""
-        if self._queue.splitting.is_splitting and self._queue.splitting.next_key() is not None:
+        if self._queue.splitting.next_key() is not None:
             self._awake.set()
 
     async def run(self) -> None:
