@@ -72,15 +72,15 @@ class Successors:
         lane.tail = None
 
     def peek(self, lane: Lane, count: int) -> list[int]:
-        """Return about `count` first successors: whole chunks, and fewer where the next chunk is in the store."""
+        """Return about `count` first successors, as whole chunks; fewer if a chunk cannot be read."""
         found: list[int] = []
-        if lane.chunks is not None and self._first_chunk(lane.chunks) is not None:
-            for chunk in lane.chunks:
-                if isinstance(chunk, int) or len(found) >= count:
-                    return found
-                found += reversed(chunk)
-        if lane.tail is not None and not self.is_broken:
-            found += lane.tail
+        chunks = lane.chunks or deque()
+        for index in range(len(chunks)):
+            chunk = self._chunk(chunks, index) if len(found) < count else None
+            if chunk is None:
+                return found
+            found += reversed(chunk)
+        found += lane.tail or ()
         return found
 
     def pop(self, lane: Lane) -> int | None:
@@ -95,7 +95,7 @@ class Successors:
 
     def pop_from_chunk(self, lane: Lane, chunks: deque[array[int] | int]) -> int | None:
         """Take the first successor of a lane that has chunks; None: it cannot be read."""
-        first = self._first_chunk(chunks)
+        first = self._chunk(chunks, 0)
         if first is None:
             return None
         record_id = first.pop()
@@ -109,7 +109,7 @@ class Successors:
     def push(self, lane: Lane, record_id: int) -> None:
         """Put a record before all successors."""
         if lane.chunks is not None:
-            first = self._first_chunk(lane.chunks)
+            first = self._chunk(lane.chunks, 0)
             if first is not None:
                 first.append(record_id)
         elif lane.tail is not None:
@@ -117,16 +117,17 @@ class Successors:
         else:
             lane.tail = array("q", (record_id,))
 
-    def _first_chunk(self, chunks: deque[array[int] | int]) -> array[int] | None:
-        first = chunks[0]
-        if not isinstance(first, int):
-            return first
+    def _chunk(self, chunks: deque[array[int] | int], index: int) -> array[int] | None:
+        """Return a chunk, which is then in memory; None: it cannot be read."""
+        kept = chunks[index]
+        if not isinstance(kept, int):
+            return kept
         assert self._store is not None
-        chunk = self._store.take(first)
+        chunk = self._store.take(kept)
         if chunk is None:
             self.is_broken = True
         else:
-            chunks[0] = chunk
+            chunks[index] = chunk
         return chunk
 
     def close(self) -> None:

@@ -15,16 +15,16 @@ from logbroker.queues.model.record_id import Moment, offset_of, partition_of, re
 from logbroker.queues.model.splits import Split
 from logbroker.queues.records.columns import Undecodable, columns_of
 from logbroker.queues.records.decoder import in_decoder_if, is_heavy
-from logbroker.queues.records.fetch import MAX_READ_BYTES
 from logbroker.queues.scan.hot_lanes import HotLanes
 from logbroker.record.message_headers import DEFAULT_PRIORITY
 from logbroker.record.stored_batch import stored_batches
 from logbroker.types import TopicId
 
-RECORDS_AT_ONCE: Final = 2_048
+RECORDS_AT_ONCE: Final = 4_096
 """Number of records that are moved in one go, within a few milliseconds."""
 LOOK_SECONDS: Final = 1.0
 """Interval between two looks for hot lanes."""
+READ_BYTES: Final = 1024 * 1024
 RETRY_SECONDS: Final = 0.1
 """Pause between two attempts to read records that cannot be read now."""
 
@@ -93,9 +93,8 @@ class Splitter:
         """Move the first records of a lane. Raises UnknownTopicError or StorageFailedError."""
         splitting = self._queue.splitting
         record_ids = splitting.next_records(split.key, RECORDS_AT_ONCE)
-        partition = partition_of(record_ids[0])
         try:
-            found, end = await self._look_up(split, partition, offset_of(record_ids[0]))
+            found, end = await self._look_up(split, record_ids)
         except (UnknownTopicError, StorageFailedError):
             raise
         except LogbrokerError as error:
@@ -112,15 +111,18 @@ class Splitter:
         splitting.move(split, _to_move(split, record_ids, found, end), self._moment())
         self._changed()
 
-    async def _look_up(self, split: Split, partition: int, offset: int) -> tuple[dict[int, Moved], int]:
-        """Read the log from an offset on. Return the records of the sub-lanes, and the record id up to which it was
-        read. Raises the error that prevents it."""
+    async def _look_up(self, split: Split, record_ids: Sequence[int]) -> tuple[dict[int, Moved], int]:
+        """Read the log from the first of these records on. Return the records of the sub-lanes, and the record id up to
+        which it was read. Raises the error that prevents it."""
+        partition, offset = partition_of(record_ids[0]), offset_of(record_ids[0])
         topic_id = TopicId(self._queue.topic_id)
-        [result] = await self._log.read([Read(topic_id, partition, offset, MAX_READ_BYTES)])
+        [result] = await self._log.read([Read(topic_id, partition, offset, READ_BYTES)])
         if isinstance(result, LogbrokerError):
             raise result
         sub_lanes = frozenset(split.sub_lanes())
         base = record_id_of(partition, 0)
+        wanted = set(record_ids)
+        last = max(record_id for record_id in record_ids if partition_of(record_id) == partition)
         found: dict[int, Moved] = {}
         heavy = is_heavy(result.batches)
         pieces = columns_of(
@@ -131,10 +133,11 @@ class Splitter:
                 continue
             priorities = piece.priorities or bytes((DEFAULT_PRIORITY,)) * len(piece.offsets)
             times: Sequence[int] = piece.times or [-1] * len(piece.offsets)
-            for at, key in enumerate(piece.keys):
-                if key is not None and key in sub_lanes:
-                    record_id = base | piece.offsets[at]
-                    found[record_id] = Moved(record_id, key, priorities[at], times[at])
+            for at, (each, key) in enumerate(zip(piece.offsets, piece.keys, strict=True)):
+                if key in sub_lanes and base | each in wanted:
+                    found[base | each] = Moved(base | each, key, priorities[at], times[at])
+            if base | piece.next_offset > last:
+                return found, base | piece.next_offset
             await asyncio.sleep(0)
         return found, base | max(result.next_offset, offset + 1)
 
