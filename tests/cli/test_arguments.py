@@ -52,6 +52,8 @@ ANY_BYTES = {
     "queue skip keys",
     "queue drop keys",
     "queue replace key",
+    "queue split key",
+    "queue unsplit key",
     "queue replace --value",
     "queue redrive --key",
     "queue work --exec",
