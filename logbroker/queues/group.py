@@ -247,9 +247,10 @@ class QueueGroup:
         return link
 
     def tell_obstacle(self, link: WorkerLink) -> None:
-        """Tell a worker that has just connected of the obstacle that the others know of."""
-        if self._told_obstacle:
-            link.on_obstacle(self._told_obstacle)
+        """Tell a worker that has just connected of the present obstacle, if the others know of one."""
+        # Nobody looks at the disk while no worker waits, so what the others were told may be over.
+        if self._told_obstacle and (obstacle := self.obstacle):
+            link.on_obstacle(obstacle)
 
     async def goodbye(self, link: WorkerLink) -> None:
         """Disconnect a worker that leaves, and return when that is synced."""

@@ -73,3 +73,43 @@ async def test_workers_are_told_once_and_again_when_there_is_room(
         await waiting
         assert [bool(why) for why in told] == [True, True, False, False]
         assert not group.obstacle
+
+
+async def test_a_worker_that_joins_is_told_of_the_present_state_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no worker waits, nobody notices that the disk has room again."""
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group()
+        refusals = ["4 bytes are left"]
+
+        def check_room(*_: object) -> None:
+            if refusals:
+                raise DiskFullError(refusals[0])
+
+        monkeypatch.setattr(group, "check_room", check_room)
+        link = await group.connect(hello())
+        told: list[str] = []
+        link.on_obstacle = told.append
+        await opened.append((b"a", b"a"))
+        await group.scanner.catch_up(60)
+        link.add_credit(1)
+        waiting = asyncio.create_task(take(link, 1, credit=False))
+        await until(lambda: told)
+        waiting.cancel()
+        await group.goodbye(link)
+
+        refusals[:] = ["3 bytes are left"]
+        told.clear()
+        second = await group.connect(hello("second"))
+        second.on_obstacle = told.append
+        group.tell_obstacle(second)
+        assert [why.partition(": ")[2] for why in told] == ["3 bytes are left"]
+
+        refusals.clear()
+        told.clear()
+        third = await group.connect(hello("third"))
+        third.on_obstacle = told.append
+        group.tell_obstacle(third)
+        assert told == []
