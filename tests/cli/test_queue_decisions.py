@@ -125,6 +125,20 @@ def test_describe_shows_alarms_and_counts_them(queue: Queue, topic: str, name: s
     assert "ALARM parked: 4 records are parked" in queue("describe", name)
 
 
+def test_describe_says_how_long_dead_letters_are_kept(queue: Queue, topic: str, name: str) -> None:
+    queue("create", name, "--topic", topic, "--on-exhausted", "dead-letter")
+    kept = "dead letters are kept"
+    assert [line.split()[-2:] for line in queue("describe", name).splitlines() if kept in line] == [["for", "ever"]]
+    with Admin(queue.address) as admin:
+        admin.alter_topic(
+            f"{name}.dead-letters", set_configs={"retention.ms": "86400000", "retention.bytes": "1048576"}
+        )
+        text = " ".join(queue("describe", name).split())
+        assert "for 1.0 d, up to 1.0 MiB a partition, sent back or not; then retention removes them" in text
+        admin.delete_topic(f"{name}.dead-letters")
+    assert kept not in queue("describe", name)
+
+
 def test_a_dead_letter_that_is_too_large_is_told_of_and_holds_nothing_else(queue: Queue, topic: str, name: str) -> None:
     """One among 200, in a broker of its own process."""
     queue("create", name, "--topic", topic, "--max-attempts", "1", "--on-exhausted", "dead-letter")

@@ -169,7 +169,9 @@ async def test_a_dead_letter_topic_comes_and_goes_with_the_settings(tmp_path: Pa
         await opened.topic(partitions=3)
         group = await opened.group(backoff_initial_seconds=0.0)
         await opened.groups.alter("g", {"on_exhausted": OnExhausted.DEAD_LETTER, "max_attempts": 1})
-        assert opened.engine.topic("g.dead-letters").partitions == 3
+        letters = opened.engine.topic("g.dead-letters")
+        assert letters.partitions == 3
+        assert (letters.config.retention_ms, letters.config.retention_bytes) == (-1, -1)
         await opened.append((b"a", b"a1"))
         link = await group.connect(hello())
         [(receipt, _)] = await take(link, 1)

@@ -9,12 +9,21 @@ import click
 
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import take_texts_as_utf8
-from logbroker.cli.common.clients import CommandQueueAdmin
+from logbroker.cli.common.clients import CommandAdmin, CommandQueueAdmin
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import Place, PlaceType, broker_option, json_option, yes_option
 from logbroker.cli.queue.options import settings_of, settings_options
-from logbroker.cli.queue.text import description_document, indexed_text, key_text, now_ms, settings_rows, share_text
+from logbroker.cli.queue.text import (
+    description_document,
+    indexed_text,
+    key_text,
+    letters_kept_text,
+    now_ms,
+    settings_rows,
+    share_text,
+)
 from logbroker.client.sync import QueueDescription
+from logbroker.errors import UnknownTopicError
 
 _ELSEWHERE: Final = {
     "lanes": "lanes",
@@ -159,7 +168,7 @@ def describe(group: str, broker: str, as_json: bool) -> None:
     if as_json:
         terminal.write_json(description_document(description))
     else:
-        _show(description)
+        _show(description, _letters_kept(broker, description.settings.dead_letter_topic))
 
 
 @queue.command()
@@ -220,7 +229,18 @@ def _waiting(queue: QueueDescription) -> int:
     return queue.counts.open - queue.counts.in_flight + queue.counts.unscanned
 
 
-def _show(queue: QueueDescription) -> None:
+def _letters_kept(broker: str, topic: str | None) -> str:
+    """Return how long the dead-letter topic keeps letters, for people; "": there is no such topic."""
+    if not topic:
+        return ""
+    try:
+        with CommandAdmin(broker) as admin:
+            return letters_kept_text(admin.describe_topic(topic).configs)
+    except UnknownTopicError:
+        return ""
+
+
+def _show(queue: QueueDescription, letters_kept: str) -> None:
     counts = queue.counts
     write_line(
         f"queue group {queue.id} on topic {queue.topic}: {queue.state}, ordering {queue.settings.ordering}, "
@@ -295,7 +315,7 @@ def _show(queue: QueueDescription) -> None:
     _show_workers(queue)
     _show_partitions(queue)
     rows = terminal.table("setting", "value")
-    for name, value in settings_rows(queue.settings):
+    for name, value in settings_rows(queue.settings, letters_kept):
         rows.add_row(name, value)
     terminal.show(rows)
 
