@@ -247,6 +247,13 @@ def _show(queue: QueueDescription, letters_kept: str) -> None:
         f"{_waiting(queue):,} waiting, {counts.in_flight:,} in flight"
     )
     write_line()
+    if counts.removed:
+        gone = counted(counts.removed, "record")
+        write_line(
+            f"retention removed about {gone} before the group had finished them; to keep more, raise"
+            f" retention.hold.bytes of topic {queue.topic}, or its retention"
+        )
+        write_line()
     if queue.state == "indexing":
         write_line(f"indexing: {indexed_text(queue)}; deliveries begin after that, the most urgent records first")
         write_line()

@@ -81,6 +81,8 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     sessions: open sessions.
     refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why.
     copied_bytes: bytes on disk for copies of records that retention removed while their lanes were stalled.
+    removed: records that are not done and that retention removed, approximately. Copied ones do not count. They become
+        `expired` once a worker gets there.
     unsent_outputs: settlements that are stored, and whose outputs are not all appended yet.
 
     The following are counted since the broker started:
@@ -105,6 +107,7 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
     refused_letters: int
     copied_bytes: int
+    removed: int
     unsent_outputs: int
     delivered: int
     acked: int
