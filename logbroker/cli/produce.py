@@ -23,6 +23,7 @@ from logbroker.config import MAX_BATCH_BYTES
 from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.errors.system import reason_of
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
+from logbroker.texts import size_text
 
 MAX_LINE_BYTES: Final = 8 * MAX_BATCH_BYTES
 """A value may take six times its bytes in JSON."""
@@ -145,7 +146,7 @@ def produce(
         )
     elif shows_errors():
         warn(
-            f"{counted(sending.acknowledged, 'record')}, {terminal.size_text(sending.size_bytes)}, in {seconds:.1f} s"
+            f"{counted(sending.acknowledged, 'record')}, {size_text(sending.size_bytes)}, in {seconds:.1f} s"
             f" ({sending.acknowledged / seconds:,.0f} records/s)"
         )
 
@@ -159,7 +160,7 @@ def _standard_input() -> Iterator[bytes]:
             number += 1
             if len(line) > MAX_LINE_BYTES:
                 raise InvalidRequestError(
-                    f"line {number} has more than {terminal.size_text(MAX_LINE_BYTES)}: the input needs a line feed"
+                    f"line {number} has more than {size_text(MAX_LINE_BYTES)}: the input needs a line feed"
                     " after each record"
                 )
             yield line

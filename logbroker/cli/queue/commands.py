@@ -24,6 +24,7 @@ from logbroker.cli.queue.text import (
 )
 from logbroker.client.sync import QueueDescription
 from logbroker.errors import UnknownTopicError
+from logbroker.texts import size_text
 
 _ELSEWHERE: Final = {
     "lanes": "lanes",
@@ -303,7 +304,7 @@ def _show(queue: QueueDescription, letters_kept: str) -> None:
                 counts.sessions,
             )
         ),
-        terminal.size_text(counts.copied_bytes),
+        size_text(counts.copied_bytes),
     )
     terminal.show(rows)
     since = ("delivered", "acked", "nacked", "dead-lettered", "leases lost", "expired")

@@ -12,6 +12,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.json_text import text_of
 from logbroker.cli.common.lines import counted
 from logbroker.client.sync import ConfigValue, LaneDescription, QueueDescription, QueueSettings
+from logbroker.texts import size_text
 
 _MAX_SHOWN_BYTES: Final = 256
 """Maximum number of bytes of a key in text output. JSON output has the whole key."""
@@ -71,7 +72,7 @@ def letters_kept_text(configs: Iterable[ConfigValue]) -> str:
     if values["retention.ms"] >= 0:
         limits.append(f"for {terminal.age_text(values['retention.ms'])}")
     if values["retention.bytes"] >= 0:
-        limits.append(f"up to {terminal.size_text(values['retention.bytes'])} a partition")
+        limits.append(f"up to {size_text(values['retention.bytes'])} a partition")
     return f"{', '.join(limits)}, sent back or not; then retention removes them" if limits else "for ever"
 
 
