@@ -522,7 +522,7 @@ class QueueGroup:
             if isinstance(error, StorageFailedError):
                 # The broker stops; workers that get this error come back to the next one.
                 error = BrokerUnavailableError(
-                    "the broker's storage failed and it stops; connect again once it is back"
+                    "the broker's storage failed and it stops; clients can connect again once it is back"
                 )
             self._send_home(error)
 
@@ -550,7 +550,7 @@ class QueueGroup:
         count as lost."""
         self._context.freeze()
         self._timer.stop()
-        error = BrokerUnavailableError("the broker is stopping; connect again once it is back")
+        error = BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
         self.session_waiters.close(error)
         self.dispatcher.line.close(error)
         self.output_sender.freeze()

@@ -407,6 +407,8 @@ class Sender:
             response: Any = await stream.read()
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
+            if self._attempt:
+                _log.info("producing to %s: going on", self._connection.broker)
             self._attempt, self._last_failure, self._is_answered = 0, None, True
             written, sent = self._in_flight.pop(response.correlation_id)
             now = time.monotonic()
