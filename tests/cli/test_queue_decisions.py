@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import signal
 import time
 from collections import Counter
@@ -77,6 +78,18 @@ def test_a_decision_about_a_key_that_does_not_wait_says_so(queue: Queue, topic: 
     exhaust(queue, topic, name, "block")
     said = queue("skip", name, "nobody", exit_code=1)
     assert said.rstrip().endswith("nothing of key 'nobody' waits in the queue group")
+
+
+def test_a_key_that_a_worker_has_is_explained_and_cannot_be_moved(queue: Queue, topic: str, name: str) -> None:
+    queue("create", name, "--topic", topic)
+    with Worker(queue.address, name, worker_id="w-1") as worker:
+        key = next(iter(worker)).key
+        assert key is not None
+        explained = queue("explain", name, key.decode())
+        assert "  holder        w-1" in explained
+        assert re.search(r"\n  lease ends    in .* s, unless the worker extends it\n", explained)
+        refused = queue("resume", name, key.decode(), exit_code=1)
+        assert "`logbroker queue explain` names its worker: wait until it is done, or stop it" in refused
 
 
 def test_lanes_shows_the_hottest_and_the_oldest(queue: Queue, topic: str, name: str) -> None:

@@ -76,7 +76,9 @@ _TOO_LONG: Final = os.strerror(errno.E2BIG)
     help="Write each record as a JSON line. A record is acked when it is written; in a pipe, when the reader has taken "
     "it.",
 )
-@number_option("--concurrency", kind=Whole(1, 1000), help="Number of commands that run at once.  [default: 1]")
+@number_option(
+    "--concurrency", kind=Whole(1, 1000), help="Number of commands of --exec that run at once.  [default: 1]"
+)
 @number_option(
     "--timeout",
     kind=Real(most=MAX_TIMEOUT_SECONDS, min_open=True),

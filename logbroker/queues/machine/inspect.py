@@ -445,9 +445,12 @@ class Inspector:
 
     def _check_held(self, lane: Lane) -> None:
         if lane.state not in HELD:
+            advice = ""
+            if lane.state in (IN_FLIGHT, IN_SESSION):
+                advice = "; `logbroker queue explain` names its worker: wait until it is done, or stop it"
             raise LaneNotHeldError(
                 f"the lane is {STATE_NAMES[lane.state]}: only a lane that is blocked, parked, waiting or dead-lettering"
-                " can be moved"
+                f" can be moved{advice}"
             )
 
 
