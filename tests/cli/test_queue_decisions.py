@@ -87,6 +87,8 @@ def test_a_key_that_a_worker_has_is_explained_and_cannot_be_moved(queue: Queue, 
         assert key is not None
         explained = queue("explain", name, key.decode())
         assert "  holder        w-1" in explained
+        assert re.search(r"\n  handed out    .* m?s ago\n", explained)
+        assert 0 < queue.json("explain", name, key.decode())["held_ms"] < 60_000
         assert re.search(r"\n  lease ends    in .* s, unless the worker extends it\n", explained)
         refused = queue("resume", name, key.decode(), exit_code=1)
         assert "`logbroker queue explain` names its worker: wait until it is done, or stop it" in refused

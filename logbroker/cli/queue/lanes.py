@@ -145,6 +145,8 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
         rows.append(("holder", f"{lane.worker_id}{client}"))
     if lane.session_token:
         rows.append(("session", f"token {lane.session_token}"))
+    if lane.held_ms is not None:
+        rows.append(("handed out", f"{terminal.age_text(lane.held_ms)} ago"))
     if lane.due_in_ms is not None:
         waits_for = "next look" if lane.obstacle else "next retry" if lane.attempt > 1 else "due"
         what = {"in flight": "lease ends", "in session": "lock ends"}.get(lane.state, waits_for)

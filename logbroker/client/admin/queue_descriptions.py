@@ -207,6 +207,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     refusal: why the dead-letter topic refuses the head, and what to do; empty: it does not refuse it, or was not asked.
     obstacle: why the head cannot be read from the log, and what to do. No attempt is counted, and the lane goes on by
         itself once it can be read. Empty: it can be read, or was not tried.
+    held_ms: time since the head was handed out, while it is in flight. A worker extends its lease if it needs longer.
     cause: partition and offset of the record for which the lane was parked, if a rewind put other records before it;
         otherwise None.
     cause_attempts: number of failed attempts at the record of `cause`.
@@ -230,6 +231,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     obstacle: str = ""
     cause: tuple[int, int] | None = None
     cause_attempts: int = 0
+    held_ms: int | None = None
 
 
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
@@ -383,4 +385,5 @@ def lane_description(lane: queues_pb2.Lane) -> LaneDescription:
         obstacle=lane.obstacle,
         cause=(lane.cause.partition, lane.cause.offset) if lane.HasField("cause") else None,
         cause_attempts=lane.cause_attempts,
+        held_ms=lane.held_ms if lane.HasField("held_ms") else None,
     )
