@@ -14,10 +14,12 @@ import click
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PARTITION, BytesType, Whole, raw_bytes
 from logbroker.cli.common.clients import CommandAdmin, CommandProducer
+from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.input_formats import InputRecord, read_csv, read_json, read_lines
 from logbroker.cli.common.lines import counted, shows_errors, warn
 from logbroker.cli.common.options import broker_option, json_option, number_option
 from logbroker.cli.common.stops import Interrupter, stops_are_interrupts, told_when_stopped
+from logbroker.client.producer.sender import REFUSALS
 from logbroker.client.sync import Delivery
 from logbroker.config import MAX_BATCH_BYTES
 from logbroker.errors import InvalidRequestError, LogbrokerError
@@ -131,7 +133,12 @@ def produce(
     interrupter = Interrupter()
     sending = _Sending(topic, partition, priority, interrupter)
     # At a stop, the producer is closed first, and then has the last answers.
-    with stops_are_interrupts(interrupter), told_when_stopped(sending.told_how_far):
+    with (
+        ErrorWriter() as errors,
+        errors.telling(REFUSALS),
+        stops_are_interrupts(interrupter),
+        told_when_stopped(sending.told_how_far),
+    ):
         with CommandAdmin(broker) as admin:
             admin.describe_topic(topic)  # A topic that does not exist is reported even if the input has no records.
         with (

@@ -1,4 +1,4 @@
-"""Below half of `min_free_disk_bytes` nothing is handed out, and everybody who asks or waits is told why."""
+"""Below half of `min_free_disk_bytes` nothing is handed out, and everybody who asks, waits or produces is told why."""
 
 from __future__ import annotations
 
@@ -43,6 +43,27 @@ def test_a_waiting_worker_and_an_operator_are_told_of_a_full_disk(
         finally:
             worker.terminate()
             worker.wait(TIMEOUT_SECONDS)
+
+
+def test_produce_tells_a_script_of_a_full_disk(tmp_path: Path) -> None:
+    data_dir = in_directory(tmp_path)
+    with Served(data_dir) as served:
+        served.create_topic()
+    too_much = 4 * shutil.disk_usage(data_dir).free
+    said = tmp_path / "said"
+    with Served(data_dir, min_free_disk_bytes=too_much) as served, said.open("wb") as errors:
+        command = [sys.executable, "-m", "logbroker", "produce", TOPIC, "--broker", served.address]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors) as producer:
+            try:
+                assert producer.stdin is not None
+                producer.stdin.write(b"value\n")
+                producer.stdin.flush()
+                holds(lambda: "min_free_disk_bytes" in said.read_text(), TIMEOUT_SECONDS)
+            finally:
+                producer.kill()
+    [line] = said.read_text().splitlines()
+    assert line.startswith(f"logbroker: producing to {served.address}: the disk of ")
+    assert line.endswith("; trying again")
 
 
 async def test_workers_are_told_once_and_again_when_there_is_room(

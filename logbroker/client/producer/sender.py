@@ -31,6 +31,7 @@ from logbroker.client.transport.metadata import DEFAULT_MAX_REQUEST_BYTES, Topic
 from logbroker.client.transport.status import error_of_item
 from logbroker.errors import (
     BrokerUnavailableError,
+    DiskFullError,
     InvalidRecordError,
     InvalidTimestampError,
     LogbrokerError,
@@ -38,12 +39,15 @@ from logbroker.errors import (
     ProducerForgottenError,
     RecordTooLargeError,
     StaleGenerationError,
+    TooManyOpenFilesError,
     UnknownTopicError,
     quoted,
 )
 from logbroker.v1 import log_pb2
 
 _log = logging.getLogger(__name__)
+REFUSALS: Final = logging.getLogger("logbroker.client.producer.refusals")
+"""Tells why the broker refuses all records, as long as it does."""
 
 _MAX_REQUEST_BYTES: Final = 1024 * 1024
 """A request is closed at this size. A single batch may be larger."""
@@ -267,7 +271,8 @@ class Sender:
                 if self._identity is None:
                     self._identity = await self._new_identity(None)
             except LogbrokerError as error:
-                await self._broken(error, "trying again")
+                is_refusal = isinstance(error, DiskFullError | OverloadedError | TooManyOpenFilesError)
+                await self._broken(error, REFUSALS if is_refusal else _log)
                 continue
             self._stream = self._connection.stream("ProduceStream")
             self._is_answered, begun = False, time.monotonic()
@@ -306,10 +311,11 @@ class Sender:
             self._accumulator.expire(time.monotonic(), error)
         self._in_flight.clear()
 
-    async def _broken(self, error: LogbrokerError, then: str = "reconnecting") -> None:
+    async def _broken(self, error: LogbrokerError, log: logging.Logger = _log) -> None:
         self._lost(error)
         level = logging.DEBUG if self._attempt else logging.WARNING
-        _log.log(level, "producing to %s: %s; %s", self._connection.broker, error, then)
+        then = "trying again" if log is REFUSALS else "reconnecting"
+        log.log(level, "producing to %s: %s; %s", self._connection.broker, error, then)
         await asyncio.sleep(backoff_seconds(self._attempt))
         self._attempt += 1
         self.wake()
@@ -462,7 +468,7 @@ class Sender:
         """Warn once if batches are refused again and again, as on a full disk: the program waits without a word."""
         if error.retriable and queue.refusals == _LASTING_REFUSALS and self._told_refusal != error.reason:
             self._told_refusal = error.reason
-            _log.warning(
+            REFUSALS.warning(
                 "producing to %s: %s; trying again, for up to %g s a record",
                 self._connection.broker,
                 error,
