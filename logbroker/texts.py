@@ -1,4 +1,4 @@
-"""Texts of users and programs: one way to read numbers, and one way to show texts to people.
+"""Texts of users and programs: one way to read numbers, and one way to show texts and sizes to people.
 
 Python's `int` accepts more than digits: spaces and line ends around a number, `+`, `_` between digits, digits of every
 script. It raises for very long texts, and for a few characters that `isdigit` accepts.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
 
 
@@ -70,6 +71,15 @@ def shown_json(encoded: bytes) -> bytes:
         return encoded
     text = encoded.decode()
     return text.translate(_JSON_ESCAPES).encode() if _is_unseen(text.replace("\n", "")) else encoded
+
+
+def size_text(size_bytes: float) -> str:
+    """Write a size as people do: 1536 is 1.5 KiB."""
+    unit = 0
+    while size_bytes >= 1024 and unit < len(_UNITS) - 1:
+        size_bytes /= 1024
+        unit += 1
+    return f"{size_bytes:,.0f} {_UNITS[unit]}" if unit == 0 else f"{size_bytes:,.1f} {_UNITS[unit]}"
 
 
 def words_of(error: BaseException) -> str:

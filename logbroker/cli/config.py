@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import enum
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from logbroker.cli.common import terminal
-from logbroker.cli.common.lines import write_line
+from logbroker.cli.common.arguments import PathType
+from logbroker.cli.common.lines import tell, write_line
 from logbroker.cli.common.options import json_option
-from logbroker.config import BROKER_SETTINGS, TOPIC_SETTINGS, nearest_first
+from logbroker.config import BROKER_SETTINGS, TOPIC_SETTINGS, load_broker_config, nearest_first
 from logbroker.errors import quoted
 from logbroker.queues.model.settings import QUEUE_SETTINGS
 from logbroker.settings import DescribedSetting
@@ -30,8 +32,15 @@ _SUGGESTIONS: Final = 3
 @click.option(
     "--kind", type=click.Choice(list(_KINDS)), help="Show the settings of brokers, topics or queue groups only."
 )
+@click.option(
+    "--check",
+    "checked",
+    metavar="FILE.toml",
+    type=PathType(),
+    help="Check a settings file as `logbroker serve --config` does, and show no settings.",
+)
 @json_option
-def config(name: str | None, kind: str | None, as_json: bool) -> None:
+def config(name: str | None, kind: str | None, checked: Path | None, as_json: bool) -> None:
     """Show all settings, or setting NAME, with defaults, limits and effects.
 
     The command needs no broker. It does not show the values of a topic or a queue group; `logbroker topic describe` and
@@ -43,7 +52,17 @@ def config(name: str | None, kind: str | None, as_json: bool) -> None:
       logbroker config --kind topic
       logbroker config retention.ms
       logbroker config --kind broker --json
+      logbroker config --check /etc/logbroker.toml
     """
+    if checked is not None:
+        if name is not None or kind is not None:
+            raise click.UsageError("--check is about a file: leave out NAME and --kind")
+        load_broker_config(checked)
+        if as_json:
+            terminal.write_json({"file": str(checked), "valid": True})
+        else:
+            tell(f"{checked}: the settings are valid")
+        return
     found = [
         (of, setting)
         for of, settings in _KINDS.items()

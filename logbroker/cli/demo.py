@@ -28,6 +28,7 @@ from logbroker.client import Record
 from logbroker.client.sync import Admin, Consumer, Producer
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.errors import LogbrokerError
+from logbroker.texts import size_text
 
 TOPIC: Final = "flights"
 KEY_COLUMN: Final = "tailnum"
@@ -223,13 +224,13 @@ def _show(outcome: _Outcome) -> None:
     for number, (records, size_bytes) in enumerate(
         zip(outcome.partition_records, outcome.partition_bytes, strict=True)
     ):
-        rows.add_row(str(number), f"{records:,}", terminal.size_text(size_bytes))
+        rows.add_row(str(number), f"{records:,}", size_text(size_bytes))
     rows.add_section()
-    rows.add_row("all", f"{outcome.records:,}", terminal.size_text(sum(outcome.partition_bytes)))
+    rows.add_row("all", f"{outcome.records:,}", size_text(sum(outcome.partition_bytes)))
     terminal.show(rows)
     facts = terminal.table("fact", "figure", numbers=("figure",), header=False)
     facts.add_row("records", f"{outcome.records:,}")
-    facts.add_row("bytes (keys and values)", terminal.size_text(outcome.bytes))
+    facts.add_row("bytes (keys and values)", size_text(outcome.bytes))
     facts.add_row("in, synced", f"{outcome.records / outcome.seconds_in:,.0f} records/s")
     facts.add_row("out", f"{outcome.records / outcome.seconds_out:,.0f} records/s")
     facts.add_row("restart", f"{outcome.restart_seconds:.2f} s")

@@ -14,6 +14,7 @@ from logbroker.cli.common.lines import confirm, tell, write_line
 from logbroker.cli.common.options import json_option, yes_option
 from logbroker.config import BrokerConfig
 from logbroker.errors import DataDirError
+from logbroker.texts import size_text
 from logbroker.tools.metadata_backup import Backup, back_up, read_backup
 from logbroker.tools.metadata_restore import RestorePlan, extracted, plan_restore
 from logbroker.tools.metadata_restore import restore as put_in_place
@@ -63,7 +64,7 @@ def backup(target: str, data_dir: Path, as_json: bool) -> None:
     if as_json:
         terminal.write_json({"backup": made, "values": values})
     else:
-        size = terminal.size_text(made.store_bytes)
+        size = size_text(made.store_bytes)
         tell(f"{made.path}: {sum(values.values()):,} values, {size}, every checksum is right")
 
 
@@ -103,7 +104,7 @@ def restore(file: Path, data_dir: Path, dry_run: bool, yes: bool, as_json: bool)
 
 
 def _show(plan: RestorePlan) -> None:
-    size = terminal.size_text(plan.unscanned_bytes)
+    size = size_text(plan.unscanned_bytes)
     write_line(f"{plan.backup.path}: of {_time_text(plan.backup)}, {sum(plan.values.values()):,} values")
     write_line(f"the next start will scan {size} of log after the recovery points of the backup")
     if plan.store_error:

@@ -12,6 +12,7 @@ from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PathType, Real, Whole
 from logbroker.cli.common.options import json_option, number_option
 from logbroker.errors import InvalidRequestError
+from logbroker.texts import size_text
 from logbroker.tools.experiments import planning
 from logbroker.tools.experiments.capacity import GROUP, MODES, QUEUE, Service
 from logbroker.tools.experiments.keys import SKEWS, hot_shares, key_shares
@@ -111,7 +112,7 @@ def _read(path: Path) -> list[ScalingRun]:
         with path.open("rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)
         if len(content) > _MAX_FILE_BYTES:
-            raise InvalidRequestError(f"{path} has more than {terminal.size_text(_MAX_FILE_BYTES)}")
+            raise InvalidRequestError(f"{path} has more than {size_text(_MAX_FILE_BYTES)}")
         return msgspec.json.decode(content, type=Scaling).runs
     except msgspec.MsgspecError as error:
         raise InvalidRequestError(f"{path} is not what `logbroker experiment scaling` writes: {error}") from None

@@ -14,15 +14,18 @@ import click
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import PARTITION, BytesType, Whole, raw_bytes
 from logbroker.cli.common.clients import CommandAdmin, CommandProducer
+from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.input_formats import InputRecord, read_csv, read_json, read_lines
 from logbroker.cli.common.lines import counted, shows_errors, warn
 from logbroker.cli.common.options import broker_option, json_option, number_option
 from logbroker.cli.common.stops import Interrupter, stops_are_interrupts, told_when_stopped
+from logbroker.client.producer.sender import REFUSALS
 from logbroker.client.sync import Delivery
 from logbroker.config import MAX_BATCH_BYTES
 from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.errors.system import reason_of
 from logbroker.record.message_headers import MAX_PRIORITY, MIN_PRIORITY
+from logbroker.texts import size_text
 
 MAX_LINE_BYTES: Final = 8 * MAX_BATCH_BYTES
 """A value may take six times its bytes in JSON."""
@@ -130,7 +133,12 @@ def produce(
     interrupter = Interrupter()
     sending = _Sending(topic, partition, priority, interrupter)
     # At a stop, the producer is closed first, and then has the last answers.
-    with stops_are_interrupts(interrupter), told_when_stopped(sending.told_how_far):
+    with (
+        ErrorWriter() as errors,
+        errors.telling(REFUSALS),
+        stops_are_interrupts(interrupter),
+        told_when_stopped(sending.told_how_far),
+    ):
         with CommandAdmin(broker) as admin:
             admin.describe_topic(topic)  # A topic that does not exist is reported even if the input has no records.
         with (
@@ -145,7 +153,7 @@ def produce(
         )
     elif shows_errors():
         warn(
-            f"{counted(sending.acknowledged, 'record')}, {terminal.size_text(sending.size_bytes)}, in {seconds:.1f} s"
+            f"{counted(sending.acknowledged, 'record')}, {size_text(sending.size_bytes)}, in {seconds:.1f} s"
             f" ({sending.acknowledged / seconds:,.0f} records/s)"
         )
 
@@ -159,7 +167,7 @@ def _standard_input() -> Iterator[bytes]:
             number += 1
             if len(line) > MAX_LINE_BYTES:
                 raise InvalidRequestError(
-                    f"line {number} has more than {terminal.size_text(MAX_LINE_BYTES)}: the input needs a line feed"
+                    f"line {number} has more than {size_text(MAX_LINE_BYTES)}: the input needs a line feed"
                     " after each record"
                 )
             yield line

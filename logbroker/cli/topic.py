@@ -15,6 +15,7 @@ from logbroker.cli.common.options import broker_option, json_option, number_opti
 from logbroker.client.sync import TopicDescription, TopicInfo
 from logbroker.errors import CorruptLogError
 from logbroker.record.bands import bands_text
+from logbroker.texts import size_text
 from logbroker.types import PriorityRouting, topic_id_text
 
 
@@ -289,7 +290,7 @@ def _show(description: TopicDescription) -> None:
                 f"{counted(item.cut_bytes, 'byte')}, kept in side files (*.cut-*)"
             )
         offsets = (item.log_start_offset, item.high_watermark, item.log_end_offset, item.leader_epoch, item.segments)
-        rows.add_row(str(item.partition), *map(str, offsets), terminal.size_text(item.size_bytes))
+        rows.add_row(str(item.partition), *map(str, offsets), size_text(item.size_bytes))
     terminal.show(rows)
     terminal.say(*told)
     configs = terminal.table("config", "value", "")

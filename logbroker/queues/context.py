@@ -81,7 +81,7 @@ class GroupContext:
         if self.error is not None:
             raise self.error.anew()
         if self.is_frozen and not settling:
-            raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
+            raise BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
 
     def stored(self, rows: Sequence[StateEvent]) -> asyncio.Future[None]:
         """Return a future that completes when these rows and all changes up to now are synced."""

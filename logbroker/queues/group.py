@@ -249,9 +249,10 @@ class QueueGroup:
         return link
 
     def tell_obstacle(self, link: WorkerLink) -> None:
-        """Tell a worker that has just connected of the obstacle that the others know of."""
-        if self._told_obstacle:
-            link.on_obstacle(self._told_obstacle)
+        """Tell a worker that has just connected of the present obstacle, if the others know of one."""
+        # Nobody looks at the disk while no worker waits, so what the others were told may be over.
+        if self._told_obstacle and (obstacle := self.obstacle):
+            link.on_obstacle(obstacle)
 
     async def goodbye(self, link: WorkerLink) -> None:
         """Disconnect a worker that leaves, and return when that is synced."""
@@ -531,7 +532,7 @@ class QueueGroup:
             if isinstance(error, StorageFailedError):
                 # The broker stops; workers that get this error come back to the next one.
                 error = BrokerUnavailableError(
-                    "the broker's storage failed and it stops; connect again once it is back"
+                    "the broker's storage failed and it stops; clients can connect again once it is back"
                 )
             self._send_home(error)
 
@@ -559,7 +560,7 @@ class QueueGroup:
         count as lost."""
         self._context.freeze()
         self._timer.stop()
-        error = BrokerUnavailableError("the broker is stopping; connect again once it is back")
+        error = BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
         self.session_waiters.close(error)
         self.dispatcher.line.close(error)
         self.output_sender.freeze()

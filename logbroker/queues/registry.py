@@ -224,7 +224,9 @@ class QueueGroupRegistry:
         group.index_cache.remove()
         await self._forget(group_id)
         del self._groups[group_id]
-        _log.info("queue group %s: %s", group_id, error.message)
+        _log.info(
+            "queue group %s is deleted%s", group_id, " with its topic" if isinstance(error, UnknownTopicError) else ""
+        )
         await group.hold.copies.delete()
 
     async def _forget(self, group_id: str) -> None:

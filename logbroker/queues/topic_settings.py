@@ -10,7 +10,7 @@ import msgspec
 
 from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError, TopicExistsError
-from logbroker.queues.dead_letters.size_limits import MAX_MESSAGE_BYTES, LetterSizeLimit, made_for, room_for
+from logbroker.queues.dead_letters.size_limits import LetterSizeLimit, configs_for, made_for
 from logbroker.queues.model.settings import Ordering, Priority, QueueGroupSettings
 from logbroker.queues.priority.group_bands import with_weights
 from logbroker.types import INTERNAL_PREFIX
@@ -63,7 +63,7 @@ async def make_dead_letter_topic(
     if not name:
         return None
     with suppress(TopicExistsError):
-        await engine.create_topic(name, topic.partitions, {MAX_MESSAGE_BYTES: str(room_for(topic))})
+        await engine.create_topic(name, topic.partitions, configs_for(topic))
     dead_topic = engine.topic(name)
     if dead_topic.routing_bands:
         # Letters are routed by their keys alone, so that the letters of a key keep their order.

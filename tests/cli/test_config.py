@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from logbroker.cli.main import run
-from logbroker.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from logbroker.config import BROKER_SETTINGS, TOPIC_SETTINGS, load_broker_config
+from logbroker.errors import ConfigFileError
 from logbroker.queues.model.settings import QUEUE_SETTINGS
 
 KINDS = {"broker": BROKER_SETTINGS, "topic": TOPIC_SETTINGS, "queue": QUEUE_SETTINGS}
@@ -47,3 +49,18 @@ def test_an_unknown_name_is_refused_with_similar_ones(capsys: pytest.CaptureFixt
     assert "similar ones: retention.ms, " in capsys.readouterr().err
     assert run(["config", "retention.ms", "--kind", "broker"]) == 2
     assert "similar ones: retention_check_seconds" in capsys.readouterr().err
+
+
+def test_a_settings_file_is_checked_as_a_start_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "logbroker.toml"
+    path.write_text('data_dir = "nowhere"\n[topic_defaults]\n"retention.ms" = 5\n', encoding="utf-8")
+    assert run(["config", "--check", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}: the settings are valid\n"
+    assert run(["config", "--check", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"file": str(path), "valid": True}
+    path.write_text('[topic_defaults]\n"retention.msec" = 5\n', encoding="utf-8")
+    assert run(["config", "--check", str(path)]) == 1
+    with pytest.raises(ConfigFileError) as failed:
+        load_broker_config(path)
+    assert capsys.readouterr().err == f"logbroker: {failed.value}\n"
+    assert run(["config", "--check", str(path), "--kind", "broker"]) == 2

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
+from logbroker.cli.common.clients import CommandQueueAdmin
 from logbroker.cli.main import run
-from logbroker.client.sync import Admin, Producer, Worker
+from logbroker.client.sync import Admin, Producer, QueueDescription, Worker
 from tests.cli.queues import Queue
 
 
@@ -86,6 +88,24 @@ def test_describe_tells_who_works(queue: Queue, topic: str, name: str) -> None:
     assert 1 <= document["counts"]["in_flight"] <= 3
     assert "desk-1" in text
     assert lane["state"] in ("in flight", "ready")
+
+
+def test_describe_tells_what_retention_removed(
+    queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue("create", name, "--topic", topic)
+    assert queue.json("describe", name)["counts"]["removed"] == 0
+    assert "retention removed" not in queue("describe", name)
+    describe = CommandQueueAdmin.describe_queue
+
+    def with_removed(admin: CommandQueueAdmin, group: str) -> QueueDescription:
+        described = describe(admin, group)
+        return msgspec.structs.replace(described, counts=msgspec.structs.replace(described.counts, removed=1234))
+
+    monkeypatch.setattr(CommandQueueAdmin, "describe_queue", with_removed)
+    text = " ".join(queue("describe", name).split())
+    assert "about 1,234 records before the group had finished them; to keep more, raise" in text
+    assert f"retention.hold.bytes of topic {topic}" in text
 
 
 @pytest.mark.parametrize(

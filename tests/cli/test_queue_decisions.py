@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import signal
 import time
 from collections import Counter
@@ -79,6 +80,20 @@ def test_a_decision_about_a_key_that_does_not_wait_says_so(queue: Queue, topic: 
     assert said.rstrip().endswith("nothing of key 'nobody' waits in the queue group")
 
 
+def test_a_key_that_a_worker_has_is_explained_and_cannot_be_moved(queue: Queue, topic: str, name: str) -> None:
+    queue("create", name, "--topic", topic)
+    with Worker(queue.address, name, worker_id="w-1") as worker:
+        key = next(iter(worker)).key
+        assert key is not None
+        explained = queue("explain", name, key.decode())
+        assert "  holder        w-1" in explained
+        assert re.search(r"\n  handed out    .* m?s ago\n", explained)
+        assert 0 < queue.json("explain", name, key.decode())["held_ms"] < 60_000
+        assert re.search(r"\n  lease ends    in .* s, unless the worker extends it\n", explained)
+        refused = queue("resume", name, key.decode(), exit_code=1)
+        assert "`logbroker queue explain` names its worker: wait until it is done, or stop it" in refused
+
+
 def test_lanes_shows_the_hottest_and_the_oldest(queue: Queue, topic: str, name: str) -> None:
     queue("create", name, "--topic", topic)
     with Producer(queue.address) as producer:
@@ -123,6 +138,20 @@ def test_describe_shows_alarms_and_counts_them(queue: Queue, topic: str, name: s
     assert [alarm["kind"] for alarm in document["alarms"]] == ["parked"]
     assert document["counts"]["alarms_raised"] == 1
     assert "ALARM parked: 4 records are parked" in queue("describe", name)
+
+
+def test_describe_says_how_long_dead_letters_are_kept(queue: Queue, topic: str, name: str) -> None:
+    queue("create", name, "--topic", topic, "--on-exhausted", "dead-letter")
+    kept = "dead letters are kept"
+    assert [line.split()[-2:] for line in queue("describe", name).splitlines() if kept in line] == [["for", "ever"]]
+    with Admin(queue.address) as admin:
+        admin.alter_topic(
+            f"{name}.dead-letters", set_configs={"retention.ms": "86400000", "retention.bytes": "1048576"}
+        )
+        text = " ".join(queue("describe", name).split())
+        assert "for 1.0 d, up to 1.0 MiB a partition, sent back or not; then retention removes them" in text
+        admin.delete_topic(f"{name}.dead-letters")
+    assert kept not in queue("describe", name)
 
 
 def test_a_dead_letter_that_is_too_large_is_told_of_and_holds_nothing_else(queue: Queue, topic: str, name: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import shutil
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -280,3 +282,34 @@ async def test_flush_raises_nothing_where_all_were_told(address: str, topic: str
     assert {type(error) for error in await waiting} == {UnknownTopicError}
     assert told == [deliveries[9]]
     await producer.close()
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_producer_warns_once_while_a_full_disk_refuses_its_records(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, idempotent: bool
+) -> None:
+    """An idempotent one is refused its id, and another one its records."""
+    caplog.set_level(logging.INFO, "logbroker.client.producer")
+
+    def logged(level: int, words: str) -> list[str]:
+        return [entry.message for entry in caplog.records if entry.levelno == level and words in entry.message]
+
+    with embedded(tmp_path) as broker:
+        await create(broker.address, "t", partitions=3)
+    too_much = 4 * shutil.disk_usage(tmp_path).free
+    with embedded(tmp_path, min_free_disk_bytes=too_much) as broker:
+        address = broker.address
+        async with Producer(address, idempotent=idempotent) as producer:
+            deliveries = [await producer.send("t", b"%d" % number, partition=number) for number in range(3)]
+            async with asyncio.timeout(30):
+                while not logged(logging.WARNING, "; trying again"):
+                    await asyncio.sleep(0.02)
+                while not idempotent and any(len(logged(logging.INFO, f"t-{n}: DISK_FULL")) < 7 for n in range(3)):
+                    await asyncio.sleep(0.02)
+            [warning] = logged(logging.WARNING, "")
+            assert "min_free_disk_bytes" in warning
+            assert idempotent or "for up to 120 s a record" in warning
+            broker.stop()
+            with embedded(tmp_path, listen=address):
+                assert [(await delivery).partition for delivery in deliveries] == [0, 1, 2]
+    assert idempotent or len(logged(logging.INFO, "accepts records again")) == 1

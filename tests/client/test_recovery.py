@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from logbroker.client import Admin, Consumer, Producer, Record, TopicPartition
+from logbroker.client import Admin, Consumer, Producer, QueueAdmin, Record, TopicPartition, Worker
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import BrokerUnavailableError
 from logbroker.record.codec import NewRecord, encode_batch
@@ -144,3 +144,47 @@ async def test_where_one_seeks_what_was_read_before_a_cut_does_not_matter(logbro
         assert await consumer.poll(timeout_seconds=0.1) == []
         await producer.send_and_wait("orders", b"2")
         assert [record.value for record in await consumer.poll(timeout_seconds=25)] == [b"2"]
+
+
+async def test_each_client_logs_that_it_goes_on_after_a_break(
+    logbroker_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "logbroker.client")
+    address = logbroker_broker.address
+    async with Admin(address) as admin, QueueAdmin(address) as queues:
+        await admin.create_topic("orders", 1)
+        await queues.create_queue("billing", "orders")
+
+    def logged(level: int) -> list[str]:
+        return [entry.message for entry in caplog.records if entry.levelno == level]
+
+    again = {
+        f"producing to {address}: going on",
+        f"consuming from {address}: connected again",
+        "member of group readers: connected again",
+        "worker of queue group billing: connected again",
+    }
+    async with (
+        Producer(address) as producer,
+        Consumer(address, group="readers", auto_offset_reset="earliest") as consumer,
+        Worker(address, "billing") as worker,
+    ):
+        await consumer.subscribe("orders")
+        deliveries = aiter(worker)
+
+        async def pass_one(value: bytes) -> None:
+            await producer.send_and_wait("orders", value)
+            await (await anext(deliveries)).ack()
+            async with asyncio.timeout(30):
+                while not [record for record in await consumer.poll() if record.value == value]:
+                    pass
+
+        await pass_one(b"first")
+        assert not again & set(logged(logging.INFO))
+        await asyncio.to_thread(logbroker_broker.restart)
+        await pass_one(b"second")
+        async with asyncio.timeout(30):
+            while not again <= set(logged(logging.INFO)):
+                await consumer.poll(timeout_seconds=0.1)
+    breaks = [warning for warning in logged(logging.WARNING) if warning.endswith("; reconnecting")]
+    assert len(breaks) >= 4

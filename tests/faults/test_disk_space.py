@@ -48,7 +48,7 @@ def test_what_was_accepted_counts_until_the_next_measurement(tmp_path: Path, dis
         space.check(200_000)
         space.take(200_000)
     assert disk.calls == 1
-    with pytest.raises(DiskFullError, match=f"{9 * MIB} are kept free"):
+    with pytest.raises(DiskFullError, match=r"has 9\.\d MiB left, and 9\.0 MiB are kept free"):
         space.check(MIB)
     assert disk.calls == 1  # measured a moment ago
     space.measure()
@@ -66,6 +66,38 @@ def test_space_that_was_freed_is_noticed(tmp_path: Path, disk: FakeDisk, monkeyp
         space.check(1)
     now[0] = 1.0
     space.check(1)
+
+
+def test_each_mark_is_logged_once_when_it_is_reached_and_left(
+    tmp_path: Path, disk: FakeDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    space = DiskSpace(tmp_path, 8 * MIB)
+
+    def log_of(free_bytes: int, free_files: int = 5000, files: int = 0) -> list[str]:
+        caplog.clear()
+        disk.free_bytes, disk.free_files = free_bytes, free_files
+        space.measure()
+        for use in 2 * list(DiskUse):
+            with suppress(DiskFullError):
+                space.check(1, use, files=files)
+        return [entry.getMessage().replace(str(tmp_path), "DIR").partition(" (min_free")[0] for entry in caplog.records]
+
+    assert log_of(10 * MIB) == []
+    refused = (
+        "writes that take room are refused: the disk of DIR has {} MiB left, and 8.0 MiB are kept free for other writes"
+    )
+    assert log_of(7 * MIB) == [refused.format("7.0")]
+    too = (
+        "commits and acks are refused, too, and queue groups hand out nothing: the disk of DIR has {} MiB left, and 4.0"
+    )
+    assert [line.partition(" MiB are kept")[0] for line in log_of(3 * MIB)] == [too.format("3.0")]
+    assert log_of(3 * MIB) == []
+    again = "the disk of DIR has room for commits and acks again: 5.0 MiB; writes that take room are still refused"
+    assert log_of(5 * MIB) == [again]
+    room = "the disk of DIR has room again: 9.0 MiB and room for 5,000 more files (inodes)"
+    assert log_of(9 * MIB) == [room]
+    assert len(log_of(9 * MIB, KEPT_FILES, files=1)) == 1
+    assert log_of(9 * MIB) == [room]
 
 
 async def test_rows_that_are_not_stored_yet_count_though_the_disk_is_measured_meanwhile(

@@ -1,4 +1,4 @@
-"""Below half of `min_free_disk_bytes` nothing is handed out, and everybody who asks or waits is told why."""
+"""Below half of `min_free_disk_bytes` nothing is handed out, and everybody who asks, waits or produces is told why."""
 
 from __future__ import annotations
 
@@ -45,6 +45,27 @@ def test_a_waiting_worker_and_an_operator_are_told_of_a_full_disk(
             worker.wait(TIMEOUT_SECONDS)
 
 
+def test_produce_tells_a_script_of_a_full_disk(tmp_path: Path) -> None:
+    data_dir = in_directory(tmp_path)
+    with Served(data_dir) as served:
+        served.create_topic()
+    too_much = 4 * shutil.disk_usage(data_dir).free
+    said = tmp_path / "said"
+    with Served(data_dir, min_free_disk_bytes=too_much) as served, said.open("wb") as errors:
+        command = [sys.executable, "-m", "logbroker", "produce", TOPIC, "--broker", served.address]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors) as producer:
+            try:
+                assert producer.stdin is not None
+                producer.stdin.write(b"value\n")
+                producer.stdin.flush()
+                holds(lambda: "min_free_disk_bytes" in said.read_text(), TIMEOUT_SECONDS)
+            finally:
+                producer.kill()
+    [line] = said.read_text().splitlines()
+    assert line.startswith(f"logbroker: producing to {served.address}: the disk of ")
+    assert line.endswith("; trying again")
+
+
 async def test_workers_are_told_once_and_again_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,3 +94,43 @@ async def test_workers_are_told_once_and_again_when_there_is_room(
         await waiting
         assert [bool(why) for why in told] == [True, True, False, False]
         assert not group.obstacle
+
+
+async def test_a_worker_that_joins_is_told_of_the_present_state_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no worker waits, nobody notices that the disk has room again."""
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group()
+        refusals = ["4 bytes are left"]
+
+        def check_room(*_: object) -> None:
+            if refusals:
+                raise DiskFullError(refusals[0])
+
+        monkeypatch.setattr(group, "check_room", check_room)
+        link = await group.connect(hello())
+        told: list[str] = []
+        link.on_obstacle = told.append
+        await opened.append((b"a", b"a"))
+        await group.scanner.catch_up(60)
+        link.add_credit(1)
+        waiting = asyncio.create_task(take(link, 1, credit=False))
+        await until(lambda: told)
+        waiting.cancel()
+        await group.goodbye(link)
+
+        refusals[:] = ["3 bytes are left"]
+        told.clear()
+        second = await group.connect(hello("second"))
+        second.on_obstacle = told.append
+        group.tell_obstacle(second)
+        assert [why.partition(": ")[2] for why in told] == ["3 bytes are left"]
+
+        refusals.clear()
+        told.clear()
+        third = await group.connect(hello("third"))
+        third.on_obstacle = told.append
+        group.tell_obstacle(third)
+        assert told == []

@@ -7,6 +7,7 @@ import pytest
 from logbroker.errors import LaneNotHeldError, OverloadedError, RecordTooLargeError, UnknownLaneError
 from logbroker.queues.machine.inspect import AlarmKind, Inspector
 from logbroker.queues.machine.queue import Queue
+from logbroker.queues.model.messages import Extension, Settlement
 from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnExhausted, Ordering
 from logbroker.queues.records.ages import MAX_SAMPLES, Ages
@@ -22,10 +23,14 @@ def test_explain_says_why_a_key_stands_still() -> None:
     assert (facts.state, facts.waiting, facts.attempt, facts.worker_id) == ("ready", 3, 1, "")
     granted = queue.take("w", 1, at(0))
     facts = inspector.explain(inspector.lane(b"k"), at(10))
-    assert (facts.state, facts.worker_id, facts.due_in_seconds) == ("in flight", "w", 20.0)
+    assert (facts.state, facts.worker_id, facts.due_in_seconds, facts.held_seconds) == ("in flight", "w", 20.0, 10.0)
+    receipt = granted[0].first_receipt
+    queue.settle("w", Settlement(extensions=[Extension(receipt, receipt, 30.0)]), at(10))
+    facts = inspector.explain(inspector.lane(b"k"), at(10))
+    assert (facts.due_in_seconds, facts.held_seconds) == (30.0, 10.0)
     nack(queue, granted, 10)
     facts = inspector.explain(inspector.lane(b"k"), at(11))
-    assert (facts.state, facts.due_in_seconds, facts.attempt) == ("waiting", 4.0, 2)
+    assert (facts.state, facts.due_in_seconds, facts.attempt, facts.held_seconds) == ("waiting", 4.0, 2, 0.0)
     assert facts.failure is not None
     assert facts.failure.reasons == ("broken",)
     nack(queue, queue.take("w", 1, at(15)), 15)

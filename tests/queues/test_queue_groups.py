@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,10 @@ async def test_a_group_is_of_one_type(tmp_path: Path) -> None:
         await broker.groups.commit_offsets("work", [commit])
 
 
-async def test_a_deleted_group_ends_its_streams_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_deleted_group_ends_its_streams_and_leaves_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     async with shell(tmp_path) as opened:
         await opened.topic()
         await opened.append((b"a", b"a"), (b"b", b"b"))
@@ -93,6 +97,7 @@ async def test_a_deleted_group_ends_its_streams_and_leaves_nothing(tmp_path: Pat
         waiting = asyncio.create_task(link.next_deliveries())
         await asyncio.sleep(0)
         await opened.groups.delete("g")
+        assert "queue group g is deleted" in [entry.message for entry in caplog.records]
         with pytest.raises(UnknownGroupError):
             await waiting
         assert isinstance(await link.ended(), UnknownGroupError)
@@ -169,7 +174,9 @@ async def test_a_dead_letter_topic_comes_and_goes_with_the_settings(tmp_path: Pa
         await opened.topic(partitions=3)
         group = await opened.group(backoff_initial_seconds=0.0)
         await opened.groups.alter("g", {"on_exhausted": OnExhausted.DEAD_LETTER, "max_attempts": 1})
-        assert opened.engine.topic("g.dead-letters").partitions == 3
+        letters = opened.engine.topic("g.dead-letters")
+        assert letters.partitions == 3
+        assert (letters.config.retention_ms, letters.config.retention_bytes) == (-1, -1)
         await opened.append((b"a", b"a1"))
         link = await group.connect(hello())
         [(receipt, _)] = await take(link, 1)

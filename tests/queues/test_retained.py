@@ -14,6 +14,7 @@ from logbroker.errors import DiskFullError, UnknownTopicError
 from logbroker.grpc_api.queues.admin_messages import described_queue
 from logbroker.pacing import Pace
 from logbroker.queues.dead_letters.sender import DeadLetterSender
+from logbroker.queues.model.record_id import record_id_of
 from logbroker.queues.model.settings import OnExhausted, OnUndecodable, Ordering
 from logbroker.queues.retention import holder as retention_hold
 from logbroker.queues.scan.scanner import BARRIER_SECONDS, Scanner
@@ -38,6 +39,12 @@ MOST_BYTES = KEPT_BYTES + HOLD_BYTES + 3 * SEGMENT_BYTES
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     quiet = "logbroker.queues.alarms"
     return [record.getMessage() for record in caplog.records if record.name != quiet]
+
+
+async def removed(run: GroupRun) -> int:
+    """How many records the group is described to have lost, before a worker finds out."""
+    described = await described_queue(run.opened.engine, run.group, Pace(), BARRIER_SECONDS)
+    return described.counts.removed
 
 
 @pytest.mark.prove(keep=1)
@@ -90,9 +97,11 @@ async def test_a_log_that_expires_to_its_end_leaves_what_stands_in_copies(tmp_pa
         assert facts.log_start_offset == facts.log_end_offset == len(KEYS) * count
         assert (facts.size_bytes, facts.segments) == (0, 1)
         assert run.group.queue.tally.expired == 0
+        assert await removed(run) == 0
     async with shell(tmp_path) as opened:
         run = await again(opened)
         await all_held(run, count)
+        assert await removed(run) == 0
         await run.write([b"blocked"], [count])
         await run.resume()
         await run.work(count + 1)
@@ -131,6 +140,7 @@ async def test_what_was_never_scanned_is_told_as_expired(tmp_path: Path) -> None
         await run.retain()
         position, start = run.group.queue.position(0), run.facts().log_start_offset
         assert position < start
+        assert (await removed(run), run.group.queue.tally.expired) == (start, 0)
         run.group.records.batches.clear()
         await run.work(1)
         while run.group.queue.done.floor(0) < 200:
@@ -138,7 +148,22 @@ async def test_what_was_never_scanned_is_told_as_expired(tmp_path: Path) -> None
         described = await described_queue(opened.engine, run.group, Pace(), BARRIER_SECONDS)
         handed_out = sum(map(len, run.done.values()))
         assert described.counts.expired + handed_out == 200
+        assert await removed(run) == 0
         assert described.counts.acked == handed_out
+
+
+async def test_what_retention_removed_is_told_before_a_worker_finds_out(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        run = await begin(opened, [b"blocked"])
+        await run.write(KEYS, range(60))
+        await run.work(200)
+        assert await removed(run) == 0
+        await run.retain()
+        done, start = run.group.queue.done, run.facts().log_start_offset
+        lost = [offset for offset in range(start) if offset % len(KEYS) and record_id_of(0, offset) not in done]
+        assert len(lost) > 20
+        assert len(run.copied()) > 0
+        assert await removed(run) == len(lost)
 
 
 async def test_what_no_lane_holds_goes_as_from_any_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

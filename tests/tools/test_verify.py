@@ -320,6 +320,8 @@ def test_a_compacted_partition_of_kafka_is_sound(tmp_path: Path) -> None:
     assert wrong(report) == []
     assert [facts.missing_offsets for facts in report.segments] == [3 + 29, 10]
     assert any("Kafka before 4.0" in finding.message for finding in report.findings)
+    notes = [finding.message for finding in report.findings if finding.severity is Severity.NOTE]
+    assert "10 offsets are missing, as compaction or `logbroker segment repair --accept-gaps` leaves them" in notes
     assert wrong(report_of(tmp_path / "t-0", gaps=False)) != []
 
 

@@ -117,7 +117,9 @@ class SegmentCheck:
         self._tell_index(segment.index_path, offset_index, offsets.faults, offsets.loose)
         self._tell_index(segment.time_index_path, time_index, times.faults, times.loose)
         if scan.gaps:
-            self._tell(Severity.NOTE, segment.path, f"{scan.gaps} offsets are missing, as compaction leaves them")
+            cause = "as compaction or `logbroker segment repair --accept-gaps` leaves them"
+            reason = f"{scan.gaps} offsets are missing, {cause}"
+            self._tell(Severity.NOTE, segment.path, reason)
 
     def _skip(self, scan: LogScan, offsets: OffsetIndexCheck, times: TimeIndexCheck, seen: int) -> int:
         for fault in scan.faults[seen:]:
@@ -153,7 +155,7 @@ class SegmentCheck:
 
     def _tell_index(self, path: str, content: bytes | None, faults: list[IndexFault], loose: int) -> None:
         if content is None and not self.active and self.facts.size_bytes and self._segment.base_offset >= 0:
-            self._tell(Severity.NOTE, path, "there is no such file; `logbroker segment rebuild-index` makes it")
+            self._tell(Severity.NOTE, path, "there is no such file; the broker makes it anew when it opens the segment")
         for fault in faults:
             self._tell(Severity.ERROR, path, fault.reason, fault.position)
         if loose:

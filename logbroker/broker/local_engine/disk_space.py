@@ -24,6 +24,7 @@ from typing import Final
 
 from logbroker.engine import DiskUse
 from logbroker.errors import DiskFullError
+from logbroker.texts import size_text
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +38,11 @@ FILES_OF_PARTITION: Final = 6
 FILES_OF_SEGMENT: Final = 3
 _RESERVE: Final = {DiskUse.TAKES_ROOM: 1.0, DiskUse.USES_RESERVE: 0.5}
 """Share of `min_free_disk_bytes` and of KEPT_FILES that each use of the disk must leave free."""
+
+_REFUSED: Final = {
+    DiskUse.TAKES_ROOM: "writes that take room are refused",
+    DiskUse.USES_RESERVE: "commits and acks are refused, too, and queue groups hand out nothing",
+}
 
 
 class DiskSpace:
@@ -54,8 +60,8 @@ class DiskSpace:
         self._unwritten_bytes = 0
         """Bytes of `taken` blocks that have not ended: a measurement cannot see them."""
         self._measured_at = 0.0
-        self._is_short = False
-        """Whether writes were refused, and a log message said so."""
+        self._refused: set[DiskUse] = set()
+        """Uses that were refused, and a log message said so."""
         self.measure()
 
     def measure(self) -> None:
@@ -65,9 +71,24 @@ class DiskSpace:
         # Some file systems (Btrfs, some of networks) have no limit on files, and report a total of 0.
         self._free_files = found.f_favail if found.f_files else math.inf
         self._measured_at = time.monotonic()
-        if self._is_short and self._free_bytes > self._min_free_bytes and self._free_files > KEPT_FILES:
-            self._is_short = False
-            _log.warning("the disk of %s has room again: %d bytes", self._path, self._free_bytes)
+        if self._refused:
+            self._tell_of_room()
+
+    def _tell_of_room(self) -> None:
+        if self._has_room(DiskUse.TAKES_ROOM):
+            self._refused.clear()
+            files = "" if math.isinf(self._free_files) else f" and room for {self._free_files:,} more files (inodes)"
+            _log.warning("the disk of %s has room again: %s%s", self._path, size_text(self._free_bytes), files)
+        elif DiskUse.USES_RESERVE in self._refused and self._has_room(DiskUse.USES_RESERVE):
+            self._refused.discard(DiskUse.USES_RESERVE)
+            _log.warning(
+                "the disk of %s has room for commits and acks again: %s; writes that take room are still refused",
+                self._path,
+                size_text(self._free_bytes),
+            )
+
+    def _has_room(self, use: DiskUse) -> bool:
+        return self._free_bytes > self._kept_by(use) and self._free_files > KEPT_FILES * _RESERVE[use]
 
     def take(self, size_bytes: int, files: int = 0) -> None:
         """Count bytes and files that were accepted."""
@@ -92,18 +113,18 @@ class DiskSpace:
             self.measure()
         kept_bytes = self._min_free_bytes if use is DiskUse.TAKES_ROOM else self._kept_by(use)
         if self._free_bytes - kept_bytes <= size_bytes:
-            raise self._refusal(self._bytes_text(kept_bytes))
+            raise self._refusal(self._bytes_text(kept_bytes), use)
         if files and self._free_files - files < (kept_files := int(KEPT_FILES * _RESERVE[use])):
-            raise self._refusal(self._files_text(files, kept_files))
+            raise self._refusal(self._files_text(files, kept_files), use)
 
     def _kept_by(self, use: DiskUse) -> int:
         return int(self._min_free_bytes * _RESERVE[use])
 
     def _bytes_text(self, kept_bytes: int) -> str:
         return (
-            f"the disk of {self._path} has {max(0, self._free_bytes)} bytes left, and {kept_bytes} are kept free for"
-            f" other writes (min_free_disk_bytes is {self._min_free_bytes}); delete topics or groups, lower"
-            " retention.bytes or retention.ms of topics, or free some space on the disk, then try again"
+            f"the disk of {self._path} has {size_text(max(0, self._free_bytes))} left, and {size_text(kept_bytes)} are"
+            f" kept free for other writes (min_free_disk_bytes is {self._min_free_bytes}); delete topics or groups,"
+            " lower retention.bytes or retention.ms of topics, or free some space on the disk, then try again"
         )
 
     def _files_text(self, files: int, kept_files: int) -> str:
@@ -113,9 +134,8 @@ class DiskSpace:
             " retention.bytes or retention.ms of topics, or delete files on the disk, then try again"
         )
 
-    def _refusal(self, text: str) -> DiskFullError:
-        error = DiskFullError(text)
-        if not self._is_short:
-            self._is_short = True
-            _log.warning("writes that take room are refused: %s", error.message)
-        return error
+    def _refusal(self, text: str, use: DiskUse) -> DiskFullError:
+        if use not in self._refused:
+            self._refused.add(use)
+            _log.warning("%s: %s", _REFUSED[use], text)
+        return DiskFullError(text)

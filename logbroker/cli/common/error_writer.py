@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -19,6 +21,17 @@ _BEHIND_BYTES: Final = 1024 * 1024
 """Maximum bytes of standard error that wait for our reader. If more wait, commands have to wait, too."""
 _LOOK_SECONDS: Final = 0.25
 """The time between two checks whether the reader stands still."""
+
+
+class _Told(logging.Handler):
+    """Tells warnings, as lines of this program."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(f"logbroker: {record.getMessage()}")
 
 
 class ErrorWriter:
@@ -83,6 +96,16 @@ class ErrorWriter:
     def tell(self, text: str) -> None:
         """Accept a line of this program, as `write_last` does."""
         self.write_last(encoded_line(text))
+
+    @contextmanager
+    def telling(self, log: logging.Logger) -> Iterator[None]:
+        """Tell the user the warnings of a logger within the block, also if standard error is no terminal."""
+        told = _Told(self.tell)
+        log.addHandler(told)
+        try:
+            yield
+        finally:
+            log.removeHandler(told)
 
     def close(self) -> None:
         """Write the waiting data, as long as the reader does not stand still."""

@@ -19,7 +19,6 @@ from logbroker.cli.common.lines import shows_output
 from logbroker.cli.common.lines import write_json as write_json
 from logbroker.texts import shown
 
-UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _BETWEEN_COLUMNS: Final = 3
 _FOLDED_WIDTH: Final = 8
 """The smallest width of a column with text."""
@@ -141,15 +140,6 @@ def say(*sentences: str) -> None:
     console = Console(width=None if shows_output() else 10_000)
     for sentence in sentences:
         console.print(_text(sentence))
-
-
-def size_text(size_bytes: float) -> str:
-    """Write a size as people do: 1536 is 1.5 KiB."""
-    unit = 0
-    while size_bytes >= 1024 and unit < len(UNITS) - 1:
-        size_bytes /= 1024
-        unit += 1
-    return f"{size_bytes:,.0f} {UNITS[unit]}" if unit == 0 else f"{size_bytes:,.1f} {UNITS[unit]}"
 
 
 def local_time_text(timestamp_ms: int) -> str:

@@ -9,7 +9,7 @@ import click
 
 from logbroker.cli.common import terminal
 from logbroker.cli.common.arguments import take_texts_as_utf8
-from logbroker.cli.common.clients import CommandQueueAdmin
+from logbroker.cli.common.clients import CommandAdmin, CommandQueueAdmin
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import Place, PlaceType, broker_option, json_option, yes_option
 from logbroker.cli.queue.options import settings_of, settings_options
@@ -17,12 +17,15 @@ from logbroker.cli.queue.text import (
     description_document,
     indexed_text,
     key_text,
+    letters_kept_text,
     moment_text,
     now_ms,
     settings_rows,
     share_text,
 )
 from logbroker.client.sync import QueueDescription
+from logbroker.errors import UnknownTopicError
+from logbroker.texts import size_text
 
 _ELSEWHERE: Final = {
     "lanes": "lanes",
@@ -169,7 +172,7 @@ def describe(group: str, broker: str, as_json: bool) -> None:
     if as_json:
         terminal.write_json(description_document(description))
     else:
-        _show(description)
+        _show(description, _letters_kept(broker, description.settings.dead_letter_topic))
 
 
 @queue.command()
@@ -230,13 +233,31 @@ def _waiting(queue: QueueDescription) -> int:
     return queue.counts.open - queue.counts.in_flight + queue.counts.unscanned
 
 
-def _show(queue: QueueDescription) -> None:
+def _letters_kept(broker: str, topic: str | None) -> str:
+    """Return how long the dead-letter topic keeps letters, for people; "": there is no such topic."""
+    if not topic:
+        return ""
+    try:
+        with CommandAdmin(broker) as admin:
+            return letters_kept_text(admin.describe_topic(topic).configs)
+    except UnknownTopicError:
+        return ""
+
+
+def _show(queue: QueueDescription, letters_kept: str) -> None:
     counts = queue.counts
     write_line(
         f"queue group {queue.id} on topic {queue.topic}: {queue.state}, ordering {queue.settings.ordering}, "
         f"{_waiting(queue):,} waiting, {counts.in_flight:,} in flight"
     )
     write_line()
+    if counts.removed:
+        gone = counted(counts.removed, "record")
+        write_line(
+            f"retention removed about {gone} before the group had finished them; to keep more, raise"
+            f" retention.hold.bytes of topic {queue.topic}, or its retention"
+        )
+        write_line()
     if queue.state == "indexing":
         write_line(f"indexing: {indexed_text(queue)}; deliveries begin after that, the most urgent records first")
         write_line()
@@ -286,7 +307,7 @@ def _show(queue: QueueDescription) -> None:
                 counts.sessions,
             )
         ),
-        terminal.size_text(counts.copied_bytes),
+        size_text(counts.copied_bytes),
     )
     terminal.show(rows)
     since = ("delivered", "acked", "nacked", "dead-lettered", "leases lost", "expired")
@@ -306,7 +327,7 @@ def _show(queue: QueueDescription) -> None:
     _show_workers(queue)
     _show_partitions(queue)
     rows = terminal.table("setting", "value")
-    for name, value in settings_rows(queue.settings):
+    for name, value in settings_rows(queue.settings, letters_kept):
         rows.add_row(name, value)
     terminal.show(rows)
 

@@ -19,7 +19,7 @@ from logbroker.client.admin.queue_admin import Lane
 from logbroker.client.admin.queue_descriptions import Decision
 from logbroker.config import MAX_BATCH_BYTES, MAX_INT32, MAX_INT64
 from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
-from logbroker.texts import whole_number
+from logbroker.texts import size_text, whole_number
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -243,7 +243,7 @@ def replace(
             "standard input is empty: give the value there or in --value (--value '' for an empty one)"
         )
     if len(content) > MAX_BATCH_BYTES:
-        raise InvalidRequestError(f"the value has more than {terminal.size_text(MAX_BATCH_BYTES)}")
+        raise InvalidRequestError(f"the value has more than {size_text(MAX_BATCH_BYTES)}")
     with CommandQueueAdmin(broker) as admin:
         _decide(
             [lane],

@@ -152,10 +152,13 @@ def explanation(lane: LaneDescription, queue: QueueDescription) -> Iterator[str]
         rows.append(("holder", f"{lane.worker_id}{client}"))
     if lane.session_token:
         rows.append(("session", f"token {lane.session_token}"))
+    if lane.held_ms is not None:
+        rows.append(("handed out", f"{terminal.age_text(lane.held_ms)} ago"))
     if lane.due_in_ms is not None:
         waits_for = "next look" if lane.obstacle else "next retry" if lane.attempt > 1 else "due"
         what = {"in flight": "lease ends", "in session": "lock ends"}.get(lane.state, waits_for)
-        rows.append((what, f"in {terminal.age_text(lane.due_in_ms)}"))
+        extended = ", unless the worker extends it" if lane.state in ("in flight", "in session") else ""
+        rows.append((what, f"in {terminal.age_text(lane.due_in_ms)}{extended}"))
     if lane.offset >= 0:
         rows.append(("first record", f"{queue.topic}-{lane.partition}, offset {lane.offset}"))
         rows.append(("attempts", f"{lane.attempt - 1} of {queue.settings.max_attempts} failed"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -11,7 +11,8 @@ import msgspec
 from logbroker.cli.common import terminal
 from logbroker.cli.common.json_text import text_of
 from logbroker.cli.common.lines import counted
-from logbroker.client.sync import LaneDescription, QueueDescription, QueueSettings
+from logbroker.client.sync import ConfigValue, LaneDescription, QueueDescription, QueueSettings
+from logbroker.texts import size_text
 
 _MAX_SHOWN_BYTES: Final = 256
 """Maximum number of bytes of a key in text output. JSON output has the whole key."""
@@ -62,8 +63,22 @@ def moment_text(moment_ms: int) -> str:
     return f"{terminal.local_time_text(moment_ms)} ({age})"
 
 
-def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
-    """Yield the settings with their values, for people."""
+def letters_kept_text(configs: Iterable[ConfigValue]) -> str:
+    """Return how long a dead-letter topic with these configs keeps letters."""
+    values = {
+        config.name: int(config.value) for config in configs if config.name in ("retention.ms", "retention.bytes")
+    }
+    limits = []
+    if values["retention.ms"] >= 0:
+        limits.append(f"for {terminal.age_text(values['retention.ms'])}")
+    if values["retention.bytes"] >= 0:
+        limits.append(f"up to {size_text(values['retention.bytes'])} a partition")
+    return f"{', '.join(limits)}, sent back or not; then retention removes them" if limits else "for ever"
+
+
+def settings_rows(settings: QueueSettings, letters_kept: str) -> Iterator[tuple[str, str]]:
+    """Yield the settings with their values, for people. `letters_kept` is how long the dead-letter topic keeps letters,
+    if there is one."""
     yield "ordering key", f"header {settings.key_header}" if settings.key_header else "the record key"
     yield from _priority_rows(settings)
     yield "lease", seconds_text(settings.lease_seconds or 0)
@@ -75,6 +90,8 @@ def settings_rows(settings: QueueSettings) -> Iterator[tuple[str, str]]:
     yield "backoff", backoff
     to = f" to {settings.dead_letter_topic}" if settings.dead_letter_topic else ""
     yield "when exhausted", f"{settings.on_exhausted}{to}"
+    if letters_kept:
+        yield "dead letters are kept", letters_kept
     yield "undecodable batches", f"{settings.on_undecodable}"
     yield "grace", seconds_text(settings.grace_seconds or 0)
     yield "alarm: share of a lane", f"over {settings.alarm_share:.0%}, of lanes with over 512 records"

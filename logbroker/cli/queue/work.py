@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import errno
 import itertools
-import logging
 import os
 import re
 import signal
@@ -76,7 +75,9 @@ _TOO_LONG: Final = os.strerror(errno.E2BIG)
     help="Write each record as a JSON line. A record is acked when it is written; in a pipe, when the reader has taken "
     "it.",
 )
-@number_option("--concurrency", kind=Whole(1, 1000), help="Number of commands that run at once.  [default: 1]")
+@number_option(
+    "--concurrency", kind=Whole(1, 1000), help="Number of commands of --exec that run at once.  [default: 1]"
+)
 @number_option(
     "--timeout",
     kind=Real(most=MAX_TIMEOUT_SECONDS, min_open=True),
@@ -156,7 +157,7 @@ def work(
     if command is None:
         with (
             ErrorWriter() as errors,
-            _obstacles_told(errors),
+            errors.telling(OBSTACLES),
             _Stops(None) as stops,
             stops.interrupter.raising_again(),
             CommandWorker(broker, group, band=band) as worker,
@@ -179,7 +180,7 @@ def work(
     longest = max(DEFAULT_MAX_EXTENSION_SECONDS, (timeout or 0) + 60)
     with CommandRunner(command, timeout) as commands, _Stops(commands) as stops, stops.interrupter.raising_again():
         with (
-            _obstacles_told(commands.errors),
+            commands.errors.telling(OBSTACLES),
             CommandWorker(broker, group, band=band, max_extension_seconds=longest) as worker,
             _Refusals(commands.errors) as refusals,
             suppress(KeyboardInterrupt),
@@ -254,22 +255,6 @@ class _Stops:
         # Limit everything that may still wait, such as a call to a broker that is away.
         signal.signal(signal.SIGALRM, lambda *_: os._exit(128 + self.last))
         signal.setitimer(signal.ITIMER_REAL, _GOODBYE_SECONDS)
-
-
-@contextmanager
-def _obstacles_told(errors: ErrorWriter) -> Iterator[None]:
-    """Tell the user why the broker hands out nothing."""
-
-    class Told(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            errors.tell(f"logbroker: {record.getMessage()}")
-
-    told = Told(logging.WARNING)
-    OBSTACLES.addHandler(told)
-    try:
-        yield
-    finally:
-        OBSTACLES.removeHandler(told)
 
 
 @contextmanager

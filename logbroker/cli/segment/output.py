@@ -16,6 +16,7 @@ from logbroker.cli.common.lines import counted, write_line
 from logbroker.record.codec import LogRecord
 from logbroker.record.compression import Codec
 from logbroker.record.header import MAX_CODEC, TRANSACTIONAL_FLAG, BatchHeader
+from logbroker.texts import size_text
 from logbroker.tools.segments.find import FoundRecord
 from logbroker.tools.segments.findings import PartitionReport, SegmentFacts, Severity
 from logbroker.tools.segments.mend import RepairPlan
@@ -166,7 +167,7 @@ def show_segments(rows: Iterable[SegmentFacts]) -> None:
             str(row.next_offset),
             f"{row.records:,}",
             f"{row.batches:,}",
-            terminal.size_text(row.size_bytes),
+            size_text(row.size_bytes),
             time_text(row.min_timestamp_ms),
             time_text(row.max_timestamp_ms),
             "" if row.damaged_at is None else f"damaged at byte {row.damaged_at}",
@@ -198,7 +199,7 @@ def checked_line(reports: Sequence[PartitionReport], seconds: float) -> str:
     return (
         f"checked {counted(len(reports), 'partition')}, {counted(len(segments), 'segment')}, "
         f"{counted(records, 'record')}, "
-        f"{terminal.size_text(size_bytes)} in {seconds:.1f} s ({rate})"
+        f"{size_text(size_bytes)} in {seconds:.1f} s ({rate})"
     )
 
 
@@ -230,7 +231,7 @@ def show_stats(stats: Stats, top: int) -> None:
     numbers = ("batches", "stored", "uncompressed", "ratio")
     codecs = terminal.table("compression", *numbers, numbers=numbers)
     for name, codec in sorted(stats.codecs.items()):
-        sizes = (terminal.size_text(codec.stored_bytes), terminal.size_text(codec.plain_bytes))
+        sizes = (size_text(codec.stored_bytes), size_text(codec.plain_bytes))
         codecs.add_row(name, f"{codec.batches:,}", *sizes, f"{codec.ratio:.2f}")
     terminal.show(codecs)
     for count, what in (

@@ -88,6 +88,8 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     sessions: open sessions.
     refused_letters: records that the dead-letter topic refuses. Each holds its lane, and a `QueueAlarm` says why.
     copied_bytes: bytes on disk for copies of records that retention removed while their lanes were stalled.
+    removed: records that are not done and that retention removed, approximately. Copied ones do not count. They become
+        `expired` once a worker gets there.
     unsent_outputs: settlements whose outputs are not all appended yet.
 
     The following are counted since the broker started:
@@ -112,6 +114,7 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
     refused_letters: int
     copied_bytes: int
+    removed: int
     unsent_outputs: int
     delivered: int
     acked: int
@@ -234,6 +237,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     refusal: why the dead-letter topic refuses the head, and what to do; empty: it does not refuse it, or was not asked.
     obstacle: why the head cannot be read from the log, and what to do. No attempt is counted, and the lane goes on by
         itself once it can be read. Empty: it can be read, or was not tried.
+    held_ms: time since the head was handed out, while it is in flight. A worker extends its lease if it needs longer.
     cause: partition and offset of the record for which the lane was parked, if a rewind put other records before it;
         otherwise None.
     cause_attempts: number of failed attempts at the record of `cause`.
@@ -259,6 +263,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     cause: tuple[int, int] | None = None
     cause_attempts: int = 0
     sub_lanes: tuple[bytes, ...] = ()
+    held_ms: int | None = None
 
 
 LaneOrder = Literal["hottest", "oldest", "held", "waiting"]
@@ -425,4 +430,5 @@ def lane_description(lane: queues_pb2.Lane) -> LaneDescription:
         cause=(lane.cause.partition, lane.cause.offset) if lane.HasField("cause") else None,
         cause_attempts=lane.cause_attempts,
         sub_lanes=tuple(lane.sub_lanes),
+        held_ms=lane.held_ms if lane.HasField("held_ms") else None,
     )

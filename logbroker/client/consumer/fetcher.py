@@ -513,6 +513,8 @@ class Fetcher:
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
             self._heard_at = monotonic()
+            if self._attempt:
+                _log.info("consuming from %s: connected again", self._connection.broker)
             self._attempt = 0
             self._refusal = None
             for result in response.results:

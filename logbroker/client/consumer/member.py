@@ -359,7 +359,7 @@ class GroupMember:
             if self.is_leaving:
                 return
             level = logging.DEBUG if self._attempt else logging.WARNING
-            _log.log(level, "member of group %s: %s", self._options.group_id, error)
+            _log.log(level, "member of group %s: %s; reconnecting", self._options.group_id, error)
             if self.membership.may_join:
                 await asyncio.sleep(min(backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
             self._attempt += 1
@@ -506,6 +506,8 @@ class GroupMember:
                 self._reader.read_generations(generations_of(response.generations.topics))
             elif kind == "joined":
                 joined: groups_pb2.Joined = response.joined
+                if self._attempt:
+                    _log.info("member of group %s: connected again", self._options.group_id)
                 self._attempt, self._was_let_in, self._returns = 0, True, False
                 # Heartbeats also report polls.
                 poll_interval_seconds = self._options.max_poll_interval_seconds / 4

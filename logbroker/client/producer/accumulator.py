@@ -63,7 +63,7 @@ class Accumulator(Generic[Handle]):
         self._batch_bytes = batch_bytes
         self._linger_seconds = linger_seconds
         self._max_buffered_bytes = max_buffered_bytes
-        self._delivery_timeout_seconds = delivery_timeout_seconds
+        self.delivery_timeout_seconds = delivery_timeout_seconds
         self._wake = wake
         self._number = 0
         self._active: dict[tuple[TopicRoute, int], None] = {}
@@ -218,7 +218,7 @@ class Accumulator(Generic[Handle]):
             batch.check_loop = self.check_loop
         now = time.monotonic()
         batch.ready_at = now + self._linger_seconds
-        batch.deadline = now + self._delivery_timeout_seconds
+        batch.deadline = now + self.delivery_timeout_seconds
         batch.count, batch.record_bytes = 1, size_bytes
         if ordering_key is not None:
             batch.ordering_keys[0] = ordering_key
@@ -327,7 +327,7 @@ class Accumulator(Generic[Handle]):
                 known = "" if not batch.uncertain else "; whether it was written is not known"
                 failure = batch.last_error or last_failure
                 why = "" if failure is None else f"; the last failure: {failure}"
-                message = f"not delivered within {self._delivery_timeout_seconds:g} s{known}{why}"
+                message = f"not delivered within {self.delivery_timeout_seconds:g} s{known}{why}"
                 self.finish(batch, error=RequestTimeoutError(message))
             overdue = overdue or any(batch.deadline <= now for batch in queue.in_flight)
         return overdue

@@ -90,7 +90,8 @@ class PartitionQueue:
         self._next_sequence = 0
         self._recovering = False
         self._sent = 0
-        self._failures = 0
+        self.refusals = 0
+        """Number of refusals in a row."""
         self._given_back: Batch | None = None
         """The batch of the lowest rank among those that gave back their sequence numbers since the last correction."""
         self._broken = False
@@ -149,7 +150,7 @@ class PartitionQueue:
         """Apply the broker's answer. Return whether the batch is done, so that the caller finishes it."""
         self.in_flight.remove(batch)
         if error is None:
-            self._failures = 0
+            self.refusals = 0
             return True
         self._recovering = True
         batch.last_error = error
@@ -165,8 +166,8 @@ class PartitionQueue:
             return True
         if error.retriable or isinstance(error, OutOfOrderSequenceError | StaleGenerationError):
             self._put_back([batch])
-            self.resume_at = now + backoff_seconds(self._failures)
-            self._failures += 1
+            self.resume_at = now + backoff_seconds(self.refusals)
+            self.refusals += 1
             return False
         self.give_back(batch)
         return True

@@ -31,6 +31,7 @@ from logbroker.client.transport.metadata import DEFAULT_MAX_REQUEST_BYTES, Topic
 from logbroker.client.transport.status import error_of_item
 from logbroker.errors import (
     BrokerUnavailableError,
+    DiskFullError,
     InvalidRecordError,
     InvalidTimestampError,
     LogbrokerError,
@@ -38,12 +39,15 @@ from logbroker.errors import (
     ProducerForgottenError,
     RecordTooLargeError,
     StaleGenerationError,
+    TooManyOpenFilesError,
     UnknownTopicError,
     quoted,
 )
 from logbroker.v1 import log_pb2
 
 _log = logging.getLogger(__name__)
+REFUSALS: Final = logging.getLogger("logbroker.client.producer.refusals")
+"""Tells why the broker refuses all records, as long as it does."""
 
 _MAX_REQUEST_BYTES: Final = 1024 * 1024
 """A request is closed at this size. A single batch may be larger."""
@@ -52,6 +56,8 @@ _ITEM_FIELDS_BYTES: Final = 64
 _REQUEST_FIELDS_BYTES: Final = 64 + _ITEM_FIELDS_BYTES
 """Maximum size of a request with one item, without its batch."""
 _EXPIRY_CHECK_SECONDS: Final = 0.25
+_LASTING_REFUSALS: Final = 5
+"""Refusals in a row, in about one second, after which a partition's refusal is logged as a warning."""
 _QUICK_SECONDS: Final = KEEPALIVE_TIMEOUT_SECONDS / 2
 """A link counts as quick while requests are answered within this time. The first keepalive timeout is enough for such a
 link."""
@@ -100,6 +106,8 @@ class Sender:
         self._attempt = 0
         self._last_failure: LogbrokerError | None = None
         """The error that currently keeps batches from the broker."""
+        self._told_refusal = ""
+        """Reason of the last lasting refusal that was logged, until the broker accepts a batch."""
         self._work = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._works: list[Background] = []
@@ -263,7 +271,8 @@ class Sender:
                 if self._identity is None:
                     self._identity = await self._new_identity(None)
             except LogbrokerError as error:
-                await self._broken(error)
+                is_refusal = isinstance(error, DiskFullError | OverloadedError | TooManyOpenFilesError)
+                await self._broken(error, REFUSALS if is_refusal else _log)
                 continue
             self._stream = self._connection.stream("ProduceStream")
             self._is_answered, begun = False, time.monotonic()
@@ -302,10 +311,11 @@ class Sender:
             self._accumulator.expire(time.monotonic(), error)
         self._in_flight.clear()
 
-    async def _broken(self, error: LogbrokerError) -> None:
+    async def _broken(self, error: LogbrokerError, log: logging.Logger = _log) -> None:
         self._lost(error)
         level = logging.DEBUG if self._attempt else logging.WARNING
-        _log.log(level, "producing to %s: %s; reconnecting", self._connection.broker, error)
+        then = "trying again" if log is REFUSALS else "reconnecting"
+        log.log(level, "producing to %s: %s; %s", self._connection.broker, error, then)
         await asyncio.sleep(backoff_seconds(self._attempt))
         self._attempt += 1
         self.wake()
@@ -403,6 +413,8 @@ class Sender:
             response: Any = await stream.read()
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
+            if self._attempt:
+                _log.info("producing to %s: going on", self._connection.broker)
             self._attempt, self._last_failure, self._is_answered = 0, None, True
             written, sent = self._in_flight.pop(response.correlation_id)
             now = time.monotonic()
@@ -447,6 +459,21 @@ class Sender:
             self._drop(route, error)
         elif error is not None:
             _log.info("%s-%d: %s: %s", route.name, queue.partition, error.reason, error)
+            self._tell_of_lasting(error, queue)
+        elif self._told_refusal:
+            self._told_refusal = ""
+            _log.info("producing to %s: the broker accepts records again", self._connection.broker)
+
+    def _tell_of_lasting(self, error: LogbrokerError, queue: PartitionQueue) -> None:
+        """Warn once if batches are refused again and again, as on a full disk: the program waits without a word."""
+        if error.retriable and queue.refusals == _LASTING_REFUSALS and self._told_refusal != error.reason:
+            self._told_refusal = error.reason
+            REFUSALS.warning(
+                "producing to %s: %s; trying again, for up to %g s a record",
+                self._connection.broker,
+                error,
+                self._accumulator.delivery_timeout_seconds,
+            )
 
     # --- what the stream does not carry -----------------------------------------------------------------------------
 

@@ -216,7 +216,7 @@ class WorkerConnection(Generic[D]):
                 return
             self._changed.set()
             level = logging.DEBUG if self._attempt else logging.WARNING
-            _log.log(level, "worker of queue group %s: %s", self._options.group_id, error)
+            _log.log(level, "worker of queue group %s: %s; reconnecting", self._options.group_id, error)
             await asyncio.sleep(min(backoff_seconds(self._attempt), _LAST_BACKOFF_SECONDS))
             self._attempt += 1
 
@@ -367,6 +367,8 @@ class WorkerConnection(Generic[D]):
                 self._options.group_id,
                 lost,
             )
+        if self._attempt:
+            _log.info("worker of queue group %s: connected again", self._options.group_id)
         self._attempt = 0
         self._returns = False
         self._connected.set()

@@ -103,7 +103,7 @@ class MemberStream:
         if request is grpc.aio.EOF or request.WhichOneof("request") != "join":
             raise InvalidRequestError("the first message of a member's stream is a Join")
         if self._stopping.is_set():
-            raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
+            raise BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
         return await self._groups.join(request.join.group_id, await read_join(self._engine, request.join), self)
 
     async def _follow_requests(self, membership: MemberLink) -> bool:
@@ -170,7 +170,7 @@ class MemberStream:
         that members learn which commits were stored."""
         await self._stopping.wait()
         await self._write_answers_due()
-        raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
+        raise BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
 
     async def _write_answers_due(self) -> None:
         """Wait until earlier requests are answered, at most LAST_ANSWERS_SECONDS: the client may not read."""

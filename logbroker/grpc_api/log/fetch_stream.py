@@ -148,7 +148,7 @@ class FetchStream:
 
     async def _follow_stop(self) -> None:
         await self._stopping.wait()
-        raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
+        raise BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
 
     async def _send(self) -> None:
         while True:

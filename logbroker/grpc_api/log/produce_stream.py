@@ -17,7 +17,7 @@ from logbroker.grpc_api.log.produce_wire import WireRequest, read_produce
 from logbroker.grpc_api.status import Context, Statuses
 from logbroker.v1.log_pb2 import ProduceResponse
 
-_STOPPING: Final = "the broker is stopping; connect again once it is back"
+_STOPPING: Final = "the broker is stopping; clients can connect again once it is back"
 _NOT_APPENDED: Final = "the broker is stopping, and has not appended this: send it again when the broker is back"
 
 _log = logging.getLogger(__name__)

@@ -185,6 +185,7 @@ def _counts(described: QueueGroupReport) -> pb.QueueCounts:
         expired=tally.expired,
         refused_letters=counts.refused_letters,
         copied_bytes=described.copied_bytes,
+        removed=described.removed,
         unsent_outputs=described.unsent_outputs,
     )
 

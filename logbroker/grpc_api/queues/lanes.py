@@ -104,6 +104,8 @@ def _lane(told: ToldLane) -> pb.Lane:
     )
     if facts.due_in_seconds > 0:
         message.due_in_ms = round(facts.due_in_seconds * 1000)
+    if facts.held_seconds > 0:
+        message.held_ms = round(facts.held_seconds * 1000)
     if facts.failure is not None:
         if facts.cause != facts.head:
             message.cause.partition, message.cause.offset = partition_of(facts.cause), offset_of(facts.cause)

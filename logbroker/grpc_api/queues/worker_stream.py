@@ -141,7 +141,7 @@ class WorkerStream:
         if request is grpc.aio.EOF or request.WhichOneof("request") != "hello":
             raise InvalidRequestError("the first message of a worker's stream is a Hello")
         if self._stopping.is_set():
-            raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
+            raise BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")
         group = self._queues.group(request.hello.group_id)
         link = await group.connect(await read_hello(request.hello))
         link.bound_dispatches(self._budget.allowance)
@@ -349,4 +349,4 @@ class WorkerStream:
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_ANSWERS_SECONDS):
                 await self._all_answered()
-        raise BrokerUnavailableError("the broker is stopping; connect again once it is back")
+        raise BrokerUnavailableError("the broker is stopping; clients can connect again once it is back")

@@ -45,11 +45,20 @@ def room_for(topic: Topic) -> int:
     return min(MAX_STORED_BATCH_BYTES, topic.config.max_message_bytes + OWN_BYTES)
 
 
+def configs_for(topic: Topic) -> dict[str, str]:
+    """Return the configs with which the broker makes the dead-letter topic of a group on this topic.
+
+    Letters wait for a person, for as long as that takes, so retention removes none.
+    """
+    return {MAX_MESSAGE_BYTES: str(room_for(topic)), "retention.ms": "-1", "retention.bytes": "-1"}
+
+
 def made_for(dead_topic: Topic, topic: Topic) -> LetterSizeLimit | None:
     """Return the size limit of a dead-letter topic if it looks like the limit that the broker sets for `topic`; else
     None."""
     size_bytes = room_for(topic)
-    if dead_topic.overrides == {MAX_MESSAGE_BYTES: str(size_bytes)}:
+    # Earlier versions set the limit alone.
+    if dead_topic.overrides in (configs_for(topic), {MAX_MESSAGE_BYTES: str(size_bytes)}):
         return LetterSizeLimit(dead_topic.id, (size_bytes,))
     return None
 

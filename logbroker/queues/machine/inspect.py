@@ -84,6 +84,8 @@ class LaneFacts(msgspec.Struct, frozen=True, kw_only=True):
     due_in_seconds: float
     """Seconds until the lease or the session's lock ends, or the lane becomes ready again; 0: the lane waits for no
     time."""
+    held_seconds: float
+    """Seconds since the head was handed out under its lease; 0: it is not in flight, or in a session."""
     failure: Failure | None
     """Failure of the record that holds up the lane."""
     cause: int
@@ -458,9 +460,12 @@ class Inspector:
 
     def _check_held(self, lane: Lane) -> None:
         if lane.state not in HELD:
+            advice = ""
+            if lane.state in (IN_FLIGHT, IN_SESSION):
+                advice = "; `logbroker queue explain` names its worker: wait until it is done, or stop it"
             raise LaneNotHeldError(
                 f"the lane is {self._state(lane)}: only a lane that is blocked, parked, waiting or dead-lettering"
-                " can be moved"
+                f" can be moved{advice}"
             )
 
 
@@ -506,11 +511,13 @@ class Explanation:
     def of(self, lane: Lane, now: Moment) -> LaneFacts:
         """Explain an existing lane, or the lane without records that `Inspector.lane` returns."""
         queue, worker_id, due, in_session, first = self._queue, "", now.seconds, 0, None
+        held_seconds = 0.0
         session = queue.sessions.get(lane.key) if lane.key is not None else None
         if session is not None:
             worker_id, due, in_session, first = session.worker.id, session.deadline, session.in_flight, session.first
         if lane.state == IN_FLIGHT and (grant := self._holder(lane)) is not None:
             worker_id, due = grant.worker.id, grant.deadline
+            held_seconds = max(0.0, now.seconds - (grant.first_deadline - queue.settings.lease_seconds))
         elif lane.state == WAITING:
             due = queue.stalled.delays.due(lane)
         head = queue.stalled.first_of(lane) if first is None else first.head
@@ -529,6 +536,7 @@ class Explanation:
             worker_id=worker_id,
             session_token=0 if session is None else session.token,
             due_in_seconds=max(0.0, due - now.seconds),
+            held_seconds=held_seconds,
             # A copy, because the stored failure changes with the record.
             failure=None if failure is None else copy(failure),
             cause=cause,

@@ -136,7 +136,7 @@ class Deliveries:
         self._next += count
         # The shell never sees this list. It will have holes (None) for settled deliveries.
         grant = Grant(first, worker, deadline, list(lanes) if lanes is not None else None, record_ids, count, session)
-        grant.is_redelivered = is_redelivered
+        grant.is_redelivered, grant.first_deadline = is_redelivered, deadline
         self._firsts.append(first)
         self._grants.append(grant)
         self._workers[worker.id] = worker

@@ -63,6 +63,8 @@ class Grant(msgspec.Struct, eq=False):
     """The session whose lock is the lease of this grant; None: the grant has its own lease."""
     excused: bool = False
     """Whether no attempt is counted when the lease ends, because the worker may never have seen the deliveries."""
+    first_deadline: float = 0.0
+    """The deadline that it was granted with."""
     is_redelivered: bool = False
     """Whether the records of the run may have been handed out before."""
 

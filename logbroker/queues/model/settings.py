@@ -139,7 +139,7 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     dead_letter_topic: Annotated[
         str,
         Setting(
-            "Topic for dead letters. The broker creates it if it does not exist.",
+            "Topic for dead letters. The broker creates it if it does not exist, with unlimited retention.",
             "a topic name",
             default="GROUP.dead-letters if dead-letter is set, else none",
         ),

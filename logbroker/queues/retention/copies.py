@@ -214,6 +214,24 @@ class Copies:
                 return self._engine.partition_facts(self.topic_id, partition).size_bytes
         return 0
 
+    def count_not_done(self, partition: int) -> int:
+        """Return about how many copied records of a partition are not done; never too few, unless the partition of the
+        internal topic is offline."""
+        batches = self.batches(partition)
+        if self.topic_id is None or not batches:
+            return 0
+        with suppress(LogbrokerError):
+            end = self._engine.partition_facts(self.topic_id, partition).high_watermark
+            bases = sorted(batch.base_offset for _, batch in batches)
+            # Offsets of batches that were replaced count to the batch before them.
+            sizes = {base: following - base for base, following in zip(bases, [*bases[1:], end], strict=True)}
+            first_id = record_id_of(partition, 0)
+            return sum(
+                min(sizes[batch.base_offset], self._done.count_not_done(first_id | batch.first, (first_id | last) + 1))
+                for last, batch in batches
+            )
+        return 0
+
     async def read(self, partition: int, batch: CopyBatch) -> list[LogRecord]:
         """Return the records that a batch copies, as they were.
 
