@@ -40,8 +40,9 @@ from logbroker.client.admin.queue_descriptions import (
     WorkerDescription,
 )
 from logbroker.client.consumer.consumer import Consumer
-from logbroker.client.consumer.cursor import Record
+from logbroker.client.consumer.cursor import MergedRecord, Record
 from logbroker.client.consumer.group_offsets import CommittedOffset
+from logbroker.client.consumer.resequencer import Resequencer
 from logbroker.client.producer.delivery import Delivery, RecordMetadata
 from logbroker.client.producer.producer import Producer
 from logbroker.client.transport.metadata import TopicInfo
@@ -68,6 +69,7 @@ __all__ = [
     "LetterEnds",
     "ListedOffset",
     "MemberDescription",
+    "MergedRecord",
     "NewTopic",
     "PartitionDescription",
     "PartitionLag",
@@ -82,6 +84,7 @@ __all__ = [
     "Record",
     "RecordMetadata",
     "Redriven",
+    "Resequencer",
     "RewoundPartition",
     "Session",
     "TopicDescription",

@@ -41,8 +41,9 @@ from logbroker.client.blocking.consumer import Consumer
 from logbroker.client.blocking.producer import Producer
 from logbroker.client.blocking.queue_admin import QueueAdmin
 from logbroker.client.blocking.worker import Session, Worker
-from logbroker.client.consumer.cursor import Record
+from logbroker.client.consumer.cursor import MergedRecord, Record
 from logbroker.client.consumer.group_offsets import CommittedOffset
+from logbroker.client.consumer.resequencer import Resequencer
 from logbroker.client.producer.delivery import RecordMetadata
 from logbroker.client.producer.delivery import SyncDelivery as Delivery
 from logbroker.client.transport.metadata import TopicInfo
@@ -69,6 +70,7 @@ __all__ = [
     "LetterEnds",
     "ListedOffset",
     "MemberDescription",
+    "MergedRecord",
     "NewTopic",
     "PartitionDescription",
     "PartitionLag",
@@ -83,6 +85,7 @@ __all__ = [
     "Record",
     "RecordMetadata",
     "Redriven",
+    "Resequencer",
     "RewoundPartition",
     "Session",
     "TopicDescription",

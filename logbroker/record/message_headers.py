@@ -20,6 +20,12 @@ MAX_PRIORITY: Final = 9
 DEFAULT_PRIORITY: Final = 4
 """The priority of a record without a priority, or with an invalid one."""
 
+KEY: Final = "logbroker-key"
+"""The key of a record of a sub-stream, without the sub-key. The record's own key is `joined_key` of both."""
+
+SUB_KEY: Final = "logbroker-sub-key"
+"""The sub-key of a record of a sub-stream."""
+
 COPY_OF: Final = "logbroker-copy-of"
 """The record's offset in its topic, in ASCII decimal. Set in the copies that a queue group keeps of records that
 retention removed."""
@@ -58,6 +64,36 @@ def priority_of(headers: Headers) -> int:
     """Return the priority of a record, which is the default one if its headers state none."""
     priority = stated_priority(headers)
     return DEFAULT_PRIORITY if priority is None else priority
+
+
+def joined_key(key: bytes, sub_key: bytes) -> bytes:
+    """Return the key that the records of a sub-stream have. Pairs such as `a#b` with `c` and `a` with `b#c` have the
+    same one: they share a partition and a lane, and only their headers differ."""
+    return key + b"#" + sub_key
+
+
+def with_sub_key(headers: Headers, key: bytes, sub_key: bytes) -> Headers:
+    """Return a record's headers with these parts of its key in place of any others."""
+    parts = ((KEY, key), (SUB_KEY, sub_key))
+    return [*(header for header in headers if header[0] not in (KEY, SUB_KEY)), *parts] if headers else parts
+
+
+def key_parts(key: bytes | None, headers: Headers) -> tuple[bytes | None, bytes | None]:
+    """Return the key without the sub-key, and the sub-key of a record; the key as it is and None if the record is of no
+    sub-stream.
+
+    Headers whose parts do not make up the record's key count for nothing: a program may have sent the headers of a
+    record on with another key.
+    """
+    main_key = sub_key = None
+    for name, value in headers:
+        if name == KEY:
+            main_key = value
+        elif name == SUB_KEY:
+            sub_key = value
+    if main_key is None or sub_key is None or joined_key(main_key, sub_key) != key:
+        return key, None
+    return main_key, sub_key
 
 
 def check_priority(priority: object) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from logbroker.errors import DeserializationError, InvalidRequestError, SerializationError, quoted
 from logbroker.record.codec import Headers
+from logbroker.record.message_headers import key_parts
 from logbroker.texts import words_of
 
 T = TypeVar("T")
@@ -114,6 +115,16 @@ class Decoding:
             if each == name:
                 return value
         return default
+
+    @property
+    def main_key(self) -> bytes | None:
+        """The key without the sub-key; the whole key if the record was sent without a sub-key."""
+        return key_parts(self.key, self.headers)[0]
+
+    @property
+    def sub_key(self) -> bytes | None:
+        """The sub-key that the record was sent with; None: it was sent without one."""
+        return key_parts(self.key, self.headers)[1]
 
     def text(self) -> str:
         """Return the value decoded as UTF-8. Raises DeserializationError, also for None."""

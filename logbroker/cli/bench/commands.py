@@ -140,6 +140,7 @@ def produce(
     "--response-bytes", kind=Whole(1, 3 * MIB), default=MIB, metavar="BYTES", help="Maximum size of a response."
 )
 @number_option("--records", kind=Whole(1), help="Read N records through one Python Consumer instead.")
+@click.option("--merged", is_flag=True, help="With --records: as one stream in order, beside a plain loop.")
 @_value_option
 @_ceiling_option
 @shared_options
@@ -149,6 +150,7 @@ def consume(
     megabytes: int,
     response_bytes: int,
     records: int | None,
+    merged: bool,
     value_bytes: int,
     **shared: Any,
 ) -> None:
@@ -158,13 +160,14 @@ def consume(
     Examples:
       logbroker bench consume --ceiling --json
       logbroker bench consume --records 2000000
+      logbroker bench consume --records 500000 --partitions 8 --merged
     """
     setup = setup_of(shared, 0)
+    if merged and records is None:
+        raise click.UsageError("--merged needs --records: it reads through the Python client")
     if records is not None:
-        run(
-            [lambda: measure.consume_records(setup, records=records, value_bytes=value_bytes, partitions=partitions)],
-            **shared,
-        )
+        read = measure.consume_merged if merged else measure.consume_records
+        run([lambda: read(setup, records=records, value_bytes=value_bytes, partitions=partitions)], **shared)
         return
 
     def measurement(batch_bytes: int) -> Measurement:

@@ -22,7 +22,7 @@ from logbroker.client.producer.producer import (
 from logbroker.client.producer.sender import Sender
 from logbroker.client.producer.topic_route import TopicRoute
 from logbroker.client.runtime import forking
-from logbroker.client.runtime.arguments import checks_arguments, record_parts
+from logbroker.client.runtime.arguments import checks_arguments, record_parts, sub_stream
 from logbroker.client.runtime.lifetime import LAST_SECONDS, Droppable
 from logbroker.client.runtime.sync_loop import Latch, check_waits, run, shared_loop, wait_for
 from logbroker.client.runtime.thread_locks import taken_here
@@ -83,7 +83,7 @@ class Producer(Droppable):
 
         `value_serializer` and `key_serializer` turn the arguments of `send` into bytes: str, json, msgpack, or a
         function. None stays None. Without a serializer, values and keys are bytes. If a serializer fails, `send` raises
-        SerializationError and sends nothing. An `ordering_key` is always bytes.
+        SerializationError and sends nothing. A `sub_key` and an `ordering_key` are always bytes.
         """
         self._lifetime = lifetime = producer_lifetime(broker, last_flush_seconds)
         options: dict[str, Any] = sender_options(
@@ -119,6 +119,7 @@ class Producer(Droppable):
         value: Any,
         key: Any = None,
         *,
+        sub_key: bytes | None = None,
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -127,16 +128,20 @@ class Producer(Droppable):
     ) -> SyncDelivery:
         """Put a record into its batch. Block only while the buffer is full or the topic is looked up.
 
-        `partition` overrules the key; `timestamp_ms` (milliseconds since 1970) None means now. `ordering_key` chooses
-        the partition in place of the key; if a queue group orders by a header, give the value of that header.
-        `priority` is 0 to 9, where 9 is the most urgent; None counts as 4. It is stored as a header and, in a topic
-        that routes by priority, chooses the band first. `delivery.result()` waits for the broker's answer. Raises
-        UnknownTopicError, UnknownPartitionError, RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a
-        priority out of range, BrokerUnavailableError if the topic cannot be looked up, ForkedProcessError, or
-        TypeError.
+        With a `sub_key`, the record belongs to a sub-stream of its key, which has an order and a partition of its own:
+        its key is `key + b"#" + sub_key`, and two headers hold the parts. An empty sub-key is a sub-key. `partition`
+        overrules the key; `timestamp_ms` (milliseconds since 1970) None means now. `ordering_key` chooses the partition
+        in place of the key; if a queue group orders by a header, give the value of that header. `priority` is 0 to 9,
+        where 9 is the most urgent; None counts as 4. It is stored as a header and, in a topic that routes by priority,
+        chooses the band first. `delivery.result()` waits for the broker's answer. Raises UnknownTopicError,
+        UnknownPartitionError, RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of
+        range or a sub-key without a key, BrokerUnavailableError if the topic cannot be looked up, ForkedProcessError,
+        or TypeError.
         """
         if self._serializes:
             value, key = self._serialized(value, key)
+        if sub_key is not None:
+            key, headers = sub_stream(key, sub_key, headers)
         if priority is not None:
             headers = with_priority(headers, priority)
         lock = self._accumulator.lock
@@ -191,6 +196,7 @@ class Producer(Droppable):
         value: Any,
         key: Any = None,
         *,
+        sub_key: bytes | None = None,
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -203,6 +209,7 @@ class Producer(Droppable):
             topic,
             value,
             key,
+            sub_key=sub_key,
             headers=headers,
             partition=partition,
             timestamp_ms=timestamp_ms,

@@ -362,6 +362,7 @@ class Session:
         value: bytes | None,
         key: bytes | None = None,
         *,
+        sub_key: bytes | None = None,
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -369,7 +370,7 @@ class Session:
     ) -> None:
         """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. What no
         ack has sent when the session ends is not sent."""
-        self._session().send(sent_record(topic, value, key, headers, partition, timestamp_ms, priority))
+        self._session().send(sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, priority))
 
     def flush(self) -> None:
         """Wait until the session's settlements and its state are synced. Raises the first refusal."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Literal, Self
@@ -19,10 +20,18 @@ from logbroker.client.consumer.consumer_core import (
     Room,
     Step,
 )
-from logbroker.client.consumer.cursor import Record
+from logbroker.client.consumer.cursor import MergedRecord, Record
 from logbroker.client.consumer.group_reader import Callback
 from logbroker.client.consumer.group_settings import GrowthOrder, group_settings
+from logbroker.client.consumer.merged import MergedReader, check_no_group, merged_reader
 from logbroker.client.consumer.offset_reset import OffsetReset, given_resets
+from logbroker.client.consumer.resequencer import (
+    DEFAULT_MAX_BYTES,
+    DEFAULT_MAX_RECORDS,
+    DEFAULT_MAX_WAIT_SECONDS,
+    TIMESTAMP,
+    SequenceOf,
+)
 from logbroker.client.runtime.arguments import checks_arguments
 from logbroker.client.runtime.handlers import CALLBACK, call
 from logbroker.client.runtime.lifetime import Lifetime, Uncopied
@@ -136,6 +145,7 @@ class Consumer(Uncopied):
             ),
             growth_order=growth_order,
             call=lambda function, *arguments: function(*arguments),
+            carry_out=lambda function, *arguments: function(*arguments),
             who=_task,
         )
         self._is_closing = False
@@ -340,6 +350,74 @@ class Consumer(Uncopied):
                     core.asked()
                     if not core.ownership.lasts():
                         await self._turn(ends)
+
+    def merged(
+        self,
+        topic: str,
+        key: bytes | None = None,
+        *,
+        start: Start | None = None,
+        by: SequenceOf = TIMESTAMP,
+        max_wait_seconds: float = DEFAULT_MAX_WAIT_SECONDS,
+        until_end: bool = False,
+        max_records: int = DEFAULT_MAX_RECORDS,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> AsyncIterator[MergedRecord]:
+        """Iterate over all partitions of a topic as one stream, in the order of the records' timestamps or of another
+        sequence.
+
+        With a `key`, only the records of this key are returned, with any sub-key or none. `by` gives the sequence:
+        "timestamp", the name of a header that holds a number in ASCII decimal, or a function of the record that returns
+        a number or None. A record without one follows the record before it in its partition.
+
+        A record waits for the other partitions, until none of them can have one that belongs before it. A partition
+        that is silent holds it up for `max_wait_seconds` at most. A record that comes after one with a higher sequence
+        is returned at once, and its `late` is true; none is left out. The records of a partition keep their order.
+
+        The topic is assigned as by `assign`, from `start` on. If `start` is None and the topic is assigned already, and
+        nothing else, it goes on at the positions; otherwise at the earliest. Partitions that are added later join. With
+        `until_end`, it stops at the present high watermarks. A loop may be left at any record; whatever reads next goes
+        on with the record after it in each partition. `max_records` and `max_bytes` (decoded) bound what waits: a
+        partition that is far ahead of the others is not fetched meanwhile.
+
+        Raises InvalidRequestError in a consumer of a group, whose members have only their shares of the partitions, and
+        in a loop whose partitions were unassigned. The errors of partitions are those of other loops.
+        """
+        check_no_group(self._core)
+        with_options = partial(
+            merged_reader,
+            self._core,
+            topic,
+            key,
+            start=start,
+            by=by,
+            max_wait_seconds=max_wait_seconds,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            until_end=until_end,
+        )
+        return self._merged(with_options)
+
+    async def _merged(self, begin: Callable[[], Awaitable[MergedReader]]) -> AsyncGenerator[MergedRecord, None]:
+        core = self._core
+        with core.use.reading():
+            core.begin()
+            reader = await begin()
+        while True:
+            released = reader.released
+            for record in released:
+                reader.taken += 1
+                yield record
+                if reader.released is not released:
+                    break  # The body of the loop has moved a position, or read something else.
+            with core.use.reading():
+                while (step := reader.step()) is Step.NEEDS_CHUNK:
+                    chunk = await core.fetcher.next_chunk(reader.deadline, core.ownership, tell_again=reader.tells)
+                    reader.got(chunk)
+                    if reader.is_in_doubt:
+                        await reader.confirm()
+                if step is Step.AT_END:
+                    return
 
     async def poll(
         self,

@@ -8,9 +8,9 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
-from logbroker.client.consumer.cursor import Cursor, Record
+from logbroker.client.consumer.cursor import Cursor, MergedRecord, Record
 from logbroker.client.consumer.fetcher import Assigned, Chunk, Fetcher
 from logbroker.client.consumer.generations import (
     KEY_ORDER,
@@ -84,10 +84,21 @@ def concurrent_use(error: ValueError) -> Exception:
     return ConcurrentUseError(BESIDE) if "already executing" in str(error) else error
 
 
+class ReadAhead(Protocol):
+    """A reader that takes records before it hands them out."""
+
+    def first(self, partition: TopicPartition) -> int | None:
+        """Return the offset of the first record of a partition that it has not handed out; None: there is none."""
+
+    def forget(self, assigned: Assigned) -> None:
+        """Hand out no record of a partition that it has taken until now."""
+
+
 class ConsumerCore(Droppable):
     """Assignment, positions and the way from chunk to batch.
 
-    `call` calls a function of the fetcher in its event loop, which may run in another thread. `who` identifies the
+    `call` calls a function of the fetcher in its event loop, which may run in another thread; `carry_out` also waits
+    for its end. `who` identifies the
     caller, because only one caller at a time may ask for records.
     """
 
@@ -102,6 +113,7 @@ class ConsumerCore(Droppable):
         group: GroupSettings | None,
         growth_order: GrowthOrder | None,
         call: Callable[..., Any],
+        carry_out: Callable[..., Any],
         who: Callable[[Lifetime], object],
     ) -> None:
         check_bounds(1, MAX_INT, buffer_bytes=buffer_bytes, max_expanded_bytes=max_expanded_bytes)
@@ -126,6 +138,9 @@ class ConsumerCore(Droppable):
         """Whether there is nothing left to close."""
         self.use = Exclusive(functools.partial(who, lifetime))
         self._call = call
+        self._carry_out = carry_out
+        self.buffer_bytes = buffer_bytes
+        self._read_ahead: ReadAhead | None = None
         self._fetcher: Fetcher | None = None
         self._fetcher_options: dict[str, Any] = {
             "buffer_bytes": buffer_bytes,
@@ -272,6 +287,7 @@ class ConsumerCore(Droppable):
         # If a partition is offline, the fetcher looks for its start again and reports the error to the program. It
         # reads the other partitions meanwhile.
         later = None if isinstance(start, int) else start
+        self._read_ahead, self.cursor.record_type = None, Record
         self._assigned = {
             partition: Assigned(partition, infos[partition.topic].id, offset, offset, start=later)
             for partition in partitions
@@ -295,6 +311,15 @@ class ConsumerCore(Droppable):
                 whole_topics.read(infos[item], bands, whole, keeps_order=self._keeps_order)
         fetcher.assign(self._assigned.values())
 
+    @property
+    def assigned(self) -> Mapping[TopicPartition, Assigned]:
+        """The partitions that are read. Another assignment is another mapping."""
+        return self._assigned
+
+    def reads_only(self, topic: str) -> bool:
+        """Whether the assignment is this topic, as a whole or in some bands."""
+        return self._whole_topics is not None and self._whole_topics.are_only(topic, self._assigned)
+
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions that are read."""
         return list(self._assigned)
@@ -307,12 +332,16 @@ class ConsumerCore(Droppable):
             raise NoCommittedOffsetError(
                 f"{partition} has no position yet: {assigned.error or 'the broker is asked for it'}; seek() to a place"
             )
-        return assigned.position
+        return self._position_of(assigned)
+
+    def _position_of(self, assigned: Assigned) -> int:
+        first = None if self._read_ahead is None else self._read_ahead.first(assigned.partition)
+        return assigned.position if first is None else first
 
     def _positions(self) -> dict[TopicPartition, int]:
         """Return the positions of all partitions that have one."""
         self.cursor.settle()
-        return {at.partition: at.position for at in self._assigned.values() if at.position >= 0}
+        return {at.partition: self._position_of(at) for at in self._assigned.values() if at.position >= 0}
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on at an offset: see `Consumer.seek`."""
@@ -338,6 +367,8 @@ class ConsumerCore(Droppable):
         for partition, offset in offsets.items():
             assigned = self._find(partition)
             self._drop_open(assigned)
+            if self._read_ahead is not None:
+                self._read_ahead.forget(assigned)
             assigned.position = offset
             # The records that were read until now say nothing about the records before the new position.
             assigned.leader_epoch, assigned.cut_offset = -1, None
@@ -354,6 +385,9 @@ class ConsumerCore(Droppable):
         for partition in partitions or self.assignment():
             assigned = self._find(partition)
             self._drop_open(assigned)
+            if self._read_ahead is not None:
+                assigned.position = self._position_of(assigned)
+                self._read_ahead.forget(assigned)
             self.fetcher.pause(assigned)
 
     def resume(self, *partitions: TopicPartition) -> None:
@@ -395,9 +429,46 @@ class ConsumerCore(Droppable):
             raise BrokerUnavailableError(CLOSED)
         self._lifetime.check()
         self.asked()
+        self._go_back()
         if self._holds:
             self._holds = False
             self._call(self.fetcher.release_held)
+
+    def read_ahead(self, reader: ReadAhead) -> None:
+        """Let a reader take records, which are MergedRecords, before it hands them out. What it has not handed out when
+        something else asks for records is read again."""
+        if self._read_ahead is not reader:
+            self.begin()
+            self._go_to({}, MergedRecord)
+            self._read_ahead = reader
+
+    def _go_back(self) -> None:
+        """Go back to the first records that the reader ahead has not handed out."""
+        if self._read_ahead is None:
+            return
+        offsets = {
+            partition: first for partition in self._assigned if (first := self._read_ahead.first(partition)) is not None
+        }
+        self._go_to(offsets, Record)
+        self._read_ahead = None
+
+    def _go_to(self, offsets: dict[TopicPartition, int], record_type: type[Record]) -> None:
+        """Move to these offsets, and let all records from now on be of another class, those of an open batch, too."""
+        self.cursor.settle()
+        if (assigned := self.cursor.assigned) is not None:
+            offsets.setdefault(assigned.partition, assigned.position)
+        if offsets:
+            self._carry_out(self._move, offsets)
+        self.cursor.record_type = record_type
+
+    def hold_back(self, assigned: Assigned) -> None:
+        """Fetch no more of a partition, until `fetch_again`."""
+        self._drop_open(assigned)
+        self._hold(assigned)
+
+    def fetch_again(self, assigned: Assigned) -> None:
+        """Go on with a partition that was held back."""
+        self._call(self.fetcher.release, assigned)
 
     def asked(self) -> None:
         """Note that the program asks for records, and so has finished those that it was given."""

@@ -54,6 +54,13 @@ class Record(Decoding, msgspec.Struct, gc=False):
         return priority_of(self.headers)
 
 
+class MergedRecord(Record, gc=False):
+    """A record of `Consumer.merged`. The rest is as in a `Record`."""
+
+    late: bool = False
+    """Whether a record with a higher sequence was handed out before."""
+
+
 def _nothing() -> Generator[Record, None, None]:
     yield from ()
 
@@ -120,6 +127,8 @@ class Cursor:
         self.open_bytes = 0
         """An upper bound for the decoded size of the open batch's remaining records. It is higher than any limit until
         the first record is decoded."""
+        self.record_type: type[Record] = Record
+        """The class of the records."""
         self._source: Iterator[Record] = self.records
         """The iterator that decodes the records of the open batch. A record that was put back does not come from it."""
         self._unfinished: dict[Assigned, int] = {}
@@ -175,7 +184,7 @@ class Cursor:
         return False
 
     def _open(self, assigned: Assigned, header: BatchHeader, batch: bytes) -> None:
-        make = functools.partial(Record, assigned.partition.topic, assigned.partition.partition)
+        make = functools.partial(self.record_type, assigned.partition.topic, assigned.partition.partition)
         records = decode_records(batch, make, max_expanded_bytes=self._max_expanded_bytes, on_expanded=self._expanded)
         first = assigned.position
         self._version = assigned.version

@@ -132,6 +132,9 @@ class Chunk(msgspec.Struct, eq=False):
     error: LogbrokerError | None = None
     gaps_below: int | None = None
     """A batch below this offset may follow a gap. None if the client itself moved the position."""
+    high_watermark: int = 0
+    """The end of the partition when the broker sent the chunk."""
+    arrived_at: float = 0.0
 
 
 class Fetcher:
@@ -271,11 +274,14 @@ class Fetcher:
         assigned.held = True
         self._withdraw(assigned)
 
+    def release(self, assigned: Assigned) -> None:
+        if assigned.held:
+            assigned.held = False
+            self.move(assigned)
+
     def release_held(self) -> None:
         for assigned in self._assigned.values():
-            if assigned.held:
-                assigned.held = False
-                self.move(assigned)
+            self.release(assigned)
 
     def fail(self, assigned: Assigned, error: LogbrokerError) -> None:
         """Stop a partition with an error, which is raised before any other record is handed out.
@@ -395,6 +401,11 @@ class Fetcher:
     def has_nothing(self) -> bool:
         """Whether no chunk has arrived and there is nothing to do or to raise."""
         return not (self._chunks or self.standing or self.at_boundary or self.has_news or self._refusal)
+
+    @property
+    def has_chunk(self) -> bool:
+        """Whether a chunk has arrived."""
+        return bool(self._chunks)
 
     def tell_again(self) -> None:
         """Raise the error of a standing partition, unless the program has received no record since it was last
@@ -538,7 +549,15 @@ class Fetcher:
     def _take(self, assigned: Assigned, result: log_pb2.FetchResult) -> None:
         assigned.fetched = result.next_offset
         assigned.leader_epoch = result.leader_epoch
-        chunk = Chunk(assigned, assigned.version, result.batches, result.next_offset, gaps_below=result.gaps_below)
+        chunk = Chunk(
+            assigned,
+            assigned.version,
+            result.batches,
+            result.next_offset,
+            gaps_below=result.gaps_below,
+            high_watermark=result.high_watermark,
+            arrived_at=self._heard_at,
+        )
         self._put(chunk)
 
     def _put(self, chunk: Chunk) -> None:

@@ -173,6 +173,10 @@ class WholeTopics:
         elif self._looking is None:
             self._start(self._look_at_intervals)
 
+    def are_only(self, topic: str, partitions: Iterable[TopicPartition]) -> bool:
+        """Whether this is the only topic that is read as a whole, and these partitions are of it."""
+        return list(self._topics) == [topic] and all(partition.topic == topic for partition in partitions)
+
     def moved(self, assigned: Assigned) -> None:
         """Note that the program has moved a partition."""
         topic = self._of.get(assigned)

@@ -19,6 +19,7 @@ from logbroker.client.runtime.arguments import (
     check_seconds,
     checks_arguments,
     record_parts,
+    sub_stream,
 )
 from logbroker.client.runtime.lifetime import LAST_SECONDS, Droppable, Lifetime
 from logbroker.client.runtime.tasks import waiter
@@ -155,7 +156,7 @@ class Producer(Droppable):
 
         `value_serializer` and `key_serializer` turn the arguments of `send` into bytes: str, json, msgpack, or a
         function. None stays None. Without a serializer, values and keys are bytes. If a serializer fails, `send` raises
-        SerializationError and sends nothing. An `ordering_key` is always bytes.
+        SerializationError and sends nothing. A `sub_key` and an `ordering_key` are always bytes.
         """
         self._lifetime = lifetime = producer_lifetime(broker, last_flush_seconds)
         self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=lifetime)
@@ -187,6 +188,7 @@ class Producer(Droppable):
         value: Any,
         key: Any = None,
         *,
+        sub_key: bytes | None = None,
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -195,16 +197,20 @@ class Producer(Droppable):
     ) -> Delivery:
         """Put a record into its batch. Wait only while the buffer is full or the topic is looked up.
 
-        `partition` overrules the key; `timestamp_ms` None means now. `ordering_key` chooses the partition in place of
-        the key; if a queue group orders by a header, give the value of that header. `priority` is 0 to 9, where 9 is
-        the most urgent; None counts as 4. It is stored as a header and, in a topic that routes by priority, chooses the
-        band first. Awaiting the returned delivery waits for the broker's answer. Raises UnknownTopicError,
-        UnknownPartitionError, RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of
-        range, BrokerUnavailableError if the topic cannot be looked up, or TypeError.
+        With a `sub_key`, the record belongs to a sub-stream of its key, which has an order and a partition of its own:
+        its key is `key + b"#" + sub_key`, and two headers hold the parts. An empty sub-key is a sub-key. `partition`
+        overrules the key; `timestamp_ms` None means now. `ordering_key` chooses the partition in place of the key; if a
+        queue group orders by a header, give the value of that header. `priority` is 0 to 9, where 9 is the most urgent;
+        None counts as 4. It is stored as a header and, in a topic that routes by priority, chooses the band first.
+        Awaiting the returned delivery waits for the broker's answer. Raises UnknownTopicError, UnknownPartitionError,
+        RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out of range or a sub-key without
+        a key, BrokerUnavailableError if the topic cannot be looked up, or TypeError.
         """
         self._lifetime.check_loop()
         if self._serializes:
             value, key = self._serialized(value, key)
+        if sub_key is not None:
+            key, headers = sub_stream(key, sub_key, headers)
         if priority is not None:
             headers = with_priority(headers, priority)
         try:
@@ -244,6 +250,7 @@ class Producer(Droppable):
         value: Any,
         key: Any = None,
         *,
+        sub_key: bytes | None = None,
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -255,6 +262,7 @@ class Producer(Droppable):
             topic,
             value,
             key,
+            sub_key=sub_key,
             headers=headers,
             partition=partition,
             timestamp_ms=timestamp_ms,

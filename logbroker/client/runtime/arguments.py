@@ -21,6 +21,8 @@ from typing import Any, Final, Literal, TypeVar, Union
 import msgspec
 
 from logbroker.errors import InvalidRecordError, InvalidRequestError, quoted
+from logbroker.record.codec import Headers
+from logbroker.record.message_headers import joined_key, with_sub_key
 from logbroker.record.windows import MAX_HEADERS
 from logbroker.types import TopicPartition
 
@@ -280,6 +282,18 @@ def record_parts(
     parts = {"value": value, "key": key, "headers": listed, "ordering_key": ordering_key}
     value, key, listed, ordering_key = (as_bytes(f"send(): {name}", part) for name, part in parts.items())
     return value, key, listed, ordering_key
+
+
+def sub_stream(key: Any, sub_key: Any, headers: Headers) -> tuple[bytes, Headers]:
+    """Return the key and the headers of a record that is sent with a sub-key. Raises TypeError, and InvalidRequestError
+    if there is no key."""
+    if type(key) is not bytes or type(sub_key) is not bytes:
+        check_one("send()", "sub_key", sub_key, bytes | None)
+        if key is None:
+            raise InvalidRequestError("send(): a sub_key without a key; give both, or the key alone")
+        _, key, headers, _ = record_parts("", None, key, headers, None, None, None)
+        sub_key = as_bytes("send(): sub_key", sub_key)
+    return joined_key(key, sub_key), with_sub_key(headers, key, sub_key)
 
 
 def check_one(method: str, name: str, value: object, hint: Any) -> None:

@@ -113,6 +113,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         value: bytes | None,
         key: bytes | None = None,
         *,
+        sub_key: bytes | None = None,
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -125,9 +126,9 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         the broker refuses them, because the topic does not exist or does not take the record, the delivery is nacked
         with this reason, and whoever waits for the ack gets the error. Raises AlreadySettledError, LeaseLostError (in a
         session, StaleSessionError), RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out
-        of range, or TypeError.
+        of range or a sub-key without a key, or TypeError.
         """
-        sent = sent_record(topic, value, key, headers, partition, timestamp_ms, priority)
+        sent = sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, priority)
         with self.batch.settlements.outbox.lock.free():
             if self.batch.states[self.index] != HELD:
                 self.batch.check_held(self.index)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from logbroker.client.runtime.arguments import record_parts
+from logbroker.client.runtime.arguments import record_parts, sub_stream
 from logbroker.client.transport.band_route import ways_of
 from logbroker.client.transport.metadata import TopicInfo
 from logbroker.errors import RecordTooLargeError
@@ -46,13 +46,16 @@ def sent_record(
     topic: str,
     value: bytes | None,
     key: bytes | None,
+    sub_key: bytes | None,
     headers: Headers,
     partition: int | None,
     timestamp_ms: int | None,
     priority: int | None,
 ) -> SentRecord:
-    """Return a record to be sent. Raises InvalidRequestError for a priority out of range,
+    """Return a record to be sent. Raises InvalidRequestError for a priority out of range or a sub-key without a key,
     InvalidTimestampError or TypeError."""
+    if sub_key is not None:
+        key, headers = sub_stream(key, sub_key, headers)
     if priority is not None:
         headers = with_priority(headers, priority)
     # The full check takes ten times as long as all the rest.

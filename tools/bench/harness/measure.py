@@ -8,14 +8,14 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from logbroker.client import Admin, Consumer, Producer
+from logbroker.client import Admin, Consumer, Producer, Record
 from logbroker.embedded_broker import embedded
 from logbroker.tools.bench.harness import load
 from logbroker.tools.bench.harness.servers import baseline_server
@@ -222,20 +222,42 @@ async def consume_records(setup: Setup, *, records: int, value_bytes: int, parti
         await _fresh_topic(address, partitions, "written")
         await _send_records(address, records, value_bytes)
 
+        values, _ = await _rounds(setup, lambda: _read_records(address, records), None)
+    name = f"Python Consumer, {value_bytes}-byte values, {_partitions(partitions)}"
+    return Row(name=name, durability="-", unit="records/s", rounds=values, ceiling_rounds=[])
+
+
+async def consume_merged(setup: Setup, *, records: int, value_bytes: int, partitions: int) -> Row:
+    """Measure the same for `Consumer.merged`, which reads all partitions as one stream in order. The ceiling is a loop
+    over the consumer, which reads them side by side."""
+    with _servers(msgspec.structs.replace(setup, ceiling=False)) as (address, _):
+        await _fresh_topic(address, partitions, "written")
+        await _send_records(address, records, value_bytes)
+
         async def ours() -> float:
             async with Consumer(address) as consumer:
                 start = time.perf_counter()
-                await consumer.assign(TOPIC, start="earliest")
-                count = 0
-                async for _ in consumer:
-                    count += 1
-                    if count == records:
-                        break
+                await _take(consumer.merged(TOPIC, until_end=True), records)
                 return records / (time.perf_counter() - start)
 
-        values, _ = await _rounds(setup, ours, None)
-    name = f"Python Consumer, {value_bytes}-byte values, {_partitions(partitions)}"
-    return Row(name=name, durability="-", unit="records/s", rounds=values, ceiling_rounds=[])
+        values, ceilings = await _rounds(setup, ours, lambda: _read_records(address, records))
+    name = f"Python Consumer, merged, {value_bytes}-byte values, {_partitions(partitions)}"
+    return Row(name=name, durability="-", unit="records/s", rounds=values, ceiling_rounds=ceilings)
+
+
+async def _read_records(address: str, records: int) -> float:
+    async with Consumer(address) as consumer:
+        start = time.perf_counter()
+        await consumer.assign(TOPIC, start="earliest")
+        await _take(aiter(consumer), records)
+        return records / (time.perf_counter() - start)
+
+
+async def _take(found: AsyncIterator[Record], count: int) -> None:
+    async for _ in found:
+        count -= 1
+        if not count:
+            return
 
 
 async def _send_records(address: str, records: int, value_bytes: int) -> float:

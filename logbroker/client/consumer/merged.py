@@ -1,0 +1,304 @@
+"""Merged reading: all partitions of a topic, or one key's records in them, as one stream in order.
+
+The reader takes the batches of a consumer as they come, puts their records into a `Resequencer`, whose sources are the
+partitions, and hands out what it releases. It reads on only when nothing can be released.
+
+**Time.** The resequencer's clock is the last moment at which everything that had arrived was in the resequencer. So a
+slow program does not make a partition look silent whose records have arrived. Two more things are known of time. A
+record counts as there since the broker first told of a high watermark above it, so the records of a backlog do not wait
+one by one for a partition that has none. And the broker may have had no credit to send the records of a partition,
+because the read-ahead was full of others: before such a partition counts as silent, the broker is asked for its end.
+
+**Back-pressure.** A partition that has its share of the records in the resequencer while a bound is reached is fetched
+no further until half of them are released.
+
+**Positions.** The positions of the consumer are ahead of what the program has got. `first` says how far it has, and
+whatever else moves the consumer or asks it for records goes back to there (`ConsumerCore`). The answer follows from the
+last record of each partition that was handed out, as no partition is reordered. So it is right wherever an exception of
+a signal handler ends the reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from time import monotonic
+from typing import Any, Final
+
+from logbroker.client.consumer.consumer_core import DEFAULT_LIST_RECORDS, DEFAULT_POLL_BYTES, ConsumerCore, Room, Step
+from logbroker.client.consumer.cursor import MergedRecord
+from logbroker.client.consumer.fetcher import Assigned, Chunk
+from logbroker.client.consumer.resequencer import TIMESTAMP, Resequencer, SequenceOf
+from logbroker.client.transport.offsets import ListedOffset, Start, list_offsets
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.types import TopicPartition
+
+_STARVING_SHARE: Final = 2
+"""The broker may have run out of credit if this part of the read-ahead arrived since the last wait."""
+
+
+class MergedReader:
+    """One merged reading of a consumer that is in no group. It is used by one caller at a time."""
+
+    def __init__(
+        self,
+        core: ConsumerCore,
+        key: bytes | None,
+        resequencer: Resequencer[MergedRecord],
+        ends: dict[TopicPartition, int] | None,
+        *,
+        is_by_time: bool,
+        max_wait_seconds: float,
+    ) -> None:
+        self.released: list[MergedRecord] = []
+        """The records to hand out now. The list is replaced when they are not to be handed out any more."""
+        self.taken = 0
+        """How many of them were handed out."""
+        self.is_in_doubt = False
+        """Whether `confirm` is needed before a partition counts as silent."""
+        self._core = core
+        self._key = key
+        self._resequencer = resequencer
+        self._ends = ends
+        self._is_by_time = is_by_time
+        self._max_wait_seconds = max_wait_seconds
+        self._assigned = core.assigned
+        self._of: dict[int, Assigned] = {}
+        """The partitions that are known to the resequencer, by number. All are of the same topic."""
+        self._delivered: dict[int, int] = {}
+        """For each partition of which records wait: the offset after the last one that was handed out, except of those
+        in `released`."""
+        self._waiting: dict[int, int] = {}
+        """How many records of each partition wait, those in `released` included."""
+        self._reading: int | None = None
+        """The partition whose records are on their way from the cursor to the resequencer."""
+        self._known: dict[int, deque[tuple[int, float]]] = {}
+        """For each partition: high watermarks, ascending, and when each was first known."""
+        self._full: dict[int, int] = {}
+        """The partitions that are not fetched now, and down to how many of their records that is so."""
+        self._now = monotonic()
+        self._arrived_bytes = 0
+        """How much has arrived since then."""
+        self._may_tell = not core.fetcher.just_told
+        """Whether to raise the error of a standing partition before anything else is handed out."""
+
+    # --- what the consumer does meanwhile ---------------------------------------------------------------------------
+
+    def first(self, partition: TopicPartition) -> int | None:
+        """Return the offset of the first record of a partition that was read and not handed out; None: there is
+        none."""
+        number = partition.partition
+        if number != self._reading and not self._waiting.get(number):
+            return None
+        of_partition = (record.offset + 1 for record in self.released[: self.taken] if record.partition == number)
+        return max(of_partition, default=self._delivered[number])
+
+    def forget(self, assigned: Assigned) -> None:
+        """Hand out no record of a partition that was read until now, because the program moves or pauses it."""
+        number = assigned.partition.partition
+        self._count_handed_out()
+        self.released = [record for record in self.released if record.partition != number]
+        self._waiting.pop(number, None)
+        self._known.pop(number, None)
+        if number == self._reading:
+            self._reading = None
+        if number in self._of:
+            self._resequencer.drop(number)
+        if self._full.pop(number, None) is not None:
+            assigned.held = False
+
+    def _count_handed_out(self) -> None:
+        """Note what was handed out of `released`. The rest stays there, as another list."""
+        handed_out, rest = self.released[: self.taken], self.released[self.taken :]
+        delivered = self._delivered | {record.partition: record.offset + 1 for record in handed_out}
+        waiting = self._waiting.copy()
+        for number, count in Counter([record.partition for record in handed_out]).items():
+            waiting[number] -= count
+        # All at once: an exception of a signal handler comes at calls and jumps only.
+        self._delivered, self._waiting, self.released, self.taken = delivered, waiting, rest, 0
+
+    # --- the way of the records -------------------------------------------------------------------------------------
+
+    @property
+    def deadline(self) -> float | None:
+        """When to stop waiting for a chunk, in monotonic seconds."""
+        return self._resequencer.deadline
+
+    @property
+    def tells(self) -> bool:
+        """Whether a wait for a chunk may raise the error of a standing partition: no record waits that comes first."""
+        return self._ends is None and not len(self._resequencer)
+
+    def step(self) -> Step:
+        """Release records or, as long as none can be released, read what has arrived. At OPENED, there is something in
+        `released`."""
+        core = self._core
+        if core.assigned is not self._assigned:
+            raise InvalidRequestError("the consumer was assigned other partitions meanwhile; call merged() again")
+        core.read_ahead(self)
+        core.asked()
+        self._count_handed_out()
+        if self.released:
+            return Step.OPENED
+        self._look_at_partitions()
+        while True:
+            if self._release():
+                return Step.OPENED
+            if self._read():
+                continue
+            step = core.open_next(self._ends)
+            if self._ends is not None:
+                self._wait_for_ends(self._ends)
+            if step is Step.AT_END and self._release():
+                return Step.OPENED
+            if step is not Step.OPENED:
+                return step
+
+    def got(self, chunk: Chunk | None) -> None:
+        """Take the next chunk; None: the wait for one is over."""
+        if chunk is not None:
+            self._arrived_bytes += len(chunk.batches)
+            known = self._known.setdefault(chunk.assigned.partition.partition, deque())
+            if chunk.high_watermark > (known[-1][0] if known else 0):
+                known.append((chunk.high_watermark, chunk.arrived_at))
+            self._core.begin_chunk(chunk, self._ends)
+            return
+        now = monotonic()
+        if not self._core.fetcher.has_chunk:
+            self._now = now
+            self.is_in_doubt = self._arrived_bytes * _STARVING_SHARE >= self._core.buffer_bytes
+            self._arrived_bytes = 0
+
+    async def confirm(self) -> None:
+        """Ask the broker for the ends of the partitions that brought nothing, and go on waiting for those that have
+        something."""
+        self.is_in_doubt = False
+        silent = [
+            (number, assigned)
+            for number, assigned in self._of.items()
+            if assigned.wanted and not assigned.is_at_end and not self._waiting.get(number)
+            if self._ends is None or assigned.partition in self._ends
+        ]
+        try:
+            async with asyncio.timeout(self._max_wait_seconds):
+                found = await list_offsets(self._core.connection, [(each.partition, "latest") for _, each in silent])
+        except (TimeoutError, LogbrokerError):
+            return
+        for (number, assigned), outcome in zip(silent, found, strict=True):
+            if isinstance(outcome, ListedOffset) and outcome.offset > assigned.position:
+                self._resequencer.expect(number, self._now)
+
+    def _look_at_partitions(self) -> None:
+        """Wait for partitions that were added, and for none that stands or is paused."""
+        fetcher = self._core.fetcher
+        if len(self._of) != len(self._assigned):
+            for assigned in self._assigned.values():
+                number = assigned.partition.partition
+                if number not in self._of:
+                    self._of[number] = assigned
+                    self._resequencer.expect(number, monotonic())
+            if self._ends is not None:
+                self._wait_for_ends(self._ends)
+        for number, assigned in self._of.items():
+            if assigned.paused or assigned.failed:
+                self._resequencer.idle(number)
+        # The records before an error come first.
+        waits = (self._waiting.get(assigned.partition.partition) for assigned in list(fetcher.standing))
+        if self._ends is None and self._may_tell and not all(waits):
+            fetcher.tell()
+
+    def _wait_for_ends(self, ends: dict[TopicPartition, int]) -> None:
+        for number, assigned in self._of.items():
+            if assigned.partition not in ends:
+                self._resequencer.idle(number)
+
+    def _release(self) -> bool:
+        released, late = self._resequencer.release(self._now)
+        if not released:
+            return False
+        for index in late:
+            released[index].late = True
+        self.released, self.taken, self._may_tell = released, 0, True
+        for number, most in list(self._full.items()):
+            if self._resequencer.held(number) <= most:
+                # What was appended meanwhile is on its way.
+                self._resequencer.expect(number, monotonic())
+                self._core.fetch_again(self._of[number])
+                del self._full[number]
+        return True
+
+    def _read(self) -> bool:
+        """Move the rest of the open batch into the resequencer. Return whether there was any."""
+        core = self._core
+        assigned = core.cursor.assigned
+        if assigned is None:
+            return False
+        number = assigned.partition.partition
+        if not self._waiting.get(number):
+            core.cursor.settle()
+            self._delivered[number] = assigned.position
+        self._reading = number
+        read: list[Any] = []
+        room = Room(DEFAULT_LIST_RECORDS, DEFAULT_POLL_BYTES)
+        core.rest_of_batch(read, room)
+        key = self._key
+        records = read if key is None else [record for record in read if record.main_key == key]
+        self._waiting[number] = self._waiting.get(number, 0) + len(records)
+        if read:
+            known, last = self._known.setdefault(number, deque()), read[-1].offset
+            has_more = bool(known) and known[-1][0] > last + 1
+            # The size is an upper bound.
+            size_bytes = DEFAULT_POLL_BYTES - room.bytes
+            arrived = self._known_since(known, last)
+            self._resequencer.add_all(number, records, arrived, has_more=has_more, size_bytes=size_bytes)
+        if self._is_by_time and read:
+            # Records of other keys show how far the partition is, too.
+            self._resequencer.advance(number, max(record.timestamp_ms for record in read))
+        self._reading = None
+        if self._resequencer.is_full(number):
+            self._full[number] = self._resequencer.held(number) // 2
+            core.hold_back(assigned)
+        return bool(read)
+
+    def _known_since(self, known: deque[tuple[int, float]], offset: int) -> float:
+        """Return since when a record is known to be there."""
+        while known and known[0][0] <= offset:
+            known.popleft()
+        return known[0][1] if known else monotonic()
+
+
+def check_no_group(core: ConsumerCore) -> None:
+    """Raise InvalidRequestError if the consumer is in a group."""
+    if core.in_group:
+        raise InvalidRequestError(
+            "merged() needs all partitions of a topic, and a member of a group has its share of them only; call it on a"
+            " consumer without a group"
+        )
+
+
+async def merged_reader(
+    core: ConsumerCore,
+    topic: str,
+    key: bytes | None,
+    *,
+    start: Start | None,
+    by: SequenceOf,
+    max_wait_seconds: float,
+    max_records: int,
+    max_bytes: int,
+    until_end: bool,
+) -> MergedReader:
+    """Begin with a merged reading: see `Consumer.merged`."""
+    resequencer = Resequencer[MergedRecord](
+        by, max_wait_seconds=max_wait_seconds, max_records=max_records, max_bytes=max_bytes
+    )
+    if start is not None or not core.reads_only(topic):
+        await core.assign(topic, "earliest" if start is None else start)
+    return MergedReader(
+        core,
+        key,
+        resequencer,
+        await core.ends() if until_end else None,
+        is_by_time=by == TIMESTAMP,
+        max_wait_seconds=max_wait_seconds,
+    )

@@ -1,0 +1,366 @@
+"""The resequencer: makes one stream, in the order of a sequence, of the records of several sources.
+
+It does no I/O and reads no clock. Each source (a partition, a topic, a sub-lane) has a queue, and `take` merges the
+queues by the sequences of their first records. Records of one sequence come in the order in which their sources became
+known.
+
+**What a record waits for.** A source whose queue is empty may still bring a record that belongs before the next one.
+Its *watermark*, the highest sequence that it has brought, says up to where it will not, because a source is expected
+to ascend. Sources at lower watermarks are waited for until the first of the records that wait arrived
+`max_wait_seconds` ago. So silent sources, however many, hold no record up for longer than that, and a record that
+arrives no later than that after those that belong behind it is not late.
+
+A source that is known to have more records is not silent: its time begins when its queue is empty. So does the time of
+a source that becomes known, or goes on after a pause, when `expect` is called.
+
+**Nothing is lost, and no source is reordered.** A record leaves its queue only at the front, into the result of `take`,
+and only `drop` removes records otherwise. A record whose sequence is below that of a record that was released before
+is released at once and marked as late: there is nothing left to wait for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Hashable
+from collections.abc import Sequence as List
+from heapq import heapify, heappop, heappush, heapreplace
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar
+
+from logbroker.client.runtime.arguments import MAX_INT, check_bounds, check_seconds, checks_arguments
+from logbroker.errors import InvalidRequestError, quoted
+
+R = TypeVar("R")
+
+Sequence = int | float
+SequenceOf = str | Callable[[Any], Sequence | None]
+"""Source of the sequence of a record: "timestamp", a header's name (a number in ASCII decimal), or a function.
+A record without one (None) has that of the record before it in its source; the first counts as the lowest."""
+
+TIMESTAMP: Final = "timestamp"
+DEFAULT_MAX_WAIT_SECONDS: Final = 1.0
+DEFAULT_MAX_RECORDS: Final = 200_000
+DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
+TAKEN_LOWEST: Final = 1000
+"""Maximum number of records that `take` returns by default."""
+
+_MAX_DIGITS: Final = 19
+_LOWEST: Final = -math.inf
+"""The sequence of a record without one that begins its source."""
+_END: Final = (math.inf, math.inf)
+
+_Place = tuple[Sequence, float]
+"""A place in the merged order: a sequence, and the index of a source."""
+
+
+def sequence_function(by: SequenceOf) -> Callable[[Any], Sequence | None]:
+    """Return the function that gives the sequence of a record. Raises InvalidRequestError."""
+    if by == TIMESTAMP:
+        found: Callable[[Any], Sequence] = attrgetter("timestamp_ms")
+        return found
+    if isinstance(by, str):
+        name = by
+
+        def in_header(record: Any) -> int | None:
+            value = record.header(name)
+            return int(value) if value and len(value) <= _MAX_DIGITS and value.isdigit() else None
+
+        return in_header
+    if not callable(by):
+        raise InvalidRequestError(f"by takes {TIMESTAMP}, the name of a header, or a function, not {quoted(by)}")
+    return by
+
+
+class _Batch:
+    """Records that were added together."""
+
+    __slots__ = ("arrived", "bytes", "left")
+
+    def __init__(self, count: int, arrived: float, size_bytes: int) -> None:
+        self.left = count
+        """How many of them wait."""
+        self.arrived = arrived
+        self.bytes = size_bytes
+
+
+class _Source(Generic[R]):
+    """The records of one source that were not released yet."""
+
+    __slots__ = ("batches", "bytes", "has_more", "index", "is_idle", "last", "low", "records", "sequences", "since")
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        # Lists of their own, because a tuple for each record would be work for the garbage collector.
+        self.records: deque[R] = deque()
+        self.sequences: deque[Sequence] = deque()
+        """The sequences of the records."""
+        self.batches: deque[_Batch] = deque()
+        """The batches in which the records were added."""
+        self.bytes = 0
+        self.last: Sequence = _LOWEST
+        """The sequence of the record that was added last."""
+        self.low: Sequence = _LOWEST
+        """The watermark: no record with a lower sequence is expected."""
+        self.since = -math.inf
+        """The time from which the wait for its next record counts, if that is later than for other sources."""
+        self.has_more = False
+        """Whether more records are known to be on their way."""
+        self.is_idle = False
+
+
+_PER_RECORD: Final = ("expect", "add", "add_all", "advance", "idle", "drop", "held", "is_full", "take", "release")
+
+
+@checks_arguments(*_PER_RECORD)
+class Resequencer(Generic[R]):
+    """Makes one ordered stream of the records of several sources: of partitions, topics, or sub-lanes.
+
+    resequencer = Resequencer(by="number")
+    for source in ("a", "b"):
+        resequencer.expect(source, monotonic())
+    ...
+    resequencer.add("a", record, monotonic())
+    for record, late in resequencer.take(monotonic()):
+        ...
+
+    A source is anything hashable. `now` is in seconds, by any clock that does not go back. After `take`, call it again
+    when something was added, or at `deadline`.
+
+    It holds what waits: stop adding to a source while `is_full` says so. `add` itself refuses nothing.
+    """
+
+    def __init__(
+        self,
+        by: SequenceOf = TIMESTAMP,
+        *,
+        max_wait_seconds: float = DEFAULT_MAX_WAIT_SECONDS,
+        max_records: int = DEFAULT_MAX_RECORDS,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+    ) -> None:
+        """`by` gives the sequence of a record: "timestamp", the name of a header that holds it in ASCII decimal, or a
+        function of the record that returns a number, or None if the record has none. `max_wait_seconds` bounds how long
+        a record waits for sources that are silent. `max_records` and `max_bytes` (of keys, values and headers) are the
+        bounds of `is_full`. Raises InvalidRequestError."""
+        check_seconds(shortest=0, max_wait_seconds=max_wait_seconds)
+        check_bounds(1, MAX_INT, max_records=max_records, max_bytes=max_bytes)
+        self._sequence_of = sequence_function(by)
+        self._is_checked = by == TIMESTAMP
+        """Whether each record is known to have a number."""
+        self._wait = max_wait_seconds
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._sources: dict[Hashable, _Source[R]] = {}
+        self._by_index: list[_Source[R]] = []
+        self._heads: list[tuple[Sequence, int]] = []
+        """A heap: the sequence of the first record of each queue that is not empty, and the index of its source."""
+        self._awaited: dict[int, _Source[R]] = {}
+        """The sources whose queues are empty, by their index, unless they are idle."""
+        self._high: Sequence = _LOWEST
+        """The highest sequence that was released."""
+        self._now = -math.inf
+        self._records = self._bytes = 0
+
+    def __len__(self) -> int:
+        """Return the number of records that wait."""
+        return self._records
+
+    def expect(self, source: Hashable, now: float) -> None:
+        """Wait for records of this source from now on, because it begins or goes on after a pause. A source that was
+        added to is waited for anyway."""
+        found = self._source(source)
+        found.since, found.is_idle = max(now, found.since), False
+        if not found.records:
+            self._awaited[found.index] = found
+
+    def _source(self, source: Hashable) -> _Source[R]:
+        found = self._sources.get(source)
+        if found is None:
+            found = self._sources[source] = _Source(len(self._by_index))
+            self._by_index.append(found)
+            self._awaited[found.index] = found
+        return found
+
+    def add(self, source: Hashable, record: R, now: float) -> None:
+        """Add a record behind those that its source has brought before. Raises TypeError or InvalidRequestError, and
+        adds nothing, if its sequence is no number."""
+        self.add_all(source, [record], now)
+
+    def add_all(
+        self,
+        source: Hashable,
+        records: List[R],
+        arrived: float,
+        *,
+        has_more: bool = False,
+        size_bytes: int | None = None,
+    ) -> None:
+        """Add records of one source, in their order. `arrived` is when they arrived, or were known to be there. With
+        `has_more`, more records of the source are known to be on their way. `size_bytes` is their size; None takes the
+        sum of their attribute `size_bytes`, as far as they have one."""
+        found = self._source(source)
+        sequences = self._sequences_of(records, found.last)
+        found.has_more = has_more
+        if not records:
+            found.since = max(found.since, self._now) if has_more else -math.inf
+            return
+        if size_bytes is None:
+            size_bytes = sum(getattr(record, "size_bytes", 0) for record in records)
+        if not found.records:
+            found.is_idle = False
+            self._awaited.pop(found.index, None)
+            heappush(self._heads, (sequences[0], found.index))
+        found.records.extend(records)
+        found.sequences.extend(sequences)
+        found.batches.append(_Batch(len(records), arrived, size_bytes))
+        found.last, found.low = sequences[-1], max(found.low, max(sequences))
+        found.bytes += size_bytes
+        self._bytes += size_bytes
+        self._records += len(records)
+
+    def _sequences_of(self, records: List[R], last: Sequence) -> list[Sequence]:
+        given: list[Any] = list(map(self._sequence_of, records))
+        if self._is_checked:
+            return given
+        for index, sequence in enumerate(given):
+            if sequence is None:
+                given[index] = last
+            elif type(sequence) is not int:
+                _check_sequence(sequence)
+            last = given[index]
+        return given
+
+    def advance(self, source: Hashable, sequence: Sequence) -> None:
+        """Raise the watermark of a source: expect no record of it with a sequence below this one."""
+        found = self._sources.get(source)
+        if found is not None and sequence > found.low:
+            found.low = sequence
+
+    def idle(self, source: Hashable) -> None:
+        """Wait for no record of this source until it brings one. Its records that were added are still released."""
+        found = self._sources.get(source)
+        if found is not None:
+            found.is_idle = True
+            self._awaited.pop(found.index, None)
+
+    def drop(self, source: Hashable) -> int:
+        """Forget the records of this source, and its watermark, because they are going to be added again, or are not
+        wanted any more. Return their number."""
+        found = self._sources.get(source)
+        if found is None:
+            return 0
+        count = len(found.records)
+        found.records.clear()
+        found.sequences.clear()
+        found.batches.clear()
+        self._heads = [(each.sequences[0], each.index) for each in self._by_index if each.sequences]
+        heapify(self._heads)
+        self._records -= count
+        self._bytes -= found.bytes
+        found.bytes, found.last, found.low, found.has_more = 0, _LOWEST, _LOWEST, False
+        self.expect(source, self._now)
+        return count
+
+    def held(self, source: Hashable) -> int:
+        """Return the number of records of this source that wait."""
+        found = self._sources.get(source)
+        return 0 if found is None else len(found.records)
+
+    def is_full(self, source: Hashable) -> bool:
+        """Whether to add no more records of this source for now: a bound is reached, and the source has its share of
+        the records that wait. A source of which no record waits is never full, so what others wait for can come."""
+        found = self._sources.get(source)
+        if found is None or not found.records:
+            return False
+        sharers = len(self._heads)
+        return (self._records >= self._max_records and len(found.records) * sharers >= self._max_records) or (
+            self._bytes >= self._max_bytes and found.bytes * sharers >= self._max_bytes
+        )
+
+    @property
+    def deadline(self) -> float | None:
+        """The time at which `take` releases the next record at the latest; None if none waits. A time that is over: it
+        releases one now."""
+        if not self._heads:
+            return None
+        place = self._heads[0]
+        if place[0] >= self._high:
+            since = [each.since for each in self._awaited.values() if (each.low, each.index) <= place]
+            if since:
+                return max(self._oldest(), *since) + self._wait
+        return self._now
+
+    def take(self, now: float, max_records: int = TAKEN_LOWEST) -> list[tuple[R, bool]]:
+        """Release records: return those whose turn has come, in their order, and for each whether it is late."""
+        records, late = self.release(now, max_records)
+        marks = [False] * len(records)
+        for index in late:
+            marks[index] = True
+        return list(zip(records, marks, strict=True))
+
+    def release(self, now: float, max_records: int = TAKEN_LOWEST) -> tuple[list[R], list[int]]:
+        """Release records as `take` does. Return them, and the indexes of those that are late."""
+        now = self._now = max(now, self._now)
+        wait, heads, awaited = self._wait, self._heads, self._awaited
+        taken: list[R] = []
+        late: list[int] = []
+        # Before `waits_new`, no awaited source can bring a record. Before `waits_all`, only those can that have been
+        # silent for long enough: for them, only records wait that have just arrived.
+        waits_all = waits_new = _END
+        for each in awaited.values():
+            place: _Place = (each.low, each.index)
+            if place < waits_new:
+                waits_new = place
+            if place < waits_all and each.since + wait > now:
+                waits_all = place
+        high = self._high
+        while heads and len(taken) < max_records:
+            head = heads[0]
+            sequence, index = head
+            source = self._by_index[index]
+            if sequence < high:
+                late.append(len(taken))
+            elif head > waits_all or (head > waits_new and self._is_new(source, now)):
+                break
+            else:
+                high = sequence
+            sequences = source.sequences
+            sequences.popleft()
+            taken.append(source.records.popleft())
+            batch = source.batches[0]
+            batch.left -= 1
+            if not batch.left:
+                source.batches.popleft()
+                source.bytes -= batch.bytes
+                self._bytes -= batch.bytes
+            if sequences:
+                heapreplace(heads, (sequences[0], index))
+                continue
+            heappop(heads)
+            if source.has_more:
+                source.since = now
+            if not source.is_idle:
+                awaited[index] = source
+                place = (source.low, index)
+                waits_new = min(waits_new, place)
+                if source.since + wait > now:
+                    waits_all = min(waits_all, place)
+        self._high = high
+        self._records -= len(taken)
+        return taken, late
+
+    def _is_new(self, source: _Source[R], now: float) -> bool:
+        """Whether neither the first record of this source nor any other has waited for long enough."""
+        return source.batches[0].arrived + self._wait > now and self._oldest() + self._wait > now
+
+    def _oldest(self) -> float:
+        """Return when the first of the records that wait arrived. Records before it in the merged order do not make it
+        wait for longer."""
+        return min(self._by_index[index].batches[0].arrived for _, index in self._heads)
+
+
+def _check_sequence(sequence: object) -> None:
+    if isinstance(sequence, bool) or not isinstance(sequence, int | float):
+        raise TypeError(f"the sequence of a record must be a number or None, not {quoted(sequence)}")
+    if math.isnan(sequence):
+        raise InvalidRequestError("the sequence of a record must be a number or None, not NaN")
