@@ -16,6 +16,7 @@ from logbroker.client.consumer.consumer_core import (
     DEFAULT_POLL_BYTES,
     DEFAULT_POLL_RECORDS,
     ConsumerCore,
+    LoopEnds,
     Room,
     Step,
 )
@@ -272,7 +273,8 @@ class Consumer(Uncopied):
         their ends. If the program has received no record since such an error was raised, the partitions of that error
         are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
         begins, and those that are added while it runs. A member that was killed or hangs keeps its partitions until the
-        group puts it out. Until then this loop ends without them, perhaps at once.
+        group puts it out. Until then this loop ends without them, perhaps at once. If its body calls `assign`, the loop
+        goes on to the present high watermarks of the new assignment.
         """
         self._core.begin()
         return self._records(bounded=True)
@@ -331,10 +333,12 @@ class Consumer(Uncopied):
             room = Room(max_records, max_bytes)
             with core.use.reading():
                 core.rest_of_batch(records, room)
+            open_records = core.cursor.records
             if records:
                 yield records
             with core.use.reading():
-                if room.is_left:
+                # The body of the loop may have opened another batch, whose records it has not all taken.
+                if room.is_left and core.cursor.records is open_records:
                     await self._advance(ends)
                 else:
                     core.asked()
@@ -380,10 +384,12 @@ class Consumer(Uncopied):
             elif records or monotonic() >= deadline:
                 return records
 
-    async def _advance(self, ends: dict[TopicPartition, int] | None) -> None:
+    async def _advance(self, ends: LoopEnds | None) -> None:
         """Wait for the next batch and open it, unless all `ends` are reached."""
         core = self._core
         core.asked()
+        if ends is not None and core.is_of_old_assignment(ends):
+            await core.renew(ends)
         while True:
             if not core.ownership.lasts() if ends is not None else core.must_turn:
                 await self._turn(ends)
