@@ -203,7 +203,8 @@ class Consumer(Uncopied):
         With a record or a list of records, commit in each partition the offset after the last of them (its offset + 1).
         Returns when the offsets are synced. Raises the first refusal: NotOwnerError for a partition that this member
         does not hold (any more), StaleMemberEpochError, OffsetGoesBackError for an offset below one that the member
-        committed since it got the partition, or UnknownMemberError if the member has lost all its partitions.
+        committed since it got the partition, UnknownMemberError if the member has lost all its partitions, or
+        UnknownTopicError for a record whose topic was deleted, even if there is a new topic of its name.
         """
         if offsets is not None:
             run(self._core.commit(offsets))

@@ -241,7 +241,12 @@ class ConsumerCore(Droppable):
         """Commit these offsets or, without an argument, all records that were handed out so far: see
         `Consumer.commit`."""
         self._lifetime.check_loop()
-        await self._in_group().commit(_behind(offsets))
+        group = self._in_group()
+        if offsets is None or isinstance(offsets, Mapping):
+            await group.commit(offsets)
+        else:
+            records = [offsets] if isinstance(offsets, Record) else offsets
+            await group.commit(_behind(records), {(_partition_of(each), each.topic_id) for each in records})
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
         """Return committed offsets: see `Consumer.committed`."""
@@ -607,20 +612,15 @@ def _fill(records: list[Record], cursor: Cursor, room: Room) -> None:
         room.bytes = max(0, left)
 
 
-def _behind(
-    offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None,
-) -> Mapping[TopicPartition, int] | None:
-    """Return the offsets to commit. Raises InvalidRequestError for an offset below 0."""
-    if offsets is None:
-        return None
-    if isinstance(offsets, Mapping):
-        for partition, offset in offsets.items():
-            if offset < 0:
-                raise InvalidRequestError(f"{offset} cannot be committed for {partition}: offsets begin at 0")
-        return offsets
+def _partition_of(record: Record) -> TopicPartition:
+    return TopicPartition(record.topic, record.partition)
+
+
+def _behind(records: Sequence[Record]) -> dict[TopicPartition, int]:
+    """Return the offsets to commit for these records."""
     behind: dict[TopicPartition, int] = {}
-    for record in [offsets] if isinstance(offsets, Record) else offsets:
-        partition = TopicPartition(record.topic, record.partition)
+    for record in records:
+        partition = _partition_of(record)
         behind[partition] = max(record.offset + 1, behind.get(partition, 0))
     return behind
 
