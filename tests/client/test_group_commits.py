@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from logbroker.client import Admin, Consumer, TopicPartition
+from logbroker.client import Admin, Consumer, Record, TopicPartition
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.errors import (
     BrokerUnavailableError,
@@ -17,6 +17,7 @@ from logbroker.errors import (
     OffsetGoesBackError,
     UnknownGroupError,
     UnknownMemberError,
+    UnknownTopicError,
 )
 from tests.client.group_helpers import add, committed, drain, fill, settle, take, wait_for_commit
 
@@ -183,3 +184,33 @@ async def test_a_commit_that_a_close_overtakes_says_so(address: str, topic: str)
         await on_its_way
     with pytest.raises(BrokerUnavailableError, match="closed"):
         await consumer.commit({TopicPartition(topic, 0): 4})
+
+
+async def test_a_record_of_a_deleted_topic_is_not_committed_in_the_new_one(address: str, topic: str) -> None:
+    await fill(address, topic, 1, 50)
+    async with (
+        Admin(address) as admin,
+        Consumer(address, group=topic, auto_commit=False) as consumer,
+        Consumer(address) as reader,
+    ):
+        await consumer.subscribe(topic)
+        old = await drain(consumer, 50)
+        await admin.delete_topic(topic)
+        with pytest.raises(UnknownTopicError):
+            await consumer.commit(old[-1])
+        await fill(address, topic, 1, 100)
+        new = await consumer.poll(max_records=10, timeout_seconds=25)
+        while not new:
+            new = await consumer.poll(max_records=10, timeout_seconds=25)
+        assert old[0].topic_id != new[0].topic_id != b""
+        for records in (old[-1], old[0], old, [*new, *old], [*old, *new]):
+            with pytest.raises(UnknownTopicError, match="another one"):
+                await consumer.commit(records)
+        assert await committed(address, topic) == {}
+        await consumer.commit(new)
+        assert await committed(address, topic) == {0: new[-1].offset + 1}
+        # The records of any reader, and records that a program has made itself, are taken as before.
+        await reader.assign(topic)
+        await consumer.commit((await drain(reader, 30))[29])
+        await consumer.commit(Record(topic, 0, 39, 0, None, None, ()))
+        assert await committed(address, topic) == {0: 40}

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from logbroker.errors import NoFreeSessionError, SessionHeldError, StaleSessionError
+from logbroker.engine import Read, ReadResult
+from logbroker.errors import (
+    BrokerUnavailableError,
+    LogbrokerError,
+    NoFreeSessionError,
+    SessionHeldError,
+    StaleSessionError,
+)
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.model.holders import WorkerSession
 from logbroker.queues.model.messages import Delivered, Nack, SessionWrite, Settlement
+from logbroker.queues.model.settings import Priority
 from logbroker.queues.model.worker_messages import ListedSession, OpenedSession
+from logbroker.queues.scan import scanner
 from tests.queues.shell import Shell, ack, hello, shell, until, values
 
 
@@ -279,3 +290,91 @@ async def test_who_opens_a_session_hears_whether_its_records_follow(tmp_path: Pa
         assert not (await link.open_session(b"b")).has_records
         await link.close_session(free.key, free.token)
         assert (await other.open_session(b"a")).has_records
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanner, "BARRIER_SECONDS", 0.1)
+
+
+@contextmanager
+def reads_held(opened: Shell) -> Iterator[asyncio.Event]:
+    """Let no read of the log end before the event is set."""
+    release = asyncio.Event()
+    read = opened.engine.read
+
+    async def held(reads: Sequence[Read]) -> list[ReadResult | LogbrokerError]:
+        await release.wait()
+        return await read(reads)
+
+    opened.engine.read = held  # type: ignore[method-assign]
+    try:
+        yield release
+    finally:
+        release.set()
+        opened.engine.read = read  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("priority", [Priority.NONE, Priority.STRICT])
+async def test_a_session_of_a_key_is_opened_when_its_records_are_found(tmp_path: Path, priority: Priority) -> None:
+    """Before the scan has reached them, nobody knows whether there are any."""
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"), (b"b", b"b1"))
+        with reads_held(opened) as release:
+            group = await opened.group(priority=priority)
+            link, other = await group.connect(hello()), await group.connect(hello("other"))
+            opening = [asyncio.create_task(link.open_session(b"a")), asyncio.create_task(other.open_session(b"z"))]
+            done, _ = await asyncio.wait(opening, timeout=0.1)
+            assert not done
+            release.set()
+            assert [(await each).has_records for each in opening] == [True, False]
+            assert values(await next_of(link)) == [b"a1"]
+
+
+async def test_so_is_one_of_what_was_appended_just_before(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await five(opened)
+        link = await group.connect(hello())
+        for number in range(20):
+            await opened.append((b"k%d" % number, b"v"))
+            assert (await link.open_session(b"k%d" % number)).has_records
+
+
+@pytest.mark.usefixtures("short_waits")
+async def test_records_may_follow_while_the_scan_goes_on(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"))
+        with reads_held(opened) as release:
+            group = await opened.group()
+            link = await group.connect(hello())
+            assert (await link.open_session(b"a")).has_records
+            assert (await link.open_session(b"z")).has_records, "some may follow"
+            release.set()
+            assert values(await next_of(link)) == [b"a1"]
+
+
+async def test_a_session_whose_records_are_known_does_not_wait_for_the_scan(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        group = await five(opened)
+        link = await group.connect(hello())
+        with reads_held(opened):
+            await opened.append((b"c", b"c1"))
+            async with asyncio.timeout(scanner.BARRIER_SECONDS / 2):
+                assert (await link.open_session(b"a")).has_records
+
+
+@pytest.mark.usefixtures("short_waits")
+async def test_a_session_that_is_awaited_ends_with_its_group(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await opened.append((b"a", b"a1"))
+        with reads_held(opened):
+            group = await opened.group()
+            link = await group.connect(hello())
+            opening = asyncio.create_task(link.open_session(b"z"))
+            await asyncio.sleep(0)
+            group.freeze()
+            with pytest.raises(BrokerUnavailableError):
+                await opening

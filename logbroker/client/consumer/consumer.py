@@ -17,6 +17,7 @@ from logbroker.client.consumer.consumer_core import (
     DEFAULT_POLL_BYTES,
     DEFAULT_POLL_RECORDS,
     ConsumerCore,
+    LoopEnds,
     Room,
     Step,
 )
@@ -191,7 +192,8 @@ class Consumer(Uncopied):
         With a record or a list of records, commit in each partition the offset after the last of them (its offset + 1).
         Returns when the offsets are synced. Raises the first refusal: NotOwnerError for a partition that this member
         does not hold (any more), StaleMemberEpochError, OffsetGoesBackError for an offset below one that the member
-        committed since it got the partition, or UnknownMemberError if the member has lost all its partitions.
+        committed since it got the partition, UnknownMemberError if the member has lost all its partitions, or
+        UnknownTopicError for a record whose topic was deleted, even if there is a new topic of its name.
         """
         await self._core.commit(offsets)
 
@@ -282,7 +284,8 @@ class Consumer(Uncopied):
         their ends. If the program has received no record since such an error was raised, the partitions of that error
         are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
         begins, and those that are added while it runs. A member that was killed or hangs keeps its partitions until the
-        group puts it out. Until then this loop ends without them, perhaps at once.
+        group puts it out. Until then this loop ends without them, perhaps at once. If its body calls `assign`, the loop
+        goes on to the present high watermarks of the new assignment.
         """
         self._core.begin()
         return self._records(bounded=True)
@@ -341,10 +344,12 @@ class Consumer(Uncopied):
             room = Room(max_records, max_bytes)
             with core.use.reading():
                 core.rest_of_batch(records, room)
+            open_records = core.cursor.records
             if records:
                 yield records
             with core.use.reading():
-                if room.is_left:
+                # The body of the loop may have opened another batch, whose records it has not all taken.
+                if room.is_left and core.cursor.records is open_records:
                     await self._advance(ends)
                 else:
                     core.asked()
@@ -458,10 +463,12 @@ class Consumer(Uncopied):
             elif records or monotonic() >= deadline:
                 return records
 
-    async def _advance(self, ends: dict[TopicPartition, int] | None) -> None:
+    async def _advance(self, ends: LoopEnds | None) -> None:
         """Wait for the next batch and open it, unless all `ends` are reached."""
         core = self._core
         core.asked()
+        if ends is not None and core.is_of_old_assignment(ends):
+            await core.renew(ends)
         while True:
             if not core.ownership.lasts() if ends is not None else core.must_turn:
                 await self._turn(ends)
@@ -474,7 +481,7 @@ class Consumer(Uncopied):
             if chunk is not None:
                 core.begin_chunk(chunk, ends)
 
-    async def _turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None = None) -> None:
+    async def _turn(self, ends: LoopEnds | None, deadline: float | None = None) -> None:
         async with aclosing(self._core.turn(ends, deadline)) as calls:
             async for callback, partitions in calls:
                 await call(CALLBACK, callback, partitions)

@@ -79,6 +79,23 @@ class Room:
         return self.records > 0 and self.bytes > 0
 
 
+class LoopEnds(dict[TopicPartition, int]):
+    """The end offsets of a bounded loop that are not reached yet.
+
+    The body of the loop may read, move and assign partitions of the same consumer. So the loop looks at them anew
+    before each batch (`ConsumerCore.open_next`).
+    """
+
+    def __init__(self, assignment: Mapping[TopicPartition, Assigned], moves: int) -> None:
+        super().__init__()
+        self.assignment = assignment
+        """The assignment for which the ends were taken."""
+        self.moves = moves
+        """How many moves of the program the loop has taken into account."""
+        self.reached: dict[TopicPartition, int] = {}
+        """The ends that were reached."""
+
+
 def concurrent_use(error: ValueError) -> Exception:
     """Return the error for a decoder that cannot go on because another thread runs it."""
     return ConcurrentUseError(BESIDE) if "already executing" in str(error) else error
@@ -148,11 +165,8 @@ class ConsumerCore(Droppable):
             "topics_may_go": group is not None,
         }
         self._assigned: dict[TopicPartition, Assigned] = {}
-        self._reached: dict[TopicPartition, int] = {}
-        """The end offsets of a bounded loop that were reached."""
-        self._not_reached: dict[TopicPartition, int] = {}
-        """The end offsets, in a bounded loop, of partitions that had reached their end before the program moved them
-        back."""
+        self._moves = 0
+        """How many times the program has moved a partition."""
         self._holds = False
         self._settings = group
         self._group: GroupReader | None = None
@@ -242,7 +256,12 @@ class ConsumerCore(Droppable):
         """Commit these offsets or, without an argument, all records that were handed out so far: see
         `Consumer.commit`."""
         self._lifetime.check_loop()
-        await self._in_group().commit(_behind(offsets))
+        group = self._in_group()
+        if offsets is None or isinstance(offsets, Mapping):
+            await group.commit(offsets)
+        else:
+            records = [offsets] if isinstance(offsets, Record) else offsets
+            await group.commit(_behind(records), {(_partition_of(each), each.topic_id) for each in records})
 
     async def committed(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int | None]:
         """Return committed offsets: see `Consumer.committed`."""
@@ -372,9 +391,7 @@ class ConsumerCore(Droppable):
             assigned.position = offset
             # The records that were read until now say nothing about the records before the new position.
             assigned.leader_epoch, assigned.cut_offset = -1, None
-            if offset < (end := self._reached.pop(partition, 0)):
-                assigned.held = False
-                self._not_reached[partition] = end
+            self._moves += 1
             self.fetcher.move(assigned)
             if self._whole_topics is not None:
                 self._whole_topics.moved(assigned)
@@ -430,9 +447,7 @@ class ConsumerCore(Droppable):
         self._lifetime.check()
         self.asked()
         self._go_back()
-        if self._holds:
-            self._holds = False
-            self._call(self.fetcher.release_held)
+        self._release_held()
 
     def read_ahead(self, reader: ReadAhead) -> None:
         """Let a reader take records, which are MergedRecords, before it hands them out. What it has not handed out when
@@ -484,21 +499,19 @@ class ConsumerCore(Droppable):
         """Prepare for the end of a group member: see `GroupReader.goodbye`."""
         return self._in_group().goodbye()
 
-    async def ends(self) -> dict[TopicPartition, int]:
+    async def ends(self) -> LoopEnds:
         """Return the ends of a bounded loop: the present high watermarks of the partitions that have not reached them.
         A standing partition (stopped by an error) is included, so that its error is raised at the end. It is left out
         if its error was raised before and the program has received no record since. Paused partitions are left out,
         too."""
         self.cursor.settle()
-        self._reached.clear()
-        self._not_reached.clear()
+        ends = LoopEnds(self._assigned, self._moves)
         if self._whole_topics is not None:
             await self._whole_topics.refresh()
         standing = set(self.fetcher.standing) if self.fetcher.just_told else set()
         self.fetcher.just_told = False
         wanted = [assigned for assigned in self._assigned.values() if not assigned.paused]
         found = await list_offsets(self.connection, [(assigned.partition, "latest") for assigned in wanted])
-        ends = {}
         for assigned, outcome in zip(wanted, found, strict=True):
             if not isinstance(outcome, LogbrokerError) and outcome.offset < assigned.position:
                 self._drop_open(assigned)
@@ -507,7 +520,18 @@ class ConsumerCore(Droppable):
                 ends[assigned.partition] = end
         return ends
 
-    def begin_chunk(self, chunk: Chunk, ends: dict[TopicPartition, int] | None) -> None:
+    def is_of_old_assignment(self, ends: LoopEnds) -> bool:
+        """Whether the program has called `assign` since the ends were taken."""
+        return ends.assignment is not self._assigned
+
+    async def renew(self, ends: LoopEnds) -> None:
+        """Let a bounded loop go on to the present ends of the new assignment."""
+        present = await self.ends()
+        ends.clear()
+        ends |= present
+        ends.assignment, ends.moves, ends.reached = present.assignment, present.moves, {}
+
+    def begin_chunk(self, chunk: Chunk, ends: LoopEnds | None) -> None:
         """Begin with a chunk. If a bounded loop does not read the partition of the chunk, hold the partition: its
         records are not wanted before the next loop, and must not be lost."""
         if ends is None or chunk.assigned.partition in ends:
@@ -521,13 +545,20 @@ class ConsumerCore(Droppable):
         assigned.held = True
         self._call(self.fetcher.hold, assigned)
 
-    def open_next(self, ends: dict[TopicPartition, int] | None) -> Step:
+    def _release_held(self) -> None:
+        if self._holds:
+            self._holds = False
+            self._call(self.fetcher.release_held)
+
+    def open_next(self, ends: LoopEnds | None) -> Step:
         """Open the next batch. `ends` holds the remaining ends of a bounded loop. Partitions that have reached their
-        ends, are paused, or are no longer assigned are removed from `ends`. If only standing partitions remain in
-        `ends`, their error is raised."""
-        if ends is not None and self._not_reached:
-            ends |= self._not_reached
-            self._not_reached.clear()
+        ends, are paused, or are no longer assigned are removed from `ends`; partitions that were moved back are put
+        back. If only standing partitions remain in `ends`, their error is raised."""
+        if ends is None:
+            # A bounded loop within the body of this one may have held partitions.
+            self._release_held()
+        else:
+            self._look_anew(ends)
         try:
             opened = self.cursor.advance(ends)
         except LogbrokerError as error:
@@ -539,12 +570,16 @@ class ConsumerCore(Droppable):
                 if assigned is None or assigned.paused:
                     del ends[partition]
                 elif assigned.position >= end and assigned.error is None:
-                    self._reached[partition] = ends.pop(partition)
+                    ends.reached[partition] = ends.pop(partition)
                     # A partition that is read up to the end of a generation is still fetched, because the broker has to
                     # report the ends of its next generations, and other partitions of the topic wait for these reports.
                     # Records behind the end were appended meanwhile: if there are any, hold the partition.
                     if not assigned.generation or assigned.fetched > assigned.position:
                         self._hold(assigned)
+                elif assigned.held:
+                    # The program has moved it back, or another loop held it.
+                    assigned.held = False
+                    self._call(self.fetcher.move, assigned)
             if not opened:
                 self._leave_blocked(ends)
             if not ends:
@@ -553,7 +588,20 @@ class ConsumerCore(Droppable):
                 self.fetcher.tell()
         return Step.OPENED if opened else Step.NEEDS_CHUNK
 
-    def _leave_blocked(self, ends: dict[TopicPartition, int]) -> None:
+    def _look_anew(self, ends: LoopEnds) -> None:
+        """Take into account what the body of a bounded loop did with the consumer."""
+        if ends.moves != self._moves:
+            ends.moves = self._moves
+            for partition, end in list(ends.reached.items()):
+                assigned = self._assigned.get(partition)
+                if assigned is not None and assigned.position < end:
+                    ends.setdefault(partition, ends.reached.pop(partition))
+        open_one = self.cursor.assigned
+        if open_one is not None and open_one.partition not in ends:
+            # Another read began it. The rest of its chunk is dropped now, so it has to be fetched again later.
+            self._hold(open_one)
+
+    def _leave_blocked(self, ends: LoopEnds) -> None:
         """Remove from `ends` the partitions that wait at the end of their generation for a partition that the loop does
         not read."""
         held_back = held_back_topics(self._assigned.values(), ends)
@@ -635,20 +683,15 @@ def _fill(records: list[Record], cursor: Cursor, room: Room) -> None:
         room.bytes = max(0, left)
 
 
-def _behind(
-    offsets: Mapping[TopicPartition, int] | Record | Sequence[Record] | None,
-) -> Mapping[TopicPartition, int] | None:
-    """Return the offsets to commit. Raises InvalidRequestError for an offset below 0."""
-    if offsets is None:
-        return None
-    if isinstance(offsets, Mapping):
-        for partition, offset in offsets.items():
-            if offset < 0:
-                raise InvalidRequestError(f"{offset} cannot be committed for {partition}: offsets begin at 0")
-        return offsets
+def _partition_of(record: Record) -> TopicPartition:
+    return TopicPartition(record.topic, record.partition)
+
+
+def _behind(records: Sequence[Record]) -> dict[TopicPartition, int]:
+    """Return the offsets to commit for these records."""
     behind: dict[TopicPartition, int] = {}
-    for record in [offsets] if isinstance(offsets, Record) else offsets:
-        partition = TopicPartition(record.topic, record.partition)
+    for record in records:
+        partition = _partition_of(record)
         behind[partition] = max(record.offset + 1, behind.get(partition, 0))
     return behind
 

@@ -13,7 +13,7 @@ import asyncio
 import functools
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
@@ -34,10 +34,12 @@ from logbroker.client.transport.errand import Errand
 from logbroker.client.transport.offsets import ListedOffset, When, list_offsets
 from logbroker.errors import (
     BrokerUnavailableError,
+    InvalidRequestError,
     LogbrokerError,
     NotOwnerError,
     OffsetOutOfRangeError,
     UnknownMemberError,
+    UnknownTopicError,
 )
 from logbroker.types import TopicId, TopicPartition
 from logbroker.v1.groups_pb2 import (
@@ -353,8 +355,16 @@ class GroupReader:
 
     # --- commits ----------------------------------------------------------------------------------------------------
 
-    async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
-        """See ConsumerCore.commit."""
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int] | None,
+        of_topics: Collection[tuple[TopicPartition, TopicId]] = (),
+    ) -> None:
+        """See ConsumerCore.commit. `of_topics` holds the topics of which the offsets are, as far as they are known.
+        Raises InvalidRequestError for an offset below 0."""
+        for partition, offset in (offsets or {}).items():
+            if offset < 0:
+                raise InvalidRequestError(f"{offset} cannot be committed for {partition}: offsets begin at 0")
         # A repeated older commit must not arrive after this one.
         if self._unsure or self._looking.locked():
             with suppress(LogbrokerError):
@@ -368,6 +378,12 @@ class GroupReader:
         strangers = [partition for partition in offsets if partition not in self._assigned]
         if strangers:
             raise NotOwnerError(f"this member does not hold {strangers[0]}; its new owner commits for it")
+        for partition, topic_id in of_topics:
+            if topic_id and topic_id != self._assigned[partition].topic_id:
+                raise UnknownTopicError(
+                    f"the topic of this record of {partition} was deleted; the present topic of its name is another"
+                    " one, so nothing is committed"
+                )
         offsets = {
             partition: offset
             for partition, offset in offsets.items()

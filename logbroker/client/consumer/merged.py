@@ -25,7 +25,14 @@ from collections import Counter, deque
 from time import monotonic
 from typing import Any, Final
 
-from logbroker.client.consumer.consumer_core import DEFAULT_LIST_RECORDS, DEFAULT_POLL_BYTES, ConsumerCore, Room, Step
+from logbroker.client.consumer.consumer_core import (
+    DEFAULT_LIST_RECORDS,
+    DEFAULT_POLL_BYTES,
+    ConsumerCore,
+    LoopEnds,
+    Room,
+    Step,
+)
 from logbroker.client.consumer.cursor import MergedRecord
 from logbroker.client.consumer.fetcher import Assigned, Chunk
 from logbroker.client.consumer.resequencer import TIMESTAMP, Resequencer, SequenceOf
@@ -45,7 +52,7 @@ class MergedReader:
         core: ConsumerCore,
         key: bytes | None,
         resequencer: Resequencer[MergedRecord],
-        ends: dict[TopicPartition, int] | None,
+        ends: LoopEnds | None,
         *,
         is_by_time: bool,
         max_wait_seconds: float,
@@ -207,7 +214,7 @@ class MergedReader:
         if self._ends is None and self._may_tell and not all(waits):
             fetcher.tell()
 
-    def _wait_for_ends(self, ends: dict[TopicPartition, int]) -> None:
+    def _wait_for_ends(self, ends: LoopEnds) -> None:
         for number, assigned in self._of.items():
             if assigned.partition not in ends:
                 self._resequencer.idle(number)

@@ -53,13 +53,17 @@ class SessionWaiters:
         """See `WorkerLink.open_session` and `Opening`."""
         if self._scanner.is_resting:
             await self._scanner.catch_up()
-        barrier = NO_BARRIER
+        barrier = readable = NO_BARRIER
         if key is None and self._queue.settings.has_priorities:
             # The next free session must be the most urgent one.
             barrier = self._scanner.barrier()
             wait_seconds = await self._scanner.reached(barrier, wait_seconds)
-            if self._error is not None:
-                raise self._error.anew()
+        elif key is not None:
+            # The answer says whether the key has records.
+            readable = self._scanner.barrier()
+            wait_seconds = await self._scanner.reached(readable, wait_seconds, lambda: self._has_lane(lane_key(key)))
+        if self._error is not None:
+            raise self._error.anew()
         opening = Opening(worker_id, None if key is None else lane_key(key), prefetch, barrier, on_open)
         self.waiting.append(opening)
         self._context.serve()
@@ -67,12 +71,16 @@ class SessionWaiters:
             await self._wait(opening, wait_seconds)
             session = opening.opened.result()
             state, has_records = self._queue.sessions.state(session.key), self._queue.sessions.has_records(session)
+            may_have_records = has_records or not (self._has_lane(session.key) or self._scanner.has_scanned(readable))
             return await self._context.commits.synced(
-                OpenedSession(session.key if key is None else key, session.token, state, has_records)
+                OpenedSession(session.key if key is None else key, session.token, state, may_have_records)
             )
         except asyncio.CancelledError:
             self._abandon(opening)
             raise
+
+    def _has_lane(self, key: bytes) -> bool:
+        return self._queue.lanes.get(key) is not None
 
     async def _wait(self, opening: Opening, wait_seconds: float) -> None:
         try:

@@ -37,7 +37,7 @@ class OpenedSession(msgspec.Struct, frozen=True):
     token: int
     state: bytes
     has_records: bool
-    """Whether the session has records; the first of them follow."""
+    """Whether the session has records, of which the first follow; also true if this is not known yet."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

@@ -132,7 +132,7 @@ class Scanner:
         barrier = self.barrier()
         if wait_seconds > 0 and not self.may_serve(barrier):
             await self._passed(barrier, wait_seconds)
-        return self._has_scanned(barrier) and not (self.stopped or self._has_ended)
+        return self.has_scanned(barrier) and not (self.stopped or self._has_ended)
 
     def barrier(self) -> int:
         """Return a barrier for everything that is readable now, for `may_serve`."""
@@ -145,24 +145,25 @@ class Scanner:
     def may_serve(self, barrier: int) -> bool:
         """Return whether everything that was readable when the barrier was taken is scanned, or the scan pauses. A
         paused scan waits for room, which only serving makes."""
-        return self._has_scanned(barrier) or not self._queue.wants_more
+        return self.has_scanned(barrier) or not self._queue.wants_more
 
-    def _has_scanned(self, barrier: int) -> bool:
+    def has_scanned(self, barrier: int) -> bool:
+        """Return whether everything that was readable when the barrier was taken is scanned."""
         return self._barriers.has_passed(barrier) and not self.is_indexing
 
-    async def reached(self, barrier: int, wait_seconds: float) -> float:
-        """Wait until `may_serve` is true, at most for `wait_seconds` or BARRIER_SECONDS, whichever is longer. Return
-        the rest of `wait_seconds`."""
+    async def reached(self, barrier: int, wait_seconds: float, is_enough: Callable[[], bool] = lambda: False) -> float:
+        """Wait until `may_serve` or `is_enough` returns true, at most for `wait_seconds` or BARRIER_SECONDS, whichever
+        is longer. Return the rest of `wait_seconds`."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        await self._passed(barrier, max(wait_seconds, BARRIER_SECONDS))
+        await self._passed(barrier, max(wait_seconds, BARRIER_SECONDS), is_enough)
         return max(0.0, wait_seconds - (loop.time() - begun))
 
-    async def _passed(self, barrier: int, wait_seconds: float) -> None:
+    async def _passed(self, barrier: int, wait_seconds: float, is_enough: Callable[[], bool] = lambda: False) -> None:
         self.rouse()
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_seconds):
-                while not (self.may_serve(barrier) or self._has_ended):
+                while not (self.may_serve(barrier) or self._has_ended or is_enough()):
                     self._progress.clear()
                     await self._progress.wait()
 
