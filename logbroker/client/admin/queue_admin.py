@@ -174,7 +174,7 @@ class QueueAdmin(Droppable):
         )
         await self._decide(group, lane, replace_head=record)
 
-    async def split_lane(self, group: str, key: bytes, *, by: str, into: int = 16) -> None:
+    async def split_lane(self, group: str, key: bytes, by: str, *, into: int = 16) -> None:
         """Split the lane of an ordering key. Its waiting records and all later ones go in `into` sub-lanes, 2 to 1,000,
         by a second key, as soon as nothing of the lane is in flight. Order holds among records with the same second
         key.
