@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from logbroker.errors import CorruptLogError, LogTruncatedError
-from logbroker.storage.files import Files, creation_failed, unusable, write_file
+from logbroker.storage.files import Files, creation_failed, reading, unusable, write_file
 from logbroker.texts import whole_number
 from logbroker.types import TopicId, parse_topic_id, topic_id_text
 
@@ -125,7 +125,9 @@ def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
         except FileExistsError:
             is_left_over = True
         check_not_linked(directory, files)
-        if any(name.endswith(".log") for name in files.list_directory(directory)):
+        with reading(directory):
+            names = files.list_directory(directory)
+        if any(name.endswith(".log") for name in names):
             raise CorruptLogError(
                 f"{directory} holds segments of another topic already; move it out of the data directory"
             )

@@ -275,6 +275,41 @@ def test_a_disk_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert partition.values() == [b"a"]
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_read_that_fails_in_a_recovery_concerns_the_partition_only(tmp_path: Path, damaged: bool) -> None:
+    """Whichever of the reads it is: the error is not that of a failed write, which ends the broker."""
+    files = FaultyFiles()
+    partition = PartitionOnDisk(tmp_path / "t-0", files=files)
+    partition.append(batch_of(b"a"))
+    partition.store_checkpoint()
+    partition.append(batch_of(b"b"), batch_of(b"c"))
+    partition.kill()
+    partition.after_power_cut()
+    path = partition.logs()[0]
+    if damaged:
+        flip(path, len(batch_of(b"x")) + 65)
+    content = path.read_bytes()
+    # Where nothing is damaged, recovery makes no file, so that each "open" is that of a read.
+    for call in ("pread", "list_directory", "list_others", *(() if damaged else ("open",))):
+        refusals = 0
+        for nth in range(100):
+            path.write_bytes(content)
+            files.failures = {call: [*[0] * nth, errno.EIO]}
+            # A failed read of an index is no refusal.
+            with suppress(CorruptLogError):
+                partition.open()
+                refusals -= 1
+            refusals += 1
+            partition.kill()
+            if files.failures[call]:
+                break
+        assert refusals
+    files.failures = {}
+    path.write_bytes(content)
+    partition.open()
+    assert partition.values() == ([b"a"] if damaged else [b"a", b"b", b"c"])
+
+
 KILLED_HALFWAY = """
 import os, sys
 from pathlib import Path
