@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, Literal, Protocol
 
 from logbroker.errors import CorruptLogError, DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
-from logbroker.errors.system import reason_of
+from logbroker.errors.system import advice_for, reason_of
 from logbroker.private_files import DIRECTORY_MODE, FILE_MODE
 from logbroker.storage import system_calls
 
@@ -283,7 +283,9 @@ def unusable(path: str, error: OSError) -> CorruptLogError:
     """Return the error for a path with something that is NOT_OURS, or with nothing, or for a failed read. Nothing has
     changed, so the broker goes on."""
     advice = "move away what is there, or let the user of the broker read and write it"
-    if error.errno not in NOT_OURS:
+    if error.errno == errno.ENAMETOOLONG:
+        advice = advice_for(error.errno)
+    elif error.errno not in NOT_OURS:
         advice = "check the disk, and restore the file if it cannot be read any more"
     if not isinstance(error, FileNotFoundError):
         reason = reason_of(error)
@@ -320,7 +322,7 @@ def creation_failed(path: str, error: OSError) -> LogbrokerError:
         return too_many_open_files(path)
     if error.errno in OUT_OF_SPACE:
         return DiskFullError(f"cannot create {path}: {error.strerror}; free some space, then try again")
-    if error.errno in (*NOT_OURS, errno.ENOENT):
+    if error.errno in (*NOT_OURS, errno.ENOENT, errno.ENAMETOOLONG):
         return unusable(path, error)
     return storage_failed("create", path, error)
 

@@ -114,8 +114,8 @@ class PartitionLog:
     def create(directory: Path, topic_id: TopicId, files: Files) -> None:
         """Make the directory of a new partition. It is not synced: this happens with its first segment.
 
-        Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError if there are segments
-        already.
+        Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, InvalidTopicNameError if the file system does
+        not take so long a name, and CorruptLogError if there are segments already.
         """
         create_partition(str(directory), topic_id, files)
 

@@ -12,7 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from logbroker.errors import CorruptLogError, DiskFullError, LogTruncatedError, StorageFailedError
+from logbroker.errors import (
+    CorruptLogError,
+    DiskFullError,
+    InvalidTopicNameError,
+    LogTruncatedError,
+    StorageFailedError,
+)
 from logbroker.storage.partition_log import PartitionCheckpoint
 from logbroker.types import Durability
 from tests.storage.faulty_files import FaultyFiles
@@ -263,6 +269,13 @@ def test_a_full_disk_that_shows_before_a_byte_is_written_is_a_refusal(tmp_path: 
     files.fail("open", errno.EIO)
     with pytest.raises(StorageFailedError):
         PartitionOnDisk(tmp_path / "t-1", files=files)
+
+
+def test_a_name_that_is_too_long_only_when_it_is_made_is_a_refusal(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    files.fail("make_directory", errno.ENAMETOOLONG)
+    with pytest.raises(InvalidTopicNameError, match="does not take a path as long"):
+        PartitionOnDisk(tmp_path / "t-0", files=files)
 
 
 def test_a_disk_that_cannot_be_read_is_named(tmp_path: Path) -> None:
