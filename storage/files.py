@@ -11,12 +11,12 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final, Literal, Protocol
 
 from logbroker.errors import CorruptLogError, DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
-from logbroker.errors.system import reason_of
+from logbroker.errors.system import advice_for, reason_of
 from logbroker.private_files import DIRECTORY_MODE, FILE_MODE
 from logbroker.storage import system_calls
 
@@ -280,9 +280,13 @@ def storage_failed(action: str, path: str, error: OSError) -> StorageFailedError
 
 
 def unusable(path: str, error: OSError) -> CorruptLogError:
-    """Return the error for a path with something that is NOT_OURS, or with nothing. Nothing has changed, so the broker
-    goes on."""
+    """Return the error for a path with something that is NOT_OURS, or with nothing, or for a failed read. Nothing has
+    changed, so the broker goes on."""
     advice = "move away what is there, or let the user of the broker read and write it"
+    if error.errno == errno.ENAMETOOLONG:
+        advice = advice_for(error.errno)
+    elif error.errno not in NOT_OURS:
+        advice = "check the disk, and restore the file if it cannot be read any more"
     if not isinstance(error, FileNotFoundError):
         reason = reason_of(error)
         if isinstance(error, NotADirectoryError) and (what := what_is_at(path, "directory")):
@@ -291,6 +295,18 @@ def unusable(path: str, error: OSError) -> CorruptLogError:
     if os.path.islink(path):
         return CorruptLogError(f"cannot use {path}: it is a symbolic link to nothing; restore what it led to")
     return CorruptLogError(f"cannot use {path}: {reason_of(error)}; restore what is missing")
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Turn a failed read of a path, in the block, into CorruptLogError: it has changed nothing, so it does not end the
+    broker as a failed write does. A missing file, and a lack of descriptors, stay OSErrors."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOENT, *OUT_OF_DESCRIPTORS):
+            raise
+        raise unusable(path, error) from error
 
 
 def too_many_open_files(path: str) -> TooManyOpenFilesError:
@@ -306,7 +322,7 @@ def creation_failed(path: str, error: OSError) -> LogbrokerError:
         return too_many_open_files(path)
     if error.errno in OUT_OF_SPACE:
         return DiskFullError(f"cannot create {path}: {error.strerror}; free some space, then try again")
-    if error.errno in (*NOT_OURS, errno.ENOENT):
+    if error.errno in (*NOT_OURS, errno.ENOENT, errno.ENAMETOOLONG):
         return unusable(path, error)
     return storage_failed("create", path, error)
 

@@ -10,7 +10,6 @@ rebuilt from the log.
 
 from __future__ import annotations
 
-import errno
 import logging
 import struct
 import threading
@@ -19,6 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+from logbroker.errors.system import reason_of
 from logbroker.storage.files import NOT_OURS, OUT_OF_SPACE, Files, replace_file, storage_failed, write_all
 from logbroker.storage.handles import HandleCache
 
@@ -41,7 +41,7 @@ class IndexFile:
     look up.
     """
 
-    __slots__ = ("_entry", "_files", "_handles", "_has_file", "_lock", "_saved", "_saving", "_tail", "path")
+    __slots__ = ("_entry", "_files", "_handles", "_has_file", "_loaded", "_lock", "_saved", "_saving", "_tail", "path")
 
     def __init__(self, path: str, entry: struct.Struct, files: Files, handles: HandleCache) -> None:
         self.path = path
@@ -51,6 +51,8 @@ class IndexFile:
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self._saved = 0
+        self._loaded: Entry | None = None
+        """Last entry that `load` or `replace` found."""
         self._tail = bytearray()
         self._has_file = True
 
@@ -65,7 +67,7 @@ class IndexFile:
     def load(self, below: Entry) -> bool:
         """Load the file's entries, and cut off entries that do not ascend or are not below the limits.
 
-        If there is no file, load nothing and return False.
+        If there is no file, or it cannot be read, load nothing and return False. Raises StorageFailedError.
         """
         size = self._entry.size
         try:
@@ -76,25 +78,32 @@ class IndexFile:
                 last = self._read(handle.fd, count - 1, nowait=False) if count else (-1, -1)
                 is_cut_off = file_bytes % size or length < file_bytes
                 if is_cut_off or last[0] >= below[0] or last[1] >= below[1] or (last == (0, 0) and count > 1):
-                    count = self._valid_entries(self._files.pread(handle.fd, length, 0), below)
-                    self._files.truncate(handle.fd, count * size)
+                    content = self._files.pread(handle.fd, length, 0)
+                    count = self._valid_entries(content, below)
+                    last = self._entry.unpack_from(content, (count - 1) * size) if count else (-1, -1)
+                    self._cut(handle.fd, count * size)
         except FileNotFoundError:
             return False
         except OSError as error:
-            if error.errno in NOT_OURS:
-                self._do_without_file(error)
-                return False
-            raise storage_failed("load the index", self.path, error) from error
+            # A failed read, or something that is no index. Nothing is lost, because the log has everything.
+            _log.warning("the index %s cannot be read: %s; it is made anew", self.path, reason_of(error))
+            return False
         self._saved = count
+        self._loaded = last if count else None
         return True
+
+    def _cut(self, fd: int, size_bytes: int) -> None:
+        try:
+            self._files.truncate(fd, size_bytes)
+        except OSError as error:
+            raise storage_failed("cut", self.path, error) from error
 
     def append(self, first: int, second: int) -> None:
         self._tail += self._entry.pack(first, second)
 
-    def last(self) -> Entry | None:
-        """Return the last entry."""
-        count = len(self)
-        return self._entries_at(count - 1, nowait=False) if count else None
+    def last_loaded(self) -> Entry | None:
+        """Return the last entry that `load` or `replace` found."""
+        return self._loaded
 
     def last_at_most(self, target: int, *, nowait: bool) -> Entry | None:
         """Return the last entry with a first column of at most `target`. With `nowait`, raises BlockingIOError if the
@@ -112,10 +121,10 @@ class IndexFile:
         try:
             with self._handles.pinned(self.path) as handle:
                 return self._search(handle.fd, saved, target, nowait=nowait)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, *NOT_OURS):
-                raise
-            return None  # The file is gone, so the log has to be walked.
+        except BlockingIOError:
+            raise
+        except OSError:
+            return None  # The file is gone, or cannot be read, so the log has to be walked.
 
     def _search(self, fd: int, saved: int, target: int, *, nowait: bool) -> Entry | None:
         size = self._entry.size
@@ -145,7 +154,7 @@ class IndexFile:
                     if content:
                         write_all(self._files, handle.fd, [content], saved * self._entry.size)
             except OSError as error:
-                if error.errno in NOT_OURS or (error.errno in OUT_OF_SPACE and not is_open):
+                if error.errno in NOT_OURS or not is_open:  # Nothing was written.
                     # The saved entries are lost, which only costs time.
                     self._do_without_file(error)
                     with self._lock:
@@ -169,6 +178,7 @@ class IndexFile:
     def replace(self, entries: Iterable[Entry]) -> None:
         """Replace all entries. Raises StorageFailedError."""
         content = b"".join(self._entry.pack(*entry) for entry in entries)
+        self._loaded = self._entry.unpack(content[-self._entry.size :]) if content else None
         try:
             self._handles.with_room(lambda: replace_file(self._files, self.path, content))
         except OSError as error:
@@ -190,16 +200,8 @@ class IndexFile:
     def _do_without_file(self, error: OSError) -> None:
         """Keep entries in memory from now on. An index can be rebuilt at any time, so nothing else is affected."""
         if self._has_file:
-            advice = "free some space" if error.errno in OUT_OF_SPACE else "move away what is there"
-            _log.warning("the index %s is kept in memory: %s; %s", self.path, error.strerror or error, advice)
+            _log.warning("the index %s is kept in memory: %s; %s", self.path, reason_of(error), _advice(error))
         self._has_file = False
-
-    def _entries_at(self, index: int, *, nowait: bool) -> Entry:
-        with self._lock:
-            if index >= self._saved:
-                return self._entry.unpack_from(self._tail, (index - self._saved) * self._entry.size)
-        with self._handles.pinned(self.path) as handle:
-            return self._read(handle.fd, index, nowait=nowait)
 
     def _read(self, fd: int, index: int, *, nowait: bool) -> Entry:
         size = self._entry.size
@@ -218,3 +220,9 @@ class IndexFile:
             before = (first, second)
             count += 1
         return count
+
+
+def _advice(error: OSError) -> str:
+    if error.errno in OUT_OF_SPACE:
+        return "free some space"
+    return "move away what is there" if error.errno in NOT_OURS else "check the disk"

@@ -29,6 +29,7 @@ from logbroker.errors import (
     PartitionOfflineError,
     UnsupportedCompressionError,
 )
+from logbroker.errors.system import reason_of
 from logbroker.record.header import HEADER_BYTES, BatchHeader
 from logbroker.storage.continuity import DAMAGED_CRC, Continuity, DamagedLogError, Followed, first_damaged
 from logbroker.storage.files import Buffer, Cut, Files, cut_bytes, why_absent
@@ -167,14 +168,12 @@ class LogReader:
                 if self._end_of(view, index, offset) == (limit, end_offset):
                     raise
                 continue
-            except FileNotFoundError:
-                if segment.removed:
-                    raise self._out_of_range(view, offset) from None
-                raise CorruptLogError(f"{segment.log_path}: {why_absent(segment.log_path)}") from None
             except BlockingIOError:
                 raise
             except OSError as error:
-                raise CorruptLogError(f"{segment.log_path}: cannot be read: {error.strerror or error}") from error
+                if segment.removed:
+                    raise self._out_of_range(view, offset) from None
+                raise _unreadable(segment, error) from error
             if found is not None:
                 return found
             # There is a gap from the offset to the end of the segment, for example from compaction.
@@ -295,6 +294,10 @@ class LogReader:
                 if self._end_of(view, index, segment.base_offset) == end:
                     raise
                 continue
+            except OSError as error:
+                if segment.removed:
+                    return None  # Retention has removed its records.
+                raise _unreadable(segment, error) from error
             if found is None and end != view.end_of(index):
                 # The log after `end` is damaged, so this raises.
                 self._end_of(view, index, end[1])
@@ -317,6 +320,13 @@ class LogReader:
             f"{self._name} holds offsets {view.log_start_offset} to {view.high_watermark}, not {offset}; "
             "seek to the earliest or latest offset"
         )
+
+
+def _unreadable(segment: Segment, error: OSError) -> CorruptLogError:
+    """Return the error for a failed read of a segment. It is not remembered: the next read may succeed."""
+    path = segment.log_path
+    what = why_absent(path) if isinstance(error, FileNotFoundError) else f"cannot be read: {reason_of(error)}"
+    return CorruptLogError(f"{path}: {what}")
 
 
 def _first_record(

@@ -6,16 +6,19 @@ epoch.
 
 from __future__ import annotations
 
+import errno
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from logbroker.errors import CorruptLogError, LogTruncatedError
-from logbroker.storage.files import Files, creation_failed, unusable, write_file
+from logbroker.errors import CorruptLogError, InvalidTopicNameError, LogTruncatedError
+from logbroker.storage.files import Files, creation_failed, reading, unusable, write_file
 from logbroker.texts import whole_number
 from logbroker.types import TopicId, parse_topic_id, topic_id_text
 
 METADATA_NAME: Final = "partition.metadata"
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
+_LONGEST_FILE_NAME: Final = 80 * "0"
+"""Longer than the name of any file in a partition's directory, also after the directory is renamed to be removed."""
 LINKED_ADVICE: Final = "move the directory itself there, or mount the other disk at its place (mount --bind)"
 """Advice if a partition's directory is a symbolic link."""
 
@@ -110,13 +113,32 @@ def check_not_linked(directory: str, files: Files) -> None:
         )
 
 
+def _check_name_fits(directory: str, files: Files) -> None:
+    """Raise InvalidTopicNameError if the name of the directory, or the path of a file in it, is too long for the file
+    system. If only the path of a file is, the topic could be made, but its first append would end the broker."""
+    try:
+        files.size_bytes(f"{directory}/{_LONGEST_FILE_NAME}")
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise _too_long(directory) from None
+
+
+def _too_long(directory: str) -> InvalidTopicNameError:
+    return InvalidTopicNameError(
+        f"the file system does not take a path as long as that of {directory}; choose a shorter topic name, or a data "
+        "directory with a shorter path"
+    )
+
+
 def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
     """Make a partition's directory, or reuse one that an earlier creation left.
 
     A new directory is not synced: this happens with its first segment.
 
-    Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError if there are segments already.
+    Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, InvalidTopicNameError if the file system does not
+    take so long a name, and CorruptLogError if there are segments already.
     """
+    _check_name_fits(directory, files)
     path = directory
     try:
         is_left_over = False
@@ -125,7 +147,9 @@ def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
         except FileExistsError:
             is_left_over = True
         check_not_linked(directory, files)
-        if any(name.endswith(".log") for name in files.list_directory(directory)):
+        with reading(directory):
+            names = files.list_directory(directory)
+        if any(name.endswith(".log") for name in names):
             raise CorruptLogError(
                 f"{directory} holds segments of another topic already; move it out of the data directory"
             )
@@ -136,4 +160,6 @@ def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
     except FileNotFoundError as error:
         raise unusable(path, error) from error  # A dangling link has the name.
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # Some file systems say so only when the name is made.
+            raise _too_long(directory) from None
         raise creation_failed(path, error) from error

@@ -8,7 +8,6 @@ three never run at the same time. `read` and `offset_for_time` may run on any th
 
 from __future__ import annotations
 
-import errno
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from logbroker.engine import FoundOffset
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError, ProducerForgottenError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, parse_header, stamped_with_append_time, stored_prefix
 from logbroker.storage.continuity import Continuity
-from logbroker.storage.files import NOT_OURS, Files, creation_failed, storage_failed, unusable
+from logbroker.storage.files import Files, creation_failed, storage_failed, unusable
 from logbroker.storage.handles import HandleCache, PartitionHandles
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter, SyncDue
@@ -115,8 +114,8 @@ class PartitionLog:
     def create(directory: Path, topic_id: TopicId, files: Files) -> None:
         """Make the directory of a new partition. It is not synced: this happens with its first segment.
 
-        Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, and CorruptLogError if there are segments
-        already.
+        Raises StorageFailedError, DiskFullError, TooManyOpenFilesError, InvalidTopicNameError if the file system does
+        not take so long a name, and CorruptLogError if there are segments already.
         """
         create_partition(str(directory), topic_id, files)
 
@@ -259,9 +258,7 @@ class PartitionLog:
                     active.created_ms = now_ms
                 self._handles.ensure_open(active.log_path)
             except OSError as error:
-                if error.errno in (errno.ENOENT, *NOT_OURS):
-                    raise unusable(active.log_path, error) from error
-                raise storage_failed("open", active.log_path, error) from error
+                raise unusable(active.log_path, error) from error  # A failed read: nothing has changed.
         return WriteGroup()
 
     def _roll(self, group: WriteGroup, active: Segment | None, now_ms: int) -> Segment:

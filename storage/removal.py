@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from logbroker.errors import CorruptLogError, TooManyOpenFilesError
-from logbroker.storage.files import NOT_OURS, Files, read_file, storage_failed
+from logbroker.storage.files import NOT_OURS, Files, read_file, reading, storage_failed
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.partition_files import METADATA_NAME, decode_metadata
 from logbroker.types import TopicId, topic_id_text
@@ -107,9 +107,13 @@ def remove_set_aside(data_dir: Path, files: Files, handles: HandleCache, paths: 
 def _remove(path: str, files: Files, handles: HandleCache) -> None:
     try:
         with suppress(FileNotFoundError):  # Another deletion was faster.
-            for file_name in handles.with_room(partial(files.list_directory, path)):
+            with reading(path):
+                names = handles.with_room(partial(files.list_directory, path))
+            for file_name in names:
                 files.unlink(f"{path}/{file_name}")
             files.remove_directory(path)
+    except CorruptLogError as error:
+        _log.warning("cannot remove %s, of a deleted topic: %s", path, error)
     except OSError as error:
         if error.errno not in NOT_OURS:
             raise

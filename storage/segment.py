@@ -208,7 +208,11 @@ class Segment:
 
     def load(self, next_offset: int) -> None:
         """Load the indexes of a segment of an earlier run, up to `size_bytes`, once. `next_offset` is the offset after
-        its last record."""
+        its last record.
+
+        Raises OSError if the log cannot be read (nothing has changed then), DamagedLogError, TooManyOpenFilesError and
+        StorageFailedError.
+        """
         with self._lock:
             if not self.loaded:
                 self._load(next_offset - self.base_offset)
@@ -223,7 +227,7 @@ class Segment:
             self._rebuild()
             indexed_bytes = self._indexed_bytes()
         self._bytes_since_entry = self.size_bytes - indexed_bytes
-        last_time = self.time_index.last()
+        last_time = self.time_index.last_loaded()
         self._indexed_timestamp_ms = last_time[0] if last_time else NO_TIMESTAMP
         # Any offset below the end will do: a time entry only says that no record before its batch is younger.
         self.max_timestamp_offset = self.base_offset + offsets - 1
@@ -238,7 +242,7 @@ class Segment:
             self.first_timestamp_ms = first.max_timestamp_ms
 
     def _indexed_bytes(self) -> int:
-        last = self.offset_index.last()
+        last = self.offset_index.last_loaded()
         return last[1] if last else 0
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from logbroker.broker.local_engine.helpers import HELPER_THREADS
 from logbroker.broker.local_engine.lifetime import open_engine
 from logbroker.clock import Clock, SystemClock
 from logbroker.config import BrokerConfig
@@ -34,6 +35,13 @@ class Broker:
         self.groups = groups
         self.queues = queues
         self.started_at_ms = clock.wall_ms()
+
+
+def own_threads(config: BrokerConfig) -> int:
+    """Return how many threads a broker may have at once, besides those of the event loop and the server."""
+    metadata_writer = 1
+    # Recovery has as many threads as the pool that writes and syncs, and runs beside it.
+    return 2 * config.sync_threads + HELPER_THREADS + metadata_writer
 
 
 @asynccontextmanager

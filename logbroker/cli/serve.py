@@ -20,7 +20,7 @@ from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.lines import LogFormatter, tell
 from logbroker.cli.common.standard_output import OutputClosedError
 from logbroker.config import BrokerConfig, load_broker_config
-from logbroker.grpc_api.process_tuning import check_descriptors
+from logbroker.grpc_api.process_tuning import check_descriptors, check_threads
 from logbroker.grpc_api.server import serve as serve_grpc
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -64,8 +64,10 @@ def serve(
       logbroker serve --config logbroker.toml
     """
     check_descriptors()
+    config = _config(config_path, data_dir, listen)
+    check_threads(config)
     with _logging(log_level):
-        _run(config_path, data_dir, listen, stop_with_stdin=stop_with_stdin)
+        uvloop.run(_serve(config, stop_with_stdin=stop_with_stdin))
 
 
 class _LogHandler(logging.Handler):
@@ -99,16 +101,14 @@ def _logging(level: str) -> Iterator[None]:
             root.removeHandler(handler)
 
 
-def _run(config_path: Path | None, data_dir: str | None, listen: str | None, *, stop_with_stdin: bool) -> None:
+def _config(config_path: Path | None, data_dir: str | None, listen: str | None) -> BrokerConfig:
     if config_path is not None:
-        config = load_broker_config(config_path, data_dir=data_dir, listen=listen)
-    else:
-        defaults = BrokerConfig()
-        config = BrokerConfig(
-            data_dir=defaults.data_dir if data_dir is None else data_dir,
-            listen=defaults.listen if listen is None else listen,
-        )
-    uvloop.run(_serve(config, stop_with_stdin=stop_with_stdin))
+        return load_broker_config(config_path, data_dir=data_dir, listen=listen)
+    defaults = BrokerConfig()
+    return BrokerConfig(
+        data_dir=defaults.data_dir if data_dir is None else data_dir,
+        listen=defaults.listen if listen is None else listen,
+    )
 
 
 async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:

@@ -6,11 +6,13 @@ import ctypes
 import os
 import resource
 import sys
+import threading
 from contextlib import suppress
 from typing import Final
 
-from logbroker.config import LEAST_OPEN_SEGMENTS, MIB
-from logbroker.errors import TooManyOpenFilesError
+from logbroker.broker.broker import own_threads
+from logbroker.config import LEAST_OPEN_SEGMENTS, MIB, BrokerConfig
+from logbroker.errors import OverloadedError, TooManyOpenFilesError
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
@@ -22,6 +24,11 @@ _OWN_DESCRIPTORS: Final = 24
 """Number of descriptors that an idle broker has open: event loops and their wake-ups, sockets, the lock, the metadata
 store."""
 _LEAST_CONNECTIONS: Final = 8
+_OTHER_THREADS: Final = 16
+"""Number of threads besides storage and the pools of gRPC and asyncio: decoders, the log, libuv's lookups of names,
+gRPC's timers and pollers, and some to spare."""
+_GRPC_POOL_THREADS: Final = (4, 16)
+"""Bounds of gRPC's pool, which has a thread for each core."""
 _MACOS_DESCRIPTORS: Final = 10_240
 """OPEN_MAX of macOS."""
 _STANDARD_STREAMS: Final = 3
@@ -54,6 +61,36 @@ def check_descriptors() -> None:
             f"it needs {_OWN_DESCRIPTORS} for itself, {LEAST_OPEN_SEGMENTS} for segments and {_LEAST_CONNECTIONS} for "
             f"connections; raise the limit, best to some thousands (ulimit -n, or LimitNOFILE= of systemd)"
         )
+
+
+def check_threads(config: BrokerConfig) -> None:
+    """Raise OverloadedError if the process may start fewer threads than a broker needs.
+
+    Call it before the event loop is made: gRPC and libuv end the process if they get no thread. Limits of the user, of
+    the control group and of memory all count, so the threads are started, and end at once.
+    """
+    _keep_freed_memory()
+    cores = os.cpu_count() or 1
+    least, most = _GRPC_POOL_THREADS
+    default_pool = min(32, cores + 4)  # That of asyncio.
+    needed = own_threads(config) + default_pool + min(max(cores, least), most) + _OTHER_THREADS
+    over = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(needed):
+            thread = threading.Thread(target=over.wait, name="logbroker-check", daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        raise OverloadedError(
+            f"a broker needs {needed} threads, and only {len(started)} can be started; raise the limit on processes "
+            "(ulimit -u, TasksMax= of systemd, or the pids limit of the container), or lower sync_threads, which is "
+            f"{config.sync_threads}"
+        ) from None
+    finally:
+        over.set()
+        for thread in started:
+            thread.join()
 
 
 def _raise_descriptor_limit() -> None:

@@ -20,6 +20,7 @@ from logbroker.storage.files import (
     NOT_OURS,
     Files,
     read_file,
+    reading,
     replace_file,
     storage_failed,
     unusable,
@@ -193,7 +194,8 @@ class _Recovery:
 
     def _list_files(self) -> dict[str, int]:
         try:
-            return self._files.list_directory(self._directory)
+            with reading(self._directory):
+                return self._files.list_directory(self._directory)
         except FileNotFoundError:
             if self._checkpoint.recovery_point:
                 raise CorruptLogError(
@@ -208,7 +210,9 @@ class _Recovery:
         """Raise an error if something other than a file has the name of a segment: the log would seem to end before it.
         Also raise an error for a directory with the name of another file that the partition needs. Anything else with
         such a name is replaced, or reported where the file is missing."""
-        for name in self._files.list_others(self._directory):
+        with reading(self._directory):
+            others = self._files.list_others(self._directory)
+        for name in others:
             path = f"{self._directory}/{name}"
             is_small = name.removesuffix(".tmp") in (METADATA_NAME, EPOCHS_NAME)
             if _LOG_NAME.fullmatch(name) or (is_small and os.path.isdir(path) and not self._files.is_link(path)):
@@ -217,7 +221,8 @@ class _Recovery:
     def _check_metadata(self, sizes: dict[str, int]) -> None:
         path = f"{self._directory}/{METADATA_NAME}"
         owner = owner_of(self._directory, self._topic_id)
-        content = read_file(self._files, path) if METADATA_NAME in sizes else b""
+        with reading(path):
+            content = read_file(self._files, path) if METADATA_NAME in sizes else b""
         if not self._checkpoint.recovery_point and not _can_be_read(path, content):
             # Perhaps the file was never synced, and a power cut took it.
             if content and self._same_boot:
@@ -245,7 +250,8 @@ class _Recovery:
 
     def _read_epochs(self, sizes: dict[str, int]) -> list[EpochStart]:
         path = f"{self._directory}/{EPOCHS_NAME}"
-        epochs = decode_epochs(path, read_file(self._files, path)) if EPOCHS_NAME in sizes else []
+        with reading(path):
+            epochs = decode_epochs(path, read_file(self._files, path)) if EPOCHS_NAME in sizes else []
         known = self._checkpoint.epochs
         if epochs[: len(known)] != known or epochs_unknown_below(self._checkpoint, epochs):
             text = encode_epochs(known).decode("ascii")

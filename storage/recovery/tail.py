@@ -17,7 +17,7 @@ from logbroker.config import MAX_STORED_BATCH_BYTES
 from logbroker.errors import CorruptLogError
 from logbroker.record.header import HEADER_BYTES, parse_header
 from logbroker.storage.continuity import DamagedLogError
-from logbroker.storage.files import NOT_OURS, Files, write_all
+from logbroker.storage.files import NOT_OURS, Files, reading, write_all
 from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.partition_files import EpochStart
 from logbroker.storage.producer_state import ProducerStates
@@ -80,10 +80,11 @@ class TailRecovery:
             self._remove(pending.pop())
         if self.segments:
             last = self.segments[-1]
-            last.load(recovery_point)
-            with self._handles.pinned(last.log_path) as handle:
-                # The headers must lead exactly to the recovery point.
-                position, offset = last.locate(handle, recovery_point, last.size_bytes, nowait=False)
+            with reading(last.log_path):
+                last.load(recovery_point)
+                with self._handles.pinned(last.log_path) as handle:
+                    # The headers must lead exactly to the recovery point.
+                    position, offset = last.locate(handle, recovery_point, last.size_bytes, nowait=False)
             if (position, offset) != (last.size_bytes, recovery_point) and not last.rules.may_skip_to(recovery_point):
                 raise DamagedLogError(
                     last.log_path, position, offset, f"is missing: the recovery point is offset {recovery_point}"
@@ -129,6 +130,8 @@ class TailRecovery:
 
     def _extend(self, segment: Segment, file_bytes: int, later: Sequence[Segment]) -> None:
         """Add the good batches after `segment.size_bytes` to the log, and cut off the rest."""
+        with reading(segment.log_path):
+            self._handles.ensure_open(segment.log_path)
         with self._handles.pinned(segment.log_path) as handle:
             while segment.size_bytes < file_bytes:
                 start = segment.size_bytes
@@ -145,13 +148,17 @@ class TailRecovery:
 
     def _read_window(self, handle: Handle, start: int, file_bytes: int) -> bytes:
         """Return bytes from `start` on. If the header of the first batch is credible, the whole batch is included."""
-        window = self._files.pread(handle.fd, min(_WINDOW_BYTES, file_bytes - start), start)
+        window = self._read(handle, min(_WINDOW_BYTES, file_bytes - start), start)
         if len(window) >= HEADER_BYTES:
             size_bytes = parse_header(window).size_bytes
             longest = file_bytes if self._imported else MAX_STORED_BATCH_BYTES
             if len(window) < size_bytes <= min(longest, file_bytes - start):
-                window = self._files.pread(handle.fd, size_bytes, start)
+                window = self._read(handle, size_bytes, start)
         return window
+
+    def _read(self, handle: Handle, size_bytes: int, position: int) -> bytes:
+        with reading(handle.path):
+            return self._files.pread(handle.fd, size_bytes, position)
 
     def _take_batches(self, segment: Segment, window: bytes) -> None:
         position = 0
@@ -207,7 +214,8 @@ class TailRecovery:
 
     def _check_torn(self, segment: Segment, handle: Handle, file_bytes: int, later: Sequence[Segment]) -> None:
         start = segment.size_bytes
-        found = find_good_batch(self._files, handle.fd, start, file_bytes, self.end_offset)
+        with reading(handle.path):
+            found = find_good_batch(self._files, handle.fd, start, file_bytes, self.end_offset)
         if found.position >= 0 and not found.is_sure:
             what = (
                 "and too many bytes that look like batches follow to check them all: there is no good one before byte "
@@ -230,7 +238,7 @@ class TailRecovery:
         end = position = segment.size_bytes
         side_path = self._side_path(segment, handle)
         with self._handles.pinned(side_path, create=True) as side:
-            while part := self._files.pread(handle.fd, _WINDOW_BYTES, position):
+            while part := self._read(handle, _WINDOW_BYTES, position):
                 write_all(self._files, side.fd, [part], position - end)
                 position += len(part)
             self._files.truncate(side.fd, position - end)
@@ -261,7 +269,8 @@ class TailRecovery:
     def _free_path(self, path: str) -> str:
         """Return `path` or, if it is in use, `path` with a number that is free."""
         directory, _, name = path.rpartition("/")
-        taken = {*self._files.list_directory(directory), *self._files.list_others(directory)}
+        with reading(directory):
+            taken = {*self._files.list_directory(directory), *self._files.list_others(directory)}
         names = chain([name], (f"{name}-{number}" for number in count(2)))
         return f"{directory}/{next(candidate for candidate in names if candidate not in taken)}"
 
@@ -269,9 +278,9 @@ class TailRecovery:
         """Return whether a side file holds the first part of the bytes that are cut off here: an interrupted recovery
         leaves such a file."""
         position = 0
-        with self._handles.pinned(side_path) as side:
+        with reading(side_path), self._handles.pinned(side_path) as side:
             while part := self._files.pread(side.fd, _WINDOW_BYTES, position):
-                if part != self._files.pread(handle.fd, len(part), end + position):
+                if part != self._read(handle, len(part), end + position):
                     break
                 position += len(part)
         self._handles.forget(side_path)

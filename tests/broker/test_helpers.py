@@ -8,6 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from logbroker.broker.local_engine.helpers import (
+    CHANGE_THREADS,
+    LOOKUP_THREADS,
+    READ_THREADS,
+    REMOVAL_THREADS,
+    Helpers,
+)
 from logbroker.broker.local_engine.lifetime import open_engine
 from logbroker.clock import SystemClock
 from logbroker.config import BrokerConfig
@@ -47,3 +54,23 @@ async def test_topics_change_while_a_crowd_looks_up_times(tmp_path: Path, monkey
         finally:
             released.set()
             await asyncio.gather(*lookups)
+
+
+async def test_no_call_needs_a_thread_that_does_not_run_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    helpers = Helpers()
+    try:
+
+        def refuse(self: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        for run, threads in (
+            (helpers.look_up, LOOKUP_THREADS),
+            (helpers.read, READ_THREADS),
+            (helpers.change, CHANGE_THREADS),
+            (helpers.remove, REMOVAL_THREADS),
+        ):
+            all_run = threading.Barrier(threads, timeout=30)
+            await asyncio.gather(*(run(all_run.wait) for _ in range(threads)))
+    finally:
+        helpers.close()

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -229,6 +230,35 @@ def test_too_few_descriptors_are_told_before_anything_is_opened(tmp_path: Path, 
     [line] = done.stderr.decode().splitlines()
     assert f"the limit on open files is {descriptors}, and a broker needs at least" in line
     assert "ulimit -n" in line
+    assert not (tmp_path / "data").exists()
+
+
+FEW_THREADS = """
+import itertools, sys, threading
+from logbroker.cli.main import main
+
+start = threading.Thread.start
+left = itertools.count(int(sys.argv.pop(1)), -1)
+
+def start_one(self):
+    if next(left) <= 0:
+        raise RuntimeError("can't start new thread")
+    start(self)
+
+threading.Thread.start = start_one
+main()
+"""
+
+
+@pytest.mark.parametrize("threads", [0, 1, 20, 40])
+def test_too_few_threads_are_told_before_anything_is_opened(tmp_path: Path, threads: int) -> None:
+    """As under a limit on processes, of the user or the container, which does not hold for root."""
+    command = [sys.executable, "-c", FEW_THREADS, str(threads), "serve", "--data-dir", str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS, check=False)
+    assert done.returncode == 1, done
+    [line] = done.stderr.decode().splitlines()
+    assert re.search(rf"a broker needs \d+ threads, and only {threads} can be started; raise the limit", line)
+    assert "sync_threads" in line
     assert not (tmp_path / "data").exists()
 
 

@@ -83,6 +83,8 @@ class MemoryFiles:
         self.ops.append(Op("sync_directory", path=path))
 
     def size_bytes(self, path: str) -> int:
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return len(self.contents[self.names[path]])
 
     def modified_ms(self, path: str) -> int:

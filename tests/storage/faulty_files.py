@@ -23,7 +23,7 @@ class FaultyFiles(RealFiles):
         """(file name, position) of every pwritev."""
         self.bytes_read = 0
         self.failures: dict[str, list[int]] = {}
-        """Per operation, the errnos that its next calls fail with."""
+        """Per operation, the errnos that its next calls fail with; 0: the call succeeds."""
         self.max_write_bytes = 1 << 40
         self._paths: dict[int, str] = {}
 
@@ -32,8 +32,8 @@ class FaultyFiles(RealFiles):
 
     def _called(self, operation: str) -> None:
         self.calls[operation] += 1
-        if pending := self.failures.get(operation):
-            error_number = pending.pop(0)
+        pending = self.failures.get(operation)
+        if pending and (error_number := pending.pop(0)):
             raise OSError(error_number, os.strerror(error_number))
 
     def open(self, path: str, *, create: bool = False) -> int:

@@ -12,7 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from logbroker.errors import CorruptLogError, DiskFullError, LogTruncatedError, StorageFailedError
+from logbroker.errors import (
+    CorruptLogError,
+    DiskFullError,
+    InvalidTopicNameError,
+    LogTruncatedError,
+    StorageFailedError,
+)
 from logbroker.storage.partition_log import PartitionCheckpoint
 from logbroker.types import Durability
 from tests.storage.faulty_files import FaultyFiles
@@ -265,6 +271,13 @@ def test_a_full_disk_that_shows_before_a_byte_is_written_is_a_refusal(tmp_path: 
         PartitionOnDisk(tmp_path / "t-1", files=files)
 
 
+def test_a_name_that_is_too_long_only_when_it_is_made_is_a_refusal(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    files.fail("make_directory", errno.ENAMETOOLONG)
+    with pytest.raises(InvalidTopicNameError, match="does not take a path as long"):
+        PartitionOnDisk(tmp_path / "t-0", files=files)
+
+
 def test_a_disk_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     files = FaultyFiles()
     partition = PartitionOnDisk(tmp_path / "t-0", files=files)
@@ -273,6 +286,41 @@ def test_a_disk_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorruptLogError, match=f"{0:020d}.log: cannot be read: {os.strerror(errno.EIO)}"):
         partition.log.read(0, 1000, nowait=False)
     assert partition.values() == [b"a"]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_read_that_fails_in_a_recovery_concerns_the_partition_only(tmp_path: Path, damaged: bool) -> None:
+    """Whichever of the reads it is: the error is not that of a failed write, which ends the broker."""
+    files = FaultyFiles()
+    partition = PartitionOnDisk(tmp_path / "t-0", files=files)
+    partition.append(batch_of(b"a"))
+    partition.store_checkpoint()
+    partition.append(batch_of(b"b"), batch_of(b"c"))
+    partition.kill()
+    partition.after_power_cut()
+    path = partition.logs()[0]
+    if damaged:
+        flip(path, len(batch_of(b"x")) + 65)
+    content = path.read_bytes()
+    # Where nothing is damaged, recovery makes no file, so that each "open" is that of a read.
+    for call in ("pread", "list_directory", "list_others", *(() if damaged else ("open",))):
+        refusals = 0
+        for nth in range(100):
+            path.write_bytes(content)
+            files.failures = {call: [*[0] * nth, errno.EIO]}
+            # A failed read of an index is no refusal.
+            with suppress(CorruptLogError):
+                partition.open()
+                refusals -= 1
+            refusals += 1
+            partition.kill()
+            if files.failures[call]:
+                break
+        assert refusals
+    files.failures = {}
+    path.write_bytes(content)
+    partition.open()
+    assert partition.values() == ([b"a"] if damaged else [b"a", b"b", b"c"])
 
 
 KILLED_HALFWAY = """

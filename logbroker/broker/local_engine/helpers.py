@@ -11,6 +11,7 @@ removals  files of deleted topics: may take long, and only the deleting caller w
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -20,6 +21,8 @@ T = TypeVar("T")
 LOOKUP_THREADS: Final = 2
 READ_THREADS: Final = 8
 CHANGE_THREADS: Final = 2
+REMOVAL_THREADS: Final = 1
+HELPER_THREADS: Final = LOOKUP_THREADS + READ_THREADS + CHANGE_THREADS + REMOVAL_THREADS
 
 
 class Helpers:
@@ -27,10 +30,10 @@ class Helpers:
     is dropped."""
 
     def __init__(self) -> None:
-        self._lookups = ThreadPoolExecutor(LOOKUP_THREADS, "logbroker-lookup")
-        self._reads = ThreadPoolExecutor(READ_THREADS, "logbroker-read")
-        self._changes = ThreadPoolExecutor(CHANGE_THREADS, "logbroker-change")
-        self._removals = ThreadPoolExecutor(1, "logbroker-removal")
+        self._lookups = _started_pool(LOOKUP_THREADS, "logbroker-lookup")
+        self._reads = _started_pool(READ_THREADS, "logbroker-read")
+        self._changes = _started_pool(CHANGE_THREADS, "logbroker-change")
+        self._removals = _started_pool(REMOVAL_THREADS, "logbroker-removal")
 
     async def look_up(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._lookups, work)
@@ -48,3 +51,18 @@ class Helpers:
         """End the threads once the running work is done."""
         for pool in (self._lookups, self._reads, self._changes, self._removals):
             pool.shutdown(cancel_futures=True)
+
+
+def _started_pool(threads: int, name: str) -> ThreadPoolExecutor:
+    """Return a pool whose threads run already. An executor starts them one by one when they are needed, and by then the
+    system may have no thread left."""
+    pool = ThreadPoolExecutor(threads, name)
+    all_run = threading.Barrier(threads + 1)
+    try:
+        for _ in range(threads):
+            pool.submit(all_run.wait)
+        all_run.wait()
+    except BaseException:
+        all_run.abort()
+        raise
+    return pool

@@ -124,15 +124,20 @@ class PartitionTable:
             self.put(topic.id, [partition])
         return rows
 
-    def open(self, topic: Topic, first: int = 0) -> tuple[list[Partition | PartitionOfflineError], list[Write]]:
-        """Open a topic's partitions from number `first` on. Blocks; any thread.
+    def open(self, topic: Topic, first: int = 0) -> tuple[Sequence[Partition | PartitionOfflineError], list[Write]]:
+        """Open a topic's new partitions, from number `first` on. Blocks; any thread.
 
-        Return the partitions, for `put`, and recovery points as `open_all` does.
+        Return the partitions, for `put`, and recovery points as `open_all` does. Raises CorruptLogError if one of them
+        cannot be opened: no new partition is offline.
         """
         wanted = [(topic, number) for number in range(first, topic.partitions)]
-        return self._open(wanted, stopped_cleanly=False)
+        opened, rows = self._open(wanted, stopped_cleanly=False)
+        for partition in opened:
+            if isinstance(partition, PartitionOfflineError):
+                raise CorruptLogError(f"a new partition cannot be opened: {partition.message}")
+        return opened, rows
 
-    def put(self, topic_id: TopicId, opened: list[Partition | PartitionOfflineError]) -> None:
+    def put(self, topic_id: TopicId, opened: Sequence[Partition | PartitionOfflineError]) -> None:
         """Add the partitions that `open` returned to the topic's partitions: appends and reads find them from now
         on."""
         self._by_topic.setdefault(topic_id, []).extend(opened)
