@@ -18,6 +18,7 @@ from tests.cli.command import output_of
         (["produce", "--records", "2000"], 1),
         (["consume", "--batch-bytes", "4096", "--batch-bytes", "8192", "--megabytes", "1", "--ceiling"], 2),
         (["consume", "--records", "2000"], 1),
+        (["consume", "--records", "2000", "--partitions", "3", "--merged"], 1),
         (["latency", "--count", "20", "--ceiling"], 1),
         (["startup", "--partitions", "10"], 6),
         (["stall", "--batch-bytes", "4096", "--seconds", "0.2"], 3),
@@ -34,7 +35,7 @@ def test_a_small_benchmark_reports(arguments: list[str], rows: int) -> None:
     assert len(found) == rows
     for row in found:
         assert row["median"] > 0 or "less its" in row["name"] or "less the" in row["name"]
-        assert (row["ratio"] is not None) == ("--ceiling" in arguments)
+        assert (row["ratio"] is not None) == bool({"--ceiling", "--merged"} & set(arguments))
 
 
 @pytest.mark.prove
