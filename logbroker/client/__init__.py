@@ -42,6 +42,9 @@ from logbroker.client.admin.queue_descriptions import (
 from logbroker.client.consumer.consumer import Consumer
 from logbroker.client.consumer.cursor import Record
 from logbroker.client.consumer.group_offsets import CommittedOffset
+from logbroker.client.convoy.convoy import Convoy
+from logbroker.client.convoy.convoy_core import BlockedKey, ConvoyCounts
+from logbroker.client.convoy.feeds import ConvoySource
 from logbroker.client.producer.delivery import Delivery, RecordMetadata
 from logbroker.client.producer.producer import Producer
 from logbroker.client.transport.metadata import TopicInfo
@@ -53,10 +56,14 @@ from logbroker.types import Durability, TopicPartition
 __all__ = [
     "Admin",
     "AwaitedPartition",
+    "BlockedKey",
     "BrokerDescription",
     "CommittedOffset",
     "ConfigValue",
     "Consumer",
+    "Convoy",
+    "ConvoyCounts",
+    "ConvoySource",
     "DecidedAll",
     "Delivery",
     "Durability",
