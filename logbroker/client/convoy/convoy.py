@@ -332,28 +332,37 @@ class Convoy(Uncopied):
 
     async def _settle(self, entry: Entry, failure: Exception | None) -> None:
         """Do what follows from the end of a handler."""
-        core = self._core
         if entry.state is not State.RUNNING:
             return  # Its partition has gone.
-        if failure is not None:
-            if not (core.is_used_up(entry) or core.failed(entry, failure)):
-                self._set_timer()
-                return
-            if core.on_exhausted == SKIP:
-                core.give_up(entry)
-            elif core.on_exhausted == DEAD_LETTER:
-                try:
-                    await self._send_letter(entry, failure)
-                except Exception as error:
-                    core.refused_letter(entry, error)
-                    self._set_timer()
-                    return
-                core.dead_letters += 1
-            else:
-                self._lanes.block(entry)
-                return
+        if failure is not None and not await self._deal_with(entry, failure):
+            return
         await self._ack(entry)
         self._lanes.done(entry)
+
+    async def _deal_with(self, entry: Entry, failure: Exception) -> bool:
+        """Do what follows from a failure. Return whether the record counts as done."""
+        core = self._core
+        if not core.is_used_up(entry):
+            is_used_up = core.failed(entry, failure)
+            self._set_timer()
+            if is_used_up and core.on_exhausted not in (SKIP, DEAD_LETTER):
+                self._lanes.block(entry)
+            core.log_failure(entry, failure)
+            if not is_used_up:
+                return False
+        if core.on_exhausted == SKIP:
+            core.skipped += 1
+            core.log_skip(entry)
+        elif core.on_exhausted == DEAD_LETTER:
+            try:
+                await self._send_letter(entry, failure)
+            except Exception as error:
+                core.refused_letter(entry, error)
+                self._set_timer()
+                core.log_refused_letter(entry, error)
+                return False
+            core.dead_letters += 1
+        return entry.state is State.RUNNING
 
     async def _send_letter(self, entry: Entry, failure: Exception) -> None:
         """Send the dead letter of a record, and wait until it is stored."""
@@ -457,7 +466,8 @@ class Convoy(Uncopied):
         entries = self._core.standing(key, partition)
         for entry in entries:
             await self._ack(entry)
-            self._core.give_up(entry)
             self._lanes.skip(entry)
+            self._core.skipped += 1
+            self._core.log_skip(entry)
         self._wake()
         return len(entries)

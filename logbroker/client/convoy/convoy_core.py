@@ -296,28 +296,30 @@ class ConvoyCore:
         """Note that a handler has failed. Return whether the attempts of its record are used up."""
         if not entry.attempts:
             entry.first_failure_ms = _now_ms()
-        is_used_up = self.lanes.failed(entry, error, monotonic())
-        # The logging comes last, because a logging handler of the program may raise an error.
-        _log.error("attempt %d of %s failed: %s", entry.attempts, name_of(entry), reason_of(error), exc_info=error)
-        return is_used_up
-
-    def give_up(self, entry: Entry) -> None:
-        """Note that a record is skipped because its attempts are used up."""
-        self.skipped += 1
-        _log.error("%s is skipped after %d attempts: it counts as done", name_of(entry), entry.attempts)
+        return self.lanes.failed(entry, error, monotonic())
 
     def refused_letter(self, entry: Entry, error: Exception) -> None:
         """Note that the dead letter of a record could not be sent. Its key waits: nothing is lost."""
-        retriable = isinstance(error, LogbrokerError) and error.retriable
         entry.error = error
-        if retriable:
+        if _may_pass(error):
             self.lanes.delay(entry, monotonic())
         else:
             self.lanes.block(entry)
+
+    # The logging comes after all other steps and without the lock, because a logging handler of the program may raise
+    # an error, or take its time.
+
+    def log_failure(self, entry: Entry, error: Exception) -> None:
+        _log.error("attempt %d of %s failed: %s", entry.attempts, name_of(entry), reason_of(error), exc_info=error)
+
+    def log_skip(self, entry: Entry) -> None:
+        _log.error("%s is skipped after %d attempts: it counts as done", name_of(entry), entry.attempts)
+
+    def log_refused_letter(self, entry: Entry, error: Exception) -> None:
         _log.error(
             "the dead letter of %s is not sent, and its key %s: %s",
             name_of(entry),
-            "waits" if retriable else "stands",
+            "waits" if _may_pass(error) else "stands",
             reason_of(error),
         )
 
@@ -387,6 +389,10 @@ def name_of(entry: Entry) -> str:
     if isinstance(entry.track, LooseTrack):
         return f"a record of key {quoted(entry.key)}"
     return f"offset {entry.offset} of {entry.track.name}, key {quoted(entry.key)}"
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, LogbrokerError) and error.retriable
 
 
 def _now_ms() -> int:

@@ -266,7 +266,7 @@ class StreamFeed:
         self._source = source
         self._core = core
         self._items: AsyncIterator[Item] | None = None
-        self._next: asyncio.Future[Item] | None = None
+        self._next: asyncio.Task[Item] | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -280,7 +280,7 @@ class StreamFeed:
         taken, before = 0, self._core.lanes.bytes
         while taken < min(records, _MAX_PULLED) and self._core.lanes.bytes - before < size_bytes:
             if self._next is None:
-                self._next = asyncio.ensure_future(anext(self._items))
+                self._next = asyncio.create_task(_next_of(self._items))
                 await asyncio.sleep(0)
             if not self._next.done():
                 if taken:
@@ -312,16 +312,16 @@ class StreamFeed:
     async def close(self) -> None:
         if self._next is not None:
             arrived, self._next = self._next, None
-            outcomes = await end_tasks(asyncio.ensure_future(_outcome(arrived)))
-            if outcomes and isinstance(outcomes[0], tuple):
-                self._core.take_item(outcomes[0])
+            for outcome in await end_tasks(arrived):
+                if isinstance(outcome, tuple):
+                    self._core.take_item(outcome)
         close = getattr(self._items, "aclose", None)
         if close is not None and self._items is not self._source:
             await close()
 
 
-async def _outcome(arrived: asyncio.Future[Any]) -> Any:
-    return await arrived
+async def _next_of(items: AsyncIterator[Item]) -> Item:
+    return await anext(items)
 
 
 class WorkerFeed:
@@ -331,7 +331,7 @@ class WorkerFeed:
         self.is_over = False
         self._worker: WorkerCore[Any] = worker._core
         self._core = core
-        self._next: asyncio.Future[Any] | None = None
+        self._next: asyncio.Task[Any] | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -353,7 +353,7 @@ class WorkerFeed:
                 if delivery is None:
                     if taken:
                         return
-                    self._next = asyncio.ensure_future(next_delivery(worker, buffer))
+                    self._next = asyncio.create_task(next_delivery(worker, buffer))
                     continue
             else:
                 await asyncio.wait([self._next], timeout=PULL_SECONDS)
@@ -382,7 +382,7 @@ class WorkerFeed:
     async def close(self) -> None:
         if self._next is not None:
             arrived, self._next = self._next, None
-            for outcome in await end_tasks(asyncio.ensure_future(_outcome(arrived))):
+            for outcome in await end_tasks(arrived):
                 if isinstance(outcome, LeasedRecord):
                     self._core.take_item(item_of(outcome))
         self._worker.handlers_ended()
