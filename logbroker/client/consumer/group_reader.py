@@ -62,6 +62,7 @@ _STOPPED: Final = (READING_STATE_FAILED, READING_STATE_PAUSED)
 _MAX_TOLD: Final = 10_000
 """Maximum number of positions in one heartbeat."""
 _NOT_COMMITTED: Final = "member of group %s: not committed: %s"
+_NO_ANSWER: Final = "the broker does not answer"
 _ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
 
 
@@ -101,7 +102,7 @@ class Completion(Protocol):
         ...
 
     def assigned(self, partitions: list[TopicPartition]) -> Any:
-        """Prepare for the first record of the partitions. Called after the program's own callback."""
+        """Prepare for the first record of the partitions. Called before the program's own callback."""
         ...
 
     def revoked(self, partitions: list[TopicPartition]) -> Any:
@@ -254,9 +255,9 @@ class GroupReader:
                 # nor committed.
                 told = list(self._to_tell)
                 # If the callback raises, it is called again. No record is handed out before it has returned.
-                yield self._on_assigned, told
                 if self._completion is not None:
                     yield self._completion.assigned, told
+                yield self._on_assigned, told
                 for partition in told:
                     self._to_tell.pop(partition, None)
                 is_telling = False
@@ -529,12 +530,17 @@ class GroupReader:
         return self._completion.floor(assigned.partition, self._cursor.handed_out(assigned))
 
     async def commit_done(self) -> None:
-        """Commit what is done. Gives up if the broker does not answer in time."""
+        """Commit what is done, also over a break of the connection. Gives up if the broker does not answer in time, or
+        the partitions are lost."""
+        membership = self.member.membership
         try:
             async with asyncio.timeout(self._connection.request_timeout_seconds):
-                await self._commit_finished()
+                for attempt in itertools.count():
+                    if await self._commit_finished() or membership.lost or self.member.is_leaving:
+                        return
+                    await asyncio.sleep(backoff_seconds(attempt))
         except TimeoutError:
-            _log.warning(_NOT_COMMITTED, self._group_id, "the broker does not answer")
+            _log.warning(_NOT_COMMITTED, self._group_id, _NO_ANSWER)
 
     def look_at_boundary(self) -> None:
         """Note that more records are done. The group may wait for those at the end of a generation."""
@@ -553,9 +559,9 @@ class GroupReader:
                 else:
                     await self._be_sure_of_committed()
 
-    async def _commit_finished(self) -> None:
+    async def _commit_finished(self) -> bool:
         await self._be_sure_of_committed()
-        await self._try_commit({p: self._finished(assigned) for p, assigned in self._assigned.items()})
+        return await self._try_commit({p: self._finished(assigned) for p, assigned in self._assigned.items()})
 
     async def _be_sure_of_committed(self) -> None:
         if self._unsure:
@@ -691,7 +697,11 @@ class GroupReader:
     async def commit_last(self) -> None:
         """Commit the finished records if commits are automatic. Gives up if the broker does not answer in time."""
         if self._settings.auto_commit:
-            await self.commit_done()
+            try:
+                async with asyncio.timeout(self._connection.request_timeout_seconds):
+                    await self._commit_finished()
+            except TimeoutError:
+                _log.warning(_NOT_COMMITTED, self._group_id, _NO_ANSWER)
 
     async def leave(self) -> None:
         self.member.is_leaving = True
