@@ -402,6 +402,8 @@ class ConsumerCore(Droppable):
             raise BrokerUnavailableError(CLOSED)
         self._lifetime.check()
         self.asked()
+        if self._group is not None:
+            self._group.begin()
         if self._holds:
             self._holds = False
             self._call(self.fetcher.release_held)

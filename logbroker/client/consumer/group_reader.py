@@ -62,6 +62,8 @@ _STOPPED: Final = (READING_STATE_FAILED, READING_STATE_PAUSED)
 _MAX_TOLD: Final = 10_000
 """Maximum number of positions in one heartbeat."""
 _NOT_COMMITTED: Final = "member of group %s: not committed: %s"
+_TEXTS_AT_ONCE: Final = 100
+"""Maximum number of offsets with texts beside them in one commit, because a text may have 4 KiB."""
 _NO_ANSWER: Final = "the broker does not answer"
 _ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
 
@@ -178,6 +180,8 @@ class GroupReader:
         """The position and reading state of each partition as last reported to the broker on this stream."""
         fetcher.boundary = self._at_boundary
         self._completion: Completion | None = None
+        self._is_last_word = False
+        """Whether the completion has ended, and only counts until the program asks for records."""
         self._saved: dict[TopicPartition, int] = {}
         """`Completion.changes` of each partition when its committed text was made."""
 
@@ -197,9 +201,21 @@ class GroupReader:
 
     def follow(self, completion: Completion | None) -> None:
         """Commit what is done by the knowledge of `completion` from now on. None: what the program was given is done
-        when it asks for more. Its position has to be moved to what is done first."""
+        when it asks for more."""
         self._completion = completion
+        self._is_last_word = False
         self._saved.clear()
+
+    def follow_until_asked(self, completion: Completion) -> None:
+        """Note that the present completion has ended, and that the consumer was moved back to what is not done. Until
+        the program asks for records, what `completion` says in its place is true, and may have to be committed."""
+        self._completion = completion
+        self._is_last_word = True
+
+    def begin(self) -> None:
+        """Note that the program asks for records."""
+        if self._is_last_word:
+            self.follow(None)
 
     async def subscribe(
         self,
@@ -426,6 +442,7 @@ class GroupReader:
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None) -> None:
         """See ConsumerCore.commit."""
+        self.begin()
         if self._completion is not None:
             raise InvalidRequestError(
                 "a convoy runs on this consumer and commits what is done: commit nothing beside it"
@@ -461,6 +478,18 @@ class GroupReader:
         return {partition: found[partition].offset if partition in found else None for partition in wanted}
 
     async def _commit(
+        self, offsets: Mapping[TopicPartition, int], deadline: float | None
+    ) -> dict[TopicPartition, LogbrokerError]:
+        if self._completion is None:
+            return await self._commit_once(offsets, deadline)
+        failures: dict[TopicPartition, LogbrokerError] = {}
+        left = list(offsets)
+        while left:
+            some, left = left[:_TEXTS_AT_ONCE], left[_TEXTS_AT_ONCE:]
+            failures |= await self._commit_once({p: offsets[p] for p in some if p in self._assigned}, deadline)
+        return failures
+
+    async def _commit_once(
         self, offsets: Mapping[TopicPartition, int], deadline: float | None
     ) -> dict[TopicPartition, LogbrokerError]:
         if not offsets:

@@ -99,7 +99,56 @@ class ConvoyCounts(msgspec.Struct, frozen=True, kw_only=True):
     repeats_saved: int
 
 
-class ConvoyCore:
+class Tracks:
+    """The tracks of a consumer's partitions, with those methods of a `Completion` that ask them.
+
+    It refers to nothing that belongs to the program, so that the program's consumer can be collected.
+    """
+
+    def __init__(self, tracks: dict[TopicPartition, Track]) -> None:
+        self.lock = threading.RLock()
+        self.tracks = tracks
+
+    def floor(self, partition: TopicPartition, position: int) -> int:
+        """See `Completion`."""
+        with self.lock:
+            track = self.tracks.get(partition)
+            if track is None or not track.has_pending or track.floor is None:
+                return position
+            return min(track.floor, position)
+
+    def changes(self, partition: TopicPartition) -> int:
+        """See `Completion`."""
+        with self.lock:
+            track = self.tracks.get(partition)
+            return 0 if track is None else track.changes
+
+    def text(self, partition: TopicPartition, offset: int) -> str:
+        """See `Completion`."""
+        with self.lock:
+            track = self.tracks.get(partition)
+            return "" if track is None else track.text(offset)
+
+
+class LastWord(Tracks):
+    """What a convoy that has ended knows. See `GroupReader.follow_until_asked`."""
+
+    def is_busy(self) -> bool:
+        """See `Completion`."""
+        return False
+
+    def assigned(self, partitions: list[TopicPartition]) -> None:
+        """See `Completion`."""
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        """See `Completion`."""
+
+    def forget(self, partition: TopicPartition) -> None:
+        """See `Completion`."""
+        self.tracks.pop(partition, None)
+
+
+class ConvoyCore(Tracks):
     """The settings and the records of one convoy.
 
     Whoever uses `lanes` or a track holds `lock`, or runs in the only thread that uses them.
@@ -121,6 +170,7 @@ class ConvoyCore:
         max_bytes: int,
         drain_seconds: float,
     ) -> None:
+        super().__init__({})
         check_bounds(1, MAX_CONCURRENCY, concurrency=concurrency)
         check_bounds(1, _MAX_ATTEMPTS, max_attempts=max_attempts)
         check_bounds(1, _MAX_RECORDS, max_records=max_records)
@@ -145,7 +195,6 @@ class ConvoyCore:
         self.drain_seconds = drain_seconds
         self.dead_letter = dead_letter
         self.key = key
-        self.lock = threading.RLock()
         policy = RetryPolicy(
             max_attempts=max_attempts,
             backoff_initial_seconds=backoff_initial_seconds,
@@ -155,7 +204,6 @@ class ConvoyCore:
         )
         self.lanes = Lanes(policy, max_records=max_records, max_bytes=max_bytes)
         self.max_records = max_records
-        self.tracks: dict[TopicPartition, Track] = {}
         self.loose = LooseTrack(None)
         self._next = 0
         """Number of records that came from a source without partitions."""
@@ -251,32 +299,6 @@ class ConvoyCore:
         self._interrupt(ran)
         return ran
 
-    # --- the completion of a group reader ---------------------------------------------------------------------------
-
-    def floor(self, partition: TopicPartition, position: int) -> int:
-        """See `Completion`. What was given to the program and is above the track belongs to nobody yet."""
-        with self.lock:
-            track = self.tracks.get(partition)
-            if track is None or not track.has_pending or track.floor is None:
-                return position
-            return min(track.floor, position)
-
-    def changes(self, partition: TopicPartition) -> int:
-        """See `Completion`."""
-        with self.lock:
-            track = self.tracks.get(partition)
-            return 0 if track is None else track.changes
-
-    def text(self, partition: TopicPartition, offset: int) -> str:
-        """See `Completion`."""
-        with self.lock:
-            track = self.tracks.get(partition)
-            return "" if track is None else track.text(offset)
-
-    def is_busy(self) -> bool:
-        """See `Completion`."""
-        return self.lanes.records > 0
-
     def forget(self, partition: TopicPartition) -> None:
         """See `Completion`."""
         with self.lock:
@@ -285,6 +307,10 @@ class ConvoyCore:
         if ran:
             _log.warning("%s is lost while %d of its records run; they run again elsewhere", partition, len(ran))
         self._interrupt(ran)
+
+    def is_busy(self) -> bool:
+        """See `Completion`."""
+        return self.lanes.records > 0
 
     # --- what becomes of a record -----------------------------------------------------------------------------------
 

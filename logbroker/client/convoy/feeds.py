@@ -13,7 +13,7 @@ from logbroker.client.consumer.consumer import Consumer
 from logbroker.client.consumer.consumer_core import ConsumerCore
 from logbroker.client.consumer.group_offsets import CommittedOffset, fetch_offsets
 from logbroker.client.consumer.group_reader import GroupReader
-from logbroker.client.convoy.convoy_core import PULL_SECONDS, Ack, ConvoyCore, Item, Nack
+from logbroker.client.convoy.convoy_core import PULL_SECONDS, Ack, ConvoyCore, Item, LastWord, Nack
 from logbroker.client.convoy.track import Track
 from logbroker.client.runtime.handlers import CALLBACK, call
 from logbroker.client.runtime.tasks import end_tasks
@@ -153,7 +153,7 @@ class GroupHold:
     def let_go(self) -> None:
         """Leave the consumer as it is without a convoy."""
         self.consumer.on_records = None
-        self.group.follow(None)
+        self.group.follow_until_asked(LastWord(self._core.tracks))
 
 
 class ConsumerFeed:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Any
@@ -532,3 +534,17 @@ async def test_a_failure_is_logged_with_its_record(address: str, topic: str, cap
             async with running(convoy, handle):
                 await until(lambda: convoy.counts().done == 1)
     assert f"attempt 1 of offset 0 of {topic}-0, key b'a' failed: ValueError: no such customer" in caplog.text
+
+
+async def test_a_consumer_that_a_convoy_has_left_can_be_collected(address: str, topic: str) -> None:
+    await create(address, topic, 1, [b"a"])
+    book = Book()
+    consumer = Consumer(address, group=topic)
+    await consumer.subscribe(topic)
+    async with running(Convoy(consumer), book.handle):
+        await until(lambda: len(book.handled) == 1)
+    left = weakref.ref(consumer)
+    with pytest.warns(ResourceWarning):
+        del consumer
+        gc.collect()
+    assert left() is None
