@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import Future, InvalidStateError
 from contextlib import ExitStack, suppress
 from time import monotonic
 from typing import Any, Final, Protocol, runtime_checkable
@@ -29,7 +30,7 @@ from logbroker.client.convoy.convoy_core import (
     OnExhausted,
 )
 from logbroker.client.convoy.feeds import GroupHold, item_of, prefetch_of
-from logbroker.client.convoy.track import Entry, State, Track
+from logbroker.client.convoy.track import Entry, RecordState, Track
 from logbroker.client.runtime.arguments import checks_arguments
 from logbroker.client.runtime.handlers import call_plain, check_plain, check_plain_outcome
 from logbroker.client.runtime.lifetime import Uncopied
@@ -156,8 +157,8 @@ class Convoy(Uncopied):
         self._handled = threading.Condition(self._core.lock)
         """Notified when a handler has ended."""
         self._feed = self._feed_of(source)
-        self._failure: BaseException | None = None
-        """What ended a thread."""
+        self._failure: Future[None] = Future()
+        """Fails with the first error that ended a thread."""
         self._producer: Producer | None = None
 
     def _feed_of(self, source: Consumer | Worker | ConvoySource) -> _Feed:
@@ -199,8 +200,8 @@ class Convoy(Uncopied):
                 )
                 thread.start()
             self._pull_on_and_on()
-        if self._failure is not None:
-            raise self._failure
+        if self._failure.done():
+            self._failure.result()
 
     def stop(self) -> None:
         """Let `run` return when the running handlers have returned, at most `drain_seconds` from now. Records that wait
@@ -246,7 +247,8 @@ class Convoy(Uncopied):
             while (entry := self._next()) is not None:
                 self._handle(handler, entry)
         except BaseException as error:
-            self._failure = self._failure or error
+            with suppress(InvalidStateError):  # Another thread was first.
+                self._failure.set_exception(error)
             self.stop()
 
     def _next(self) -> Entry | None:
@@ -303,7 +305,7 @@ class Convoy(Uncopied):
                 return False
             with core.lock:
                 core.dead_letters += 1
-        return entry.state is State.RUNNING
+        return entry.state is RecordState.RUNNING
 
     def _send_letter(self, entry: Entry, failure: Exception) -> None:
         to, feed = self._core.dead_letter, self._feed

@@ -31,7 +31,7 @@ from logbroker.client.convoy.convoy_core import (
     OnExhausted,
 )
 from logbroker.client.convoy.feeds import ConsumerFeed, ConvoySource, Feed, StreamFeed, WorkerFeed
-from logbroker.client.convoy.track import Entry, State, Track
+from logbroker.client.convoy.track import Entry, RecordState, Track
 from logbroker.client.producer.producer import Producer
 from logbroker.client.runtime.arguments import checks_arguments
 from logbroker.client.runtime.handlers import Slots, check_no_generator, check_outcome, check_plain_outcome
@@ -307,7 +307,7 @@ class Convoy(Uncopied):
                 lanes.done(entry)
             else:
                 await self._settle(entry, failure)
-            if entry.state is State.GONE:
+            if entry.state is RecordState.GONE:
                 self._abandoned.discard(entry)
             if self._watchers:
                 self._handled.set()
@@ -332,7 +332,7 @@ class Convoy(Uncopied):
 
     async def _settle(self, entry: Entry, failure: Exception | None) -> None:
         """Do what follows from the end of a handler."""
-        if entry.state is not State.RUNNING:
+        if entry.state is not RecordState.RUNNING:
             return  # Its partition has gone.
         if failure is not None and not await self._deal_with(entry, failure):
             return
@@ -362,7 +362,7 @@ class Convoy(Uncopied):
                 core.log_refused_letter(entry, error)
                 return False
             core.dead_letters += 1
-        return entry.state is State.RUNNING
+        return entry.state is RecordState.RUNNING
 
     async def _send_letter(self, entry: Entry, failure: Exception) -> None:
         """Send the dead letter of a record, and wait until it is stored."""

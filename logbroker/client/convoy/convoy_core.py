@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from time import monotonic
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ from logbroker.client.consumer.cursor import Record
 from logbroker.client.consumer.group_offsets import CommittedOffset
 from logbroker.client.convoy.done_offsets import decode
 from logbroker.client.convoy.lanes import Lanes, RetryPolicy
-from logbroker.client.convoy.track import Entry, LooseTrack, State, Track
+from logbroker.client.convoy.track import Entry, LooseTrack, RecordState, Track
 from logbroker.client.runtime.arguments import check_bounds, check_seconds, choice
 from logbroker.client.worker.leased_record import LeasedRecord, reason_of
 from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
@@ -45,18 +45,6 @@ PULL_SECONDS: Final = 0.25
 """How long one request for records waits. A stop is noticed after it."""
 HANDLER: Final = "the handler"
 RUNS_ALREADY: Final = "this convoy runs already, or has run: make another one"
-
-
-class Source(Protocol):
-    """What `run` needs to know of a source in both kinds of convoy."""
-
-    def may_start(self) -> bool:
-        """Whether records may be started now."""
-        ...
-
-    def is_lost(self, item: Any) -> bool:
-        """Whether the record is somebody else's by now."""
-        ...
 
 
 class BlockedKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +119,7 @@ class Tracks:
 
 
 class LastWord(Tracks):
-    """What a convoy that has ended knows. See `GroupReader.follow_until_asked`."""
+    """The knowledge of a convoy that has ended. See `GroupReader.follow_until_asked`."""
 
     def is_busy(self) -> bool:
         """See `Completion`."""
@@ -244,7 +232,7 @@ class ConvoyCore(Tracks):
             hash(entry.key)
         except BaseException:
             # The consumer counts the whole batch as handed out. So the partition must never count as done from here on.
-            entry.state = State.GONE
+            entry.state = RecordState.GONE
             entry.track.add(entry, epoch)
             raise
 
@@ -337,6 +325,8 @@ class ConvoyCore(Tracks):
 
     def log_failure(self, entry: Entry, error: Exception) -> None:
         _log.error("attempt %d of %s failed: %s", entry.attempts, name_of(entry), reason_of(error), exc_info=error)
+        # The record may wait for long with its error, which would keep alive all that the handler had in hand.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
 
     def log_skip(self, entry: Entry) -> None:
         _log.error("%s is skipped after %d attempts: it counts as done", name_of(entry), entry.attempts)

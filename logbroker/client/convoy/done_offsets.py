@@ -42,7 +42,7 @@ Range = tuple[int, int]
 
 
 class DoneOffsets(msgspec.Struct, frozen=True):
-    """What is done beyond a committed offset."""
+    """The ranges of offsets that are done beyond a committed offset."""
 
     base: int
     epoch: int

@@ -25,9 +25,9 @@ from typing import Final
 
 import msgspec
 
-from logbroker.client.convoy.track import Entry, State, Track
+from logbroker.client.convoy.track import Entry, RecordState, Track
 
-_KEPT: Final = frozenset((State.RUNNING, State.DONE, State.GONE))
+_KEPT: Final = frozenset((RecordState.RUNNING, RecordState.DONE, RecordState.GONE))
 """States of records that `hold` leaves as they are."""
 
 
@@ -117,7 +117,7 @@ class Lanes:
         while entry is None and self._ready:
             first = self._ready.popleft()
             track = first.track
-            if first.state is not State.WAITING or not track.is_open:
+            if first.state is not RecordState.WAITING or not track.is_open:
                 continue  # Its partition goes, or has gone.
             if track.may_start(first):
                 entry = first
@@ -125,7 +125,7 @@ class Lanes:
                 self._sequence += 1
                 heapq.heappush(self._far.setdefault(track, []), (first.offset, self._sequence, first))
         if entry is not None:
-            entry.state = State.RUNNING
+            entry.state = RecordState.RUNNING
             entry.track.started(entry)
             self.running += 1
         return entry
@@ -134,7 +134,7 @@ class Lanes:
         while self._roomy:
             track = next(iter(self._roomy))
             far = self._far.get(track, [])
-            while far and far[0][2].state is not State.WAITING:
+            while far and far[0][2].state is not RecordState.WAITING:
                 heapq.heappop(far)
             if far and track.is_open and track.may_start(far[0][2]):
                 return heapq.heappop(far)[2]
@@ -145,14 +145,14 @@ class Lanes:
 
     def done(self, entry: Entry) -> None:
         """Note that a record is done. Does nothing if its partition has gone meanwhile."""
-        if entry.state is State.RUNNING:
+        if entry.state is RecordState.RUNNING:
             self.running -= 1
             entry.track.running -= 1
             self._finish(entry)
 
     def _finish(self, entry: Entry) -> None:
         track = entry.track
-        entry.state = State.DONE
+        entry.state = RecordState.DONE
         entry.item = entry.error = entry.settlement = entry.abandon = None
         self.finished += 1
         self.records -= 1
@@ -173,7 +173,7 @@ class Lanes:
     def failed(self, entry: Entry, error: Exception, now: float) -> bool:
         """Note that a running record has failed. Return whether its attempts are used up. It then still runs: call
         `done`, `block` or `delay` next."""
-        if entry.state is not State.RUNNING:
+        if entry.state is not RecordState.RUNNING:
             return False
         self.failures += 1
         entry.attempts += 1
@@ -185,19 +185,19 @@ class Lanes:
 
     def delay(self, entry: Entry, now: float) -> None:
         """Start a running record again after its backoff."""
-        if entry.state is State.RUNNING:
-            self._stop(entry, State.RETRYING)
+        if entry.state is RecordState.RUNNING:
+            self._stop(entry, RecordState.RETRYING)
             entry.due_at = now + self._policy.wait_seconds(entry.attempts)
             self._sequence += 1
             heapq.heappush(self._delayed, (entry.due_at, self._sequence, entry))
 
     def block(self, entry: Entry) -> None:
         """Let the key of a running record stand."""
-        if entry.state is State.RUNNING:
-            self._stop(entry, State.BLOCKED)
+        if entry.state is RecordState.RUNNING:
+            self._stop(entry, RecordState.BLOCKED)
             self.blocked[entry] = None
 
-    def _stop(self, entry: Entry, state: State) -> None:
+    def _stop(self, entry: Entry, state: RecordState) -> None:
         entry.state = state
         entry.abandon = None
         self.running -= 1
@@ -207,22 +207,22 @@ class Lanes:
 
     def resume(self, entry: Entry) -> None:
         """Try a blocked record again, with new attempts."""
-        if entry.state is State.BLOCKED:
+        if entry.state is RecordState.BLOCKED:
             del self.blocked[entry]
             entry.attempts = 0
-            entry.state = State.WAITING
+            entry.state = RecordState.WAITING
             self._ready.append(entry)
 
     def skip(self, entry: Entry) -> None:
         """Count a blocked record as done."""
-        if entry.state is State.BLOCKED:
+        if entry.state is RecordState.BLOCKED:
             del self.blocked[entry]
             self._finish(entry)
 
     @property
     def next_due(self) -> float | None:
         """When the next record is to be tried again; None if none is."""
-        while self._delayed and self._delayed[0][2].state is not State.RETRYING:
+        while self._delayed and self._delayed[0][2].state is not RecordState.RETRYING:
             heapq.heappop(self._delayed)
         return self._delayed[0][0] if self._delayed else None
 
@@ -230,7 +230,7 @@ class Lanes:
         """Make ready what is due."""
         while (due_at := self.next_due) is not None and due_at <= now:
             entry = heapq.heappop(self._delayed)[2]
-            entry.state = State.WAITING
+            entry.state = RecordState.WAITING
             self._ready.append(entry)
 
     # --- partitions that go -----------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Lanes:
         track.is_open = False
         gone = [entry for entry in track.nodes() if entry.state not in _KEPT]
         for entry in gone:
-            if entry.state is State.BLOCKED:
+            if entry.state is RecordState.BLOCKED:
                 del self.blocked[entry]
             self._forget(entry)
         return gone
@@ -249,7 +249,7 @@ class Lanes:
         """Forget all records of a track. Return those that run: their handlers should end, and what becomes of them
         does not count. The track still knows what is done."""
         self.hold(track)
-        ran = [entry for entry in track.nodes() if entry.state is State.RUNNING]
+        ran = [entry for entry in track.nodes() if entry.state is RecordState.RUNNING]
         for entry in ran:
             self._forget(entry)
         self.running -= len(ran)
@@ -260,7 +260,7 @@ class Lanes:
         return ran
 
     def _forget(self, entry: Entry) -> None:
-        entry.state = State.GONE
+        entry.state = RecordState.GONE
         entry.successor = None
         self.records -= 1
         self.bytes -= entry.size_bytes

@@ -22,7 +22,7 @@ from logbroker.client.convoy.done_offsets import DoneOffsets, Range, encode, may
 NO_EPOCH: Final = -1
 
 
-class State(enum.IntEnum):
+class RecordState(enum.IntEnum):
     """The state of a record in the convoy."""
 
     WAITING = 0
@@ -64,7 +64,7 @@ class Entry:
         self.key = key
         self.item = item
         self.size_bytes = size_bytes
-        self.state = State.WAITING
+        self.state = RecordState.WAITING
         self.attempts = 0
         """Number of failed attempts."""
         self.before: Entry | None = None
@@ -135,9 +135,9 @@ class Track:
         self.end = offset + 1
         self._epoch = max(self._epoch, epoch)
         tail = self._tail
-        if tail is not None and tail.state is not State.DONE:
+        if tail is not None and tail.state is not RecordState.DONE:
             node = Entry(self, offset, None, None, 0)
-            node.state = State.DONE
+            node.state = RecordState.DONE
             self._append(node)
             self._ranges += 1
 
@@ -175,7 +175,7 @@ class Track:
     def done(self, entry: Entry) -> None:
         """Note that a record is done."""
         before, after = entry.before, entry.after
-        is_after = after is not None and after.state is State.DONE
+        is_after = after is not None and after.state is RecordState.DONE
         if before is None:
             self._unlink(entry)
             if is_after and after is not None:
@@ -183,7 +183,7 @@ class Track:
                 self._ranges -= 1
             return
         self.changes += 1
-        if before.state is State.DONE:
+        if before.state is RecordState.DONE:
             self._unlink(entry)
             if is_after and after is not None:
                 self._unlink(after)
@@ -225,7 +225,7 @@ class Track:
         ranges: list[Range] = [
             (node.offset, min(self._horizon, end if node.after is None else node.after.offset))
             for node in self.nodes()
-            if node.state is State.DONE
+            if node.state is RecordState.DONE
         ]
         for first, last in reversed(self._unread):
             first = max(first, end, base)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from logbroker.client.convoy import done_offsets, track
 from logbroker.client.convoy.lanes import Lanes
-from logbroker.client.convoy.track import State, Track
+from logbroker.client.convoy.track import RecordState, Track
 
 Set = Callable[[Any, str, Any], None]
 
@@ -17,7 +17,7 @@ def committed_while_it_runs(set_attribute: Set) -> None:
     """Count a record as done as soon as it is started."""
 
     def floor(self: Track) -> int | None:
-        waiting = (node.offset for node in self.nodes() if node.state not in (State.RUNNING, State.DONE))
+        waiting = (node.offset for node in self.nodes() if node.state not in (RecordState.RUNNING, RecordState.DONE))
         return next(waiting, self.end)
 
     def done_from(self: Track, base: int) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from logbroker.client.convoy import done_offsets
 from logbroker.client.convoy.done_offsets import MAX_TEXT_BYTES, decode
 from logbroker.client.convoy.lanes import Lanes, RetryPolicy
-from logbroker.client.convoy.track import Entry, State, Track
+from logbroker.client.convoy.track import Entry, RecordState, Track
 from tests.anomalies import Anomaly, BrokenPromisesError
 
 _POLICY: Final = RetryPolicy(
@@ -124,7 +124,7 @@ class Simulation:
             if self.lanes.failed(entry, ValueError("no"), self.now):
                 self.lanes.block(entry)
         else:
-            if entry.state is State.RUNNING:
+            if entry.state is RecordState.RUNNING:
                 self.handled.add(entry.offset)
                 self.done_here.add(entry.offset)
             self.lanes.done(entry)

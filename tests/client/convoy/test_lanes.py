@@ -10,7 +10,7 @@ import pytest
 from logbroker.client.convoy import done_offsets
 from logbroker.client.convoy.done_offsets import DoneOffsets, may_fit
 from logbroker.client.convoy.lanes import Lanes, RetryPolicy
-from logbroker.client.convoy.track import Entry, LooseTrack, State, Track
+from logbroker.client.convoy.track import Entry, LooseTrack, RecordState, Track
 from tests.anomalies import BrokenPromisesError
 from tests.client.convoy.convoy_plants import PLANTS
 from tests.client.convoy.lane_simulation import Kind, Simulation, limits
@@ -203,7 +203,12 @@ def test_what_runs_when_its_partition_goes_does_not_count() -> None:
     assert started(lanes) == [0, 1, 3]
     lanes.done(entries[1])
     lanes.hold(track)
-    assert [entry.state for entry in entries] == [State.RUNNING, State.DONE, State.GONE, State.RUNNING]
+    assert [entry.state for entry in entries] == [
+        RecordState.RUNNING,
+        RecordState.DONE,
+        RecordState.GONE,
+        RecordState.RUNNING,
+    ]
     lanes.done(entries[3])
     assert lanes.drop(track) == [entries[0]]
     lanes.done(entries[0])
