@@ -29,7 +29,7 @@ from logbroker.tools.bench.groups import convoy as costs
 )
 @shared_options
 def convoy(keys: int, handlers: int, records: int, work_ms: float, only: Sequence[str], **shared: Any) -> None:
-    """Measure how a convoy works off the records of many keys in one program.
+    """Measure the queues per key of a convoy in one program.
 
     work: records per second while each record takes its time, beside one record at a time; the ratio says how many
     times faster the convoy is. overhead: the CPU time of a record whose handler does nothing, beside a loop.
