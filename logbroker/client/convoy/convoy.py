@@ -46,9 +46,9 @@ _log = logging.getLogger(__name__)
 
 Handler = Callable[[Any], Awaitable[object] | object]
 
-_BREATHE: Final = 32
-"""After this many records without a wait, a handler's task gives the event loop a turn."""
 _HELD_UP_SECONDS: Final = 0.01
+"""If all handlers together have held up the event loop for this long, it gets a turn, in which heartbeats are sent and
+records arrive."""
 _ABANDON_SECONDS: Final = 2.0
 """How long handlers that were interrupted may take to end before their partition is given away."""
 
@@ -128,6 +128,10 @@ class Convoy(Uncopied):
         """Number of tasks that wait for `_handled`."""
         self._abandoned: set[Entry] = set()
         """Records whose handlers were interrupted and have not ended."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turned_at = 0.0
+        """When the event loop last had a turn, as far as the tasks know."""
+        self._is_turning = False
         self._timer: asyncio.TimerHandle | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._producer: Producer | None = None
@@ -162,6 +166,7 @@ class Convoy(Uncopied):
         call = self._caller(handler)
         await self._feed.open()
         core.has_begun = True
+        self._loop = asyncio.get_running_loop()
         slots = Slots()
         pulling = asyncio.ensure_future(self._pull_on_and_on())
         running = asyncio.ensure_future(slots.run(core.concurrency, lambda: self._handle(call, slots)))
@@ -201,9 +206,11 @@ class Convoy(Uncopied):
 
     def stop(self) -> None:
         """Let `run` return when the running handlers have returned, at most `drain_seconds` from now. Records that wait
-        are given back. A stop is final."""
+        are given back. A stop is final. May be called in any thread, and in a signal handler."""
         self._core.stopping = True
-        self._wake_all()
+        if self._loop is not None:
+            with suppress(RuntimeError):  # The loop has ended.
+                self._loop.call_soon_threadsafe(self._wake_all)
 
     # --- what comes in ----------------------------------------------------------------------------------------------
 
@@ -277,13 +284,13 @@ class Convoy(Uncopied):
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
-        handled = 0
-        since = monotonic()
         while not (core.stopping or slots.are_over):
+            if monotonic() - self._turned_at > _HELD_UP_SECONDS:
+                await self._give_turn(loop)
+                continue
             entry = lanes.start() if feed.may_start() else None
             if entry is None:
                 await self._wait_for_work(loop)
-                since = monotonic()
                 continue
             if self._idle and lanes.has_ready:
                 self._wake()
@@ -315,10 +322,17 @@ class Convoy(Uncopied):
                 feed.progressed()
             if task.cancelling():
                 await slots.outlive_handler()
-            handled += 1
-            if handled % _BREATHE == 0 or monotonic() - since > _HELD_UP_SECONDS:
-                await asyncio.sleep(0)
-                since = monotonic()
+
+    async def _give_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give the event loop a turn. The tasks that run before it has had one do the same."""
+        if not self._is_turning:
+            self._is_turning = True
+            loop.call_soon(self._turned)
+        await asyncio.sleep(0)
+
+    def _turned(self) -> None:
+        self._is_turning = False
+        self._turned_at = monotonic()
 
     async def _wait_for_work(self, loop: asyncio.AbstractEventLoop) -> None:
         told = loop.create_future()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -102,6 +103,37 @@ async def test_the_source_is_asked_for_no_more_than_has_room() -> None:
     async with asyncio.timeout(DEADLINE_SECONDS):
         await task
     assert source.settled == dict.fromkeys(range(50), "acked")
+
+
+async def test_handlers_that_never_wait_leave_the_event_loop_its_turns() -> None:
+    source = Source(*(f"key {number}" for number in range(500)))
+    turns = 0
+
+    async def tick() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.001)
+            turns += 1
+
+    async def handle(number: int) -> None:
+        time.sleep(0.001)
+
+    ticking = asyncio.create_task(tick())
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await Convoy(source, concurrency=100).run(handle)
+    ticking.cancel()
+    # They take half a second together.
+    assert turns > 15
+
+
+async def test_a_stop_may_come_from_another_thread() -> None:
+    source = Source(ends=False)
+    convoy = Convoy(source)
+    task = asyncio.create_task(convoy.run(print))
+    await until(lambda: convoy._core.has_begun)
+    await asyncio.to_thread(convoy.stop)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await task
 
 
 async def test_an_error_of_the_source_ends_the_convoy_after_what_runs() -> None:
