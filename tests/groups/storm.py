@@ -64,6 +64,16 @@ class Weather(storm.Weather, frozen=True, kw_only=True):
     )
 
 
+CONVOYS: Final = Weather(
+    modes=(CONVOY,),
+    topics={"few": 4, "many": 16},
+    members=6,
+    grace_seconds=0.5,
+    chances={"kill": 40, "freeze": 8, "nap": 4, "leave": 25, "join": 20, "broker": 3},
+)
+"""A storm of convoys, most of it kills and rebalances."""
+
+
 def run(directory: Path, seed: int, weather: Weather) -> Counter[str]:
     """Return figures of one history; raises BrokenPromisesError, BrokerFailedError or MemberFailedError."""
     return asyncio.run(_GroupStorm(directory, seed, weather).run(120 + 3 * weather.events))

@@ -14,18 +14,10 @@ import pytest
 from tests.crash.torture import drawn_seed
 from tests.groups.group_checker import Kind
 from tests.groups.group_plants import CONVOY_PLANTS
-from tests.groups.member_process import CONVOY
-from tests.groups.storm import Weather, run
+from tests.groups.storm import CONVOYS, run
 from tests.storm import hunt
 
 TRIES: Final = 8
-_CONVOYS: Final = Weather(
-    modes=(CONVOY,),
-    topics={"few": 4, "many": 16},
-    members=6,
-    grace_seconds=0.5,
-    chances={"kill": 40, "freeze": 8, "nap": 4, "leave": 25, "join": 20, "broker": 3},
-)
 SHOWS: Final[dict[str, tuple[dict[str, object], Kind]]] = {
     "convoy_commits_ahead": ({"chances": {"kill": 1.0}, "events": 3, "members": 3}, Kind.COMMIT_AHEAD),
     "convoy_text_cut_off": ({"chances": {"kill": 1.0}, "events": 3, "members": 3}, Kind.FORGOTTEN),
@@ -38,14 +30,14 @@ pytestmark = pytest.mark.usefixtures("quiet_clients")
 
 def test_convoys_keep_their_promises_through_a_storm(tmp_path: Path) -> None:
     with drawn_seed("convoy-storm", "STORM_SEED") as seed:
-        figures = run(tmp_path, seed, _CONVOYS.with_plant("", {"events": 15}))
+        figures = run(tmp_path, seed, CONVOYS.with_plant("", {"events": 15}))
     assert figures["records delivered"] > 150
 
 
 @pytest.mark.prove
 def test_convoys_keep_their_promises_through_100_kills_and_100_rebalances(tmp_path: Path) -> None:
     with drawn_seed("convoy-storm", "STORM_SEED") as seed:
-        figures = run(tmp_path, seed, _CONVOYS.with_plant("", {"events": 320}))
+        figures = run(tmp_path, seed, CONVOYS.with_plant("", {"events": 320}))
     assert figures["events kill"] >= 100
     # Each of these moves partitions, and so does each kill.
     assert figures["events leave"] + figures["events join"] >= 100
@@ -59,5 +51,5 @@ def test_every_plant_has_a_storm() -> None:
 @pytest.mark.parametrize("plant", SHOWS)
 def test_a_planted_bug_is_found(plant: str, tmp_path: Path) -> None:
     fields, kind = SHOWS[plant]
-    weather = _CONVOYS.with_plant(plant, {"topics": {"few": 4}, "members": 4, **fields})
+    weather = CONVOYS.with_plant(plant, {"topics": {"few": 4}, "members": 4, **fields})
     hunt(lambda directory, seed: run(directory, seed, weather), kind, tmp_path, tries=TRIES)
