@@ -38,6 +38,7 @@ from logbroker.errors import (
     LogbrokerError,
     NotOwnerError,
     OffsetOutOfRangeError,
+    OffsetsFullError,
     UnknownMemberError,
 )
 from logbroker.types import TopicId, TopicPartition
@@ -182,6 +183,7 @@ class GroupReader:
         self._completion: Completion | None = None
         self._is_last_word = False
         """Whether the completion has ended, and only counts until the program asks for records."""
+        self._has_warned = False
         self._saved: dict[TopicPartition, int] = {}
         """`Completion.changes` of each partition when its committed text was made."""
 
@@ -504,6 +506,13 @@ class GroupReader:
             changes, texts = {}, {}
         named = {partition: (self._assigned[partition].topic_id, offset) for partition, offset in offsets.items()}
         failures = await (self.member.commit(named, deadline, texts) if texts else self.member.commit(named, deadline))
+        full = [p for p, error in failures.items() if isinstance(error, OffsetsFullError) and texts.get(p)]
+        if full:
+            # The offsets are worth more than what is done beyond them, which is only repeated after a crash.
+            self._warn_once_of(failures[full[0]])
+            changes = {partition: number for partition, number in changes.items() if partition not in full}
+            again = await self.member.commit({partition: named[partition] for partition in full}, deadline)
+            failures = {p: error for p, error in failures.items() if p not in full} | again
         self._refused = (self._refused - named.keys()) | failures.keys()
         if self._completion is not None:
             self._saved |= {p: number for p, number in changes.items() if p not in failures and p in self._committed}
@@ -511,6 +520,16 @@ class GroupReader:
             if partition not in failures and partition in self._committed:
                 self._committed[partition] = max(offset, self._committed[partition])
         return failures
+
+    def _warn_once_of(self, error: LogbrokerError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "member of group %s: what is done beyond the committed offsets is not stored, and is repeated after a"
+                " crash: %s",
+                self._group_id,
+                error,
+            )
 
     async def _try_commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Commit positions that are ahead of the committed offsets. Return whether all were committed. If not, the next

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from logbroker.client import Admin, BlockedKey, Consumer, Convoy, Record, TopicPartition
+from logbroker.embedded_broker import embedded
 from logbroker.errors import InvalidRequestError
 from tests.client.convoy.convoy_helpers import DEADLINE_SECONDS, create, send, stored, until
 
@@ -553,3 +554,27 @@ async def test_a_consumer_that_a_convoy_has_left_can_be_collected(address: str, 
     with pytest.warns(ResourceWarning):
         drop()
     assert left() is None
+
+
+async def test_offsets_are_committed_even_if_the_broker_has_no_room_for_texts(
+    topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with embedded(max_group_offsets_bytes=350) as broker:
+        address = broker.address
+        await create(address, topic, 1, [b"key %d" % number for number in range(2000)])
+        book = Book()
+
+        async def handle(record: Record) -> None:
+            # Every fourth record of the rest stands, so that a text has to name hundreds of ranges.
+            if record.offset >= 500 and record.offset % 4 == 0:
+                raise ValueError("never")
+            await book.handle(record)
+
+        async with joined(address, topic) as consumer:
+            convoy = Convoy(consumer, max_attempts=1)
+            async with running(convoy, handle):
+                await until(lambda: len(book.handled) == 1625)
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    while await stored(address, topic) != {0: (500, set())}:
+                        await asyncio.sleep(0.01)
+    assert caplog.text.count("is repeated after a crash") == 1
