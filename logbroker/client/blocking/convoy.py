@@ -221,7 +221,7 @@ class Convoy(Uncopied):
                 due_at = lanes.next_due
             seconds = PULL_SECONDS if due_at is None else max(0.0, min(PULL_SECONDS, due_at - monotonic()))
             try:
-                if records and not feed.is_over:
+                if lanes.has_much_room and not feed.is_over:
                     feed.pull(records, size_bytes, seconds)
                 else:
                     feed.idle()

@@ -220,7 +220,7 @@ class Convoy(Uncopied):
         while not (core.stopping or (feed.is_over and not lanes.records)):
             records, size_bytes = lanes.room
             try:
-                if records and not feed.is_over:
+                if lanes.has_much_room and not feed.is_over:
                     await feed.pull(records, size_bytes)
                 else:
                     await feed.idle()

@@ -97,7 +97,8 @@ async def test_the_source_is_asked_for_no_more_than_has_room() -> None:
 
     convoy = Convoy(source, max_records=8)
     task = asyncio.create_task(convoy.run(handle))
-    await until(lambda: convoy.counts().waiting == 7)
+    await until(lambda: convoy.counts().waiting >= 6)
+    assert convoy.counts().waiting <= 7
     assert source.given <= 9
     release.set()
     async with asyncio.timeout(DEADLINE_SECONDS):
