@@ -156,6 +156,10 @@ class Convoy(Uncopied):
         """Notified when there may be a record to run."""
         self._handled = threading.Condition(self._core.lock)
         """Notified when a handler has ended."""
+        self._waiting = 0
+        """Number of threads that wait for a record."""
+        self._watchers = 0
+        """Number of threads that wait for the end of a handler."""
         self._feed = self._feed_of(source)
         self._failure: Future[None] = Future()
         """Fails with the first error that ended a thread."""
@@ -238,47 +242,68 @@ class Convoy(Uncopied):
 
     def _wait_until(self, holds: Callable[[], bool], seconds: float) -> None:
         with self._handled:
-            self._handled.wait_for(holds, seconds)
+            self._watchers += 1
+            try:
+                self._handled.wait_for(holds, seconds)
+            finally:
+                self._watchers -= 1
 
     # --- what runs --------------------------------------------------------------------------------------------------
 
     def _work(self, handler: Handler) -> None:
+        core, lanes = self._core, self._lanes
+        entry: Entry | None = None
         try:
-            while (entry := self._next()) is not None:
-                self._handle(handler, entry)
+            while True:
+                # One hold of the lock for the end of a record and the begin of the next.
+                with core.lock:
+                    if entry is not None:
+                        lanes.done(entry)
+                        if self._watchers:
+                            self._handled.notify_all()
+                    entry = self._next()
+                if entry is None:
+                    return
+                if not self._handle(handler, entry):
+                    entry = None
+                    if self._watchers:
+                        with core.lock:
+                            self._handled.notify_all()
         except BaseException as error:
             with suppress(InvalidStateError):  # Another thread was first.
                 self._failure.set_exception(error)
             self.stop()
 
     def _next(self) -> Entry | None:
+        """Wait for the next record to run, and return it; None if there is none any more. The caller has the lock."""
         core, lanes, feed, ready = self._core, self._lanes, self._feed, self._ready
-        with ready:
-            while not core.stopping:
-                entry = lanes.start() if feed.may_start() else None
-                if entry is not None:
-                    if lanes.has_ready:
-                        ready.notify()
-                    return entry
+        while not core.stopping:
+            entry = lanes.start() if feed.may_start() else None
+            if entry is not None:
+                if self._waiting and lanes.has_ready:
+                    ready.notify()
+                return entry
+            self._waiting += 1
+            try:
                 ready.wait()
+            finally:
+                self._waiting -= 1
         return None
 
-    def _handle(self, handler: Handler, entry: Entry) -> None:
-        core = self._core
+    def _handle(self, handler: Handler, entry: Entry) -> bool:
+        """Run the handler, and do what follows. Return whether the record is done."""
         failure: Exception | None = None
-        if core.is_used_up(entry):
+        if self._core.is_used_up(entry):
             failure = entry.error
         elif not self._feed.is_lost(entry.item):
             try:
                 call_plain(HANDLER, handler, entry.item)
             except Exception as error:
                 failure = error
-        if failure is None or self._deal_with(entry, failure):
-            self._ack(entry)
-            with core.lock:
-                self._lanes.done(entry)
-        with self._handled:
-            self._handled.notify_all()
+        if failure is not None and not self._deal_with(entry, failure):
+            return False
+        self._ack(entry)
+        return True
 
     def _deal_with(self, entry: Entry, failure: Exception) -> bool:
         """Do what follows from a failure. Return whether the record counts as done."""
