@@ -43,6 +43,9 @@ from logbroker.client.consumer.consumer import Consumer
 from logbroker.client.consumer.cursor import MergedRecord, Record
 from logbroker.client.consumer.group_offsets import CommittedOffset
 from logbroker.client.consumer.resequencer import Resequencer
+from logbroker.client.convoy.convoy import Convoy
+from logbroker.client.convoy.convoy_core import BlockedKey, ConvoyCounts
+from logbroker.client.convoy.feeds import ConvoySource
 from logbroker.client.producer.delivery import Delivery, RecordMetadata
 from logbroker.client.producer.producer import Producer
 from logbroker.client.transport.metadata import TopicInfo
@@ -54,10 +57,14 @@ from logbroker.types import Durability, TopicPartition
 __all__ = [
     "Admin",
     "AwaitedPartition",
+    "BlockedKey",
     "BrokerDescription",
     "CommittedOffset",
     "ConfigValue",
     "Consumer",
+    "Convoy",
+    "ConvoyCounts",
+    "ConvoySource",
     "DecidedAll",
     "Delivery",
     "Durability",

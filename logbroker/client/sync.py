@@ -38,12 +38,14 @@ from logbroker.client.admin.queue_descriptions import (
 )
 from logbroker.client.blocking.admin import Admin
 from logbroker.client.blocking.consumer import Consumer
+from logbroker.client.blocking.convoy import Convoy, ConvoySource
 from logbroker.client.blocking.producer import Producer
 from logbroker.client.blocking.queue_admin import QueueAdmin
 from logbroker.client.blocking.worker import Session, Worker
 from logbroker.client.consumer.cursor import MergedRecord, Record
 from logbroker.client.consumer.group_offsets import CommittedOffset
 from logbroker.client.consumer.resequencer import Resequencer
+from logbroker.client.convoy.convoy_core import BlockedKey, ConvoyCounts
 from logbroker.client.producer.delivery import RecordMetadata
 from logbroker.client.producer.delivery import SyncDelivery as Delivery
 from logbroker.client.transport.metadata import TopicInfo
@@ -55,10 +57,14 @@ from logbroker.types import Durability, TopicPartition
 __all__ = [
     "Admin",
     "AwaitedPartition",
+    "BlockedKey",
     "BrokerDescription",
     "CommittedOffset",
     "ConfigValue",
     "Consumer",
+    "Convoy",
+    "ConvoyCounts",
+    "ConvoySource",
     "DecidedAll",
     "Delivery",
     "Durability",

@@ -39,6 +39,14 @@ def test_a_small_benchmark_reports(arguments: list[str], rows: int) -> None:
 
 
 @pytest.mark.prove
+def test_a_small_benchmark_of_convoys_reports() -> None:
+    sizes = ["--keys", "10", "--handlers", "5", "--records", "200", "--work-ms", "1"]
+    found = json.loads(output_of("bench", "convoy", *sizes, "--rounds", "1", "--json"))
+    assert [row["unit"] for row in found] == ["records/s", "records/s", "us", "us", "us"]
+    assert all(row["median"] > 0 for row in found)
+
+
+@pytest.mark.prove
 def test_a_small_benchmark_of_priorities_reports() -> None:
     sizes = ["--partitions", "1", "--partitions", "3", "--records", "1000", "--waiting", "10000", "--urgent", "100"]
     found = json.loads(output_of("bench", "priority", *sizes, "--workers", "1", "--rounds", "1", "--json"))

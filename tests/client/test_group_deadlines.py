@@ -73,10 +73,10 @@ async def test_while_what_goes_is_committed(address: str, topic: str) -> None:
         commit_once = member._commit_once
         commits: list[Any] = []
 
-        async def commit_slowly(offsets: Any, deadline: float | None) -> Any:
+        async def commit_slowly(offsets: Any, deadline: float | None, texts: Any) -> Any:
             commits.append(offsets)
             await answered.wait()
-            return await commit_once(offsets, deadline)
+            return await commit_once(offsets, deadline, texts)
 
         member._commit_once = commit_slowly  # type: ignore[method-assign]
         async with Consumer(address, group=topic) as second:

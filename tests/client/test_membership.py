@@ -7,6 +7,7 @@ import math
 import pytest
 
 from logbroker.client.consumer.membership import AssignedPartitions, GrantedPartitions, Membership, MembershipState
+from logbroker.client.consumer.ownership_deadline import NOT_NOW
 from logbroker.errors import (
     InstanceIdInUseError,
     LogbrokerError,
@@ -258,3 +259,28 @@ def test_patience_leaves_time_to_come_back_within_the_session(member: Membership
     assert member.session_timeout_seconds == 10.0
     assert 6.0 + member.patience_seconds(0) + member.patience_seconds(1) < 9.0
     assert member.patience_seconds(0) < member.patience_seconds(6) < member.patience_seconds(1000) <= 15.0
+
+
+def test_what_is_in_hand_may_go_on_beside_an_outstanding_assignment_until_it_must_be_taken() -> None:
+    membership = Membership(
+        session_timeout_seconds=SESSION_SECONDS, max_poll_interval_seconds=POLL_SECONDS, rebalance_timeout_seconds=30.0
+    )
+    membership.joining(100.0)
+    membership.joined(resumed=False, session_timeout_seconds=SESSION_SECONDS)
+    give(membership, assignment(5, 0, 1))
+    assert membership.keeping.until == membership.ownership.until == 110.0
+    membership.assigned(assignment(6, 0))
+    assert membership.ownership.until == NOT_NOW
+    assert membership.keeping.until == 110.0
+    # Heartbeats go on, but the assignment was pushed after the one of 100, and 30 s later the broker fences the member.
+    for now in (108.0, 116.0, 124.0, 129.0):
+        membership.heartbeat(now, polled=True)
+        membership.heartbeat_answered()
+        assert membership.keeping.until == min(now + SESSION_SECONDS, 130.0)
+    pushed = assignment(7, 0)
+    membership.assigned(pushed)
+    assert membership.keeping.until == 130.0
+    assert membership.take(pushed)
+    assert membership.keeping.until == 139.0
+    membership.broken()
+    assert membership.keeping.until == NOT_NOW

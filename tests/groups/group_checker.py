@@ -57,6 +57,9 @@ class Kind(enum.Enum):
     COMMIT_AHEAD = "a commit of records that are not handled yet"
     STOLEN_COMMIT = "a commit accepted from a member that had lost the partition"
     WENT_BACK = "a committed offset that goes back"
+    OUT_OF_ORDER = "a record of a key that began before an earlier one was handled"
+    FORGOTTEN = "a commit that does not say that a record is done"
+    REPEATED = "a record delivered again although a commit said that it is done"
     UNHANDLED = "a record that no member ever handled"
     MOVED = "a partition that moved though all members came back"
 
@@ -70,6 +73,8 @@ class _Span(msgspec.Struct, eq=False):
     """All records of the span below this offset are handled."""
     until: float
     """It lasted at least until then."""
+    done: set[int] = msgspec.field(default_factory=set)
+    """Offsets of the records that were handled in the span."""
     open: bool = True
     uncertain: bool = False
 
@@ -77,18 +82,24 @@ class _Span(msgspec.Struct, eq=False):
 class _Commit(NamedTuple):
     begun_at: float
     offsets: list[tuple[TopicPartition, int]]
+    done: list[tuple[TopicPartition, list[tuple[int, int]]]]
     spans: dict[TopicPartition, _Span]
     """In which the member committed, or the last it had."""
     stale: bool
 
 
-def check(history: Iterable[Event], ends: Mapping[TopicPartition, int]) -> list[Anomaly]:
+def check(
+    history: Iterable[Event],
+    ends: Mapping[TopicPartition, int],
+    keys: Mapping[tuple[TopicPartition, int], int] | None = None,
+) -> list[Anomaly]:
     """Return all that is wrong with a history of events in the order of their times.
 
     Every partition begins at offset 0 and ends at last before the one in `ends`; at the end all was handled, and the
-    members were given the time to do so.
+    members were given the time to do so. With the `keys` of all records, the members are convoys: they handle records
+    in any order, but those of a key in order, and their commits say what is done out of order.
     """
-    run = _Run()
+    run = _Run(keys)
     for event in history:
         run.see(event)
     return [*run.anomalies, *_two_owners(run.spans), *_unhandled(run.handled, ends)]
@@ -109,7 +120,17 @@ def polls(history: Iterable[Event]) -> list[Poll | Seek]:
 class _Run:
     """The history up to the present event."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Mapping[tuple[TopicPartition, int], int] | None) -> None:
+        self._in_any_order = keys is not None
+        self._before: dict[tuple[TopicPartition, int], int] = {}
+        """For each record, the offset of the record before it of its key."""
+        last: dict[tuple[TopicPartition, int], int] = {}
+        for (partition, offset), key in sorted((keys or {}).items()):
+            if (partition, key) in last:
+                self._before[partition, offset] = last[partition, key]
+            last[partition, key] = offset
+        self._settled: defaultdict[TopicPartition, set[int]] = defaultdict(set)
+        """Beyond the acknowledged offset, what an acknowledged commit says is done."""
         self.anomalies: list[Anomaly] = []
         self.spans: defaultdict[TopicPartition, list[_Span]] = defaultdict(list)
         self.handled: defaultdict[TopicPartition, set[int]] = defaultdict(set)
@@ -202,25 +223,48 @@ class _Run:
                 continue
             span.until = event.at
             span.next_offset = offset + 1
+            if not self._in_any_order:
+                continue
+            before = self._before.get((partition, offset))
+            if before is not None and before not in self.handled[partition]:
+                self._wrong(Kind.OUT_OF_ORDER, f"{event.process} got {partition}:{offset}, and {before} is not handled")
+            if offset < self._acknowledged.get(partition, NOTHING) or offset in self._settled[partition]:
+                self._wrong(Kind.REPEATED, f"{event.process} got {partition}:{offset}")
 
     def _handle(self, event: Handled) -> None:
         for partition, offset in event.records:
             self.handled[partition].add(offset)
             span = self._of_process[event.process].get(partition)
-            if span is not None and offset == span.handled:
-                span.handled += 1
+            if span is not None:
+                span.done.add(offset)
+                if offset == span.handled:
+                    span.handled += 1
 
     def _begin_commit(self, event: CommitBegun) -> None:
         spans = dict(self._of_process[event.process])
-        self._commits[event.process, event.number] = _Commit(event.at, event.offsets, spans, event.stale)
+        self._commits[event.process, event.number] = _Commit(event.at, event.offsets, event.done, spans, event.stale)
         for partition, offset in event.offsets:
             self._tried[partition].add(offset)
             span = spans.get(partition)
+            if self._in_any_order and span is not None and not event.stale:
+                self._check_done(event, span, offset)
             if not event.stale and (span is None or offset > span.handled):
                 handled = NOTHING if span is None else span.handled
                 self._wrong(
                     Kind.COMMIT_AHEAD, f"{event.process} commits {partition}:{offset} and has handled {handled}"
                 )
+
+    def _check_done(self, event: CommitBegun, span: _Span, offset: int) -> None:
+        """Compare what a convoy's commit says is done with what is handled."""
+        partition, handled = span.partition, self.handled[span.partition]
+        while span.handled in handled:
+            span.handled += 1
+        said = _said(event.done, partition)
+        if not said <= handled:
+            self._wrong(Kind.COMMIT_AHEAD, f"{event.process} says of {partition} that {min(said - handled)} is done")
+        unsaid = {each for each in span.done if each >= offset} - said
+        if unsaid:
+            self._wrong(Kind.FORGOTTEN, f"{event.process} does not say of {partition} that {min(unsaid)} is done")
 
     def _end_commit(self, event: CommitEnded) -> None:
         commit = self._commits.pop((event.process, event.number))
@@ -233,6 +277,7 @@ class _Run:
             if commit.stale or self._is_another_s(partition, event.process, commit):
                 self._wrong(Kind.STOLEN_COMMIT, f"{event.process} committed {partition}:{offset}")
             self._acknowledged[partition] = max(offset, self._acknowledged.get(partition, NOTHING))
+            self._settled[partition] |= _said(commit.done, partition)
 
     def _is_another_s(self, partition: TopicPartition, process: str, commit: _Commit) -> bool:
         """Whether somebody else had got the partition between the member's span and its commit."""
@@ -252,6 +297,10 @@ class _Run:
         for at, what in self._changes:
             if at > outage.since:
                 self._wrong(Kind.MOVED, f"{what} in an outage of the broker")
+
+
+def _said(done: Sequence[tuple[TopicPartition, list[tuple[int, int]]]], partition: TopicPartition) -> set[int]:
+    return {each for of, ranges in done if of == partition for first, end in ranges for each in range(first, end)}
 
 
 def _two_owners(spans: Mapping[TopicPartition, Sequence[_Span]]) -> Iterable[Anomaly]:

@@ -51,6 +51,8 @@ class CommitBegun(Happening, frozen=True):
 
     number: int
     offsets: list[tuple[TopicPartition, int]]
+    done: list[tuple[TopicPartition, list[tuple[int, int]]]] = msgspec.field(default_factory=list)
+    """The ranges of offsets beyond these that the commit says are done."""
     stale: bool = False
     """A zombie's: of the epoch and the partitions that it had before it was frozen."""
 

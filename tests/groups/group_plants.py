@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from tests.client.convoy import convoy_plants
+
 
 def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
     setattr(owner, name, make(getattr(owner, name)))
@@ -92,6 +94,24 @@ def frozen_member_reads_on() -> None:
     _replace(Membership, "joined", make)
 
 
+def convoy_commits_ahead() -> None:
+    """Let a convoy count a record as done as soon as it is started."""
+    convoy_plants.committed_while_it_runs(setattr)
+
+
+def convoy_text_cut_off() -> None:
+    """Let a convoy write down no more than some of what is done out of order."""
+    convoy_plants.text_cut_off(setattr)
+
+
+def convoy_forgets_at_revocation() -> None:
+    """Let a convoy run on with the records of a partition that goes."""
+    from logbroker.client.convoy.convoy_core import ConvoyCore
+
+    _replace(ConvoyCore, "hold", lambda _: lambda self, partitions: [])
+    _replace(ConvoyCore, "forget", lambda _: lambda self, partition: None)
+
+
 BROKER_PLANTS: Final[Mapping[str, Callable[[], None]]] = {
     plant.__name__: plant for plant in (given_before_released, old_epochs_accepted, assignments_lost_on_restart)
 }
@@ -102,6 +122,10 @@ RESTART_PLANTS: Final[Mapping[str, Callable[[], None]]] = {
 CLIENT_PLANTS: Final[Mapping[str, Callable[[], None]]] = {
     plant.__name__: plant for plant in (committed_while_in_hand, frozen_member_reads_on)
 }
+CONVOY_PLANTS: Final[Mapping[str, Callable[[], None]]] = {
+    plant.__name__: plant for plant in (convoy_commits_ahead, convoy_text_cut_off, convoy_forgets_at_revocation)
+}
+"""Those of members that are convoys."""
 
 
 def main() -> None:

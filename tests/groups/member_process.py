@@ -15,7 +15,8 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from time import monotonic
@@ -23,12 +24,14 @@ from typing import Any, Final
 
 import msgspec
 
-from logbroker.client import Consumer
+from logbroker.client import Consumer, Convoy
 from logbroker.client.consumer import consumer, group_reader, ownership_deadline
 from logbroker.client.consumer.cursor import Record
 from logbroker.client.consumer.group_messages import Offsets, failures_of, topic_offsets
 from logbroker.client.consumer.member import GroupMember
 from logbroker.client.consumer.membership import MembershipState
+from logbroker.client.convoy import feeds
+from logbroker.client.convoy.done_offsets import decode
 from logbroker.errors import BrokerUnavailableError, InstanceIdInUseError, LogbrokerError
 from logbroker.types import TopicPartition
 from logbroker.v1 import groups_pb2
@@ -42,11 +45,14 @@ from tests.groups.group_history import (
     Revoked,
     Stalled,
 )
-from tests.groups.group_plants import CLIENT_PLANTS
+from tests.groups.group_plants import CLIENT_PLANTS, CONVOY_PLANTS
 from tests.history import HistoryFile
 
 LOOP, MANUAL, POLL = MODES = ("loop", "manual", "poll")
 """How a program may read: record by record with commits by and by; with commits of its own; in lists."""
+CONVOY: Final = "convoy"
+"""Many keys at once, in any order."""
+_KEYS: Final = 40
 
 _TICK_SECONDS: Final = 0.05
 _STALL_SECONDS: Final = 0.3
@@ -77,7 +83,7 @@ def run(spec: MemberSpec, orders: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for whoever started it
     logging.basicConfig(filename=f"{spec.history_path}.log", level=logging.INFO, force=True)
     if spec.plant:
-        CLIENT_PLANTS[spec.plant]()
+        {**CLIENT_PLANTS, **CONVOY_PLANTS}[spec.plant]()
     asyncio.run(_MemberProcess(spec, orders.fileno()).run())
 
 
@@ -87,7 +93,7 @@ class _Clock:
     def __init__(self) -> None:
         self._seen_at = 0.0
         self._is_used = True
-        for module in (consumer, group_reader, ownership_deadline):
+        for module in (consumer, group_reader, ownership_deadline, feeds):
             setattr(module, "monotonic", self._look)  # noqa: B010
 
     def _look(self) -> float:
@@ -110,6 +116,8 @@ class _MemberProcess:
         self._rng = random.Random(spec.name)
         self._commits = 0
         self._reading: asyncio.Task[None] | None = None
+        self._running = set[tuple[TopicPartition, int]]()
+        """The keys whose records a convoy runs now."""
         self._others: list[asyncio.Task[None]] = []
         self._held: tuple[int, int, Offsets] = (0, 0, {})
         """The losses and the epoch of the last commit that was tried, and what it was."""
@@ -160,7 +168,12 @@ class _MemberProcess:
 
     async def _read(self) -> None:
         await self._subscribe()
-        read = {LOOP: self._read_records, MANUAL: self._read_and_commit, POLL: self._read_lists}[self._spec.mode]
+        read = {
+            LOOP: self._read_records,
+            MANUAL: self._read_and_commit,
+            POLL: self._read_lists,
+            CONVOY: self._run_convoy,
+        }[self._spec.mode]
         while True:
             try:
                 await read()
@@ -217,6 +230,34 @@ class _MemberProcess:
             await asyncio.sleep(self._rng.uniform(0, self._spec.handle_seconds))
         self._file.write(Handled, records=[(partition, offset) for partition, offset, _ in found])
 
+    async def _run_convoy(self) -> None:
+        convoy = Convoy(
+            self._consumer,
+            concurrency=12,
+            key=lambda record: key_of(record.value),
+            backoff_initial_seconds=0.02,
+            backoff_cap_seconds=0.05,
+            max_attempts=1_000,
+            max_records=400,
+        )
+        await convoy.run(self._handle_in_convoy)
+
+    async def _handle_in_convoy(self, record: Record) -> None:
+        partition, value = TopicPartition(record.topic, record.partition), record.value
+        assert value is not None
+        key = partition, key_of(value)
+        self._file.write(Delivered, at=self._clock.take(), records=[(partition, record.offset, value)])
+        assert key not in self._running, f"{key} runs twice"
+        self._running.add(key)
+        try:
+            if self._rng.random() < 0.3:
+                await asyncio.sleep(self._rng.uniform(0, self._spec.handle_seconds))
+            if self._rng.random() < 0.02:
+                raise ValueError("not this time")
+        finally:
+            self._running.discard(key)
+        self._file.write(Handled, records=[(partition, record.offset)])
+
     # --- commits -----------------------------------------------------------------------------------------------------
 
     def _write_down_commits(self) -> None:
@@ -224,23 +265,28 @@ class _MemberProcess:
         commit = GroupMember.commit
 
         async def written_down(
-            member: GroupMember, offsets: Offsets, deadline: float | None = None
+            member: GroupMember,
+            offsets: Offsets,
+            deadline: float | None = None,
+            texts: Mapping[TopicPartition, str] | None = None,
         ) -> dict[TopicPartition, LogbrokerError]:
             membership = member.membership
             self._held = (membership.losses, membership.epoch, offsets)
-            with self._commit(offsets) as refused:
-                failures = await commit(member, offsets, deadline)
+            with self._commit(offsets, texts or {}) as refused:
+                failures = await commit(member, offsets, deadline, texts)
                 refused.update(failures)
             return failures
 
         GroupMember.commit = written_down  # type: ignore[method-assign, assignment]
 
     @contextlib.contextmanager
-    def _commit(self, offsets: Offsets, *, stale: bool = False) -> Any:
+    def _commit(self, offsets: Offsets, texts: Mapping[TopicPartition, str] = {}, *, stale: bool = False) -> Any:
         self._commits += 1
         number = self._commits
         wanted = [(partition, offset) for partition, (_, offset) in offsets.items()]
-        self._file.write(CommitBegun, number=number, offsets=wanted, stale=stale)
+        decoded = [(partition, decode(text, offsets[partition][1])) for partition, text in texts.items()]
+        done = [(partition, list(each.ranges)) for partition, each in decoded if each is not None]
+        self._file.write(CommitBegun, number=number, offsets=wanted, done=done, stale=stale)
         refused: dict[TopicPartition, LogbrokerError] = {}
         answered = False
         try:
@@ -266,6 +312,11 @@ class _MemberProcess:
             member._send(commit=groups_pb2.Commit(correlation_id=_ZOMBIE_CORRELATION_ID, epoch=epoch, topics=topics))
             async with asyncio.timeout(_ZOMBIE_SECONDS):
                 refused.update(failures_of(offsets, await answered))
+
+
+def key_of(value: bytes | None) -> int:
+    """Return the key by which a convoy orders a record: from its value, so that records of few keys are enough."""
+    return zlib.crc32(value or b"") % _KEYS
 
 
 def main() -> None:

@@ -38,9 +38,9 @@ from tests.groups.group_history import (
     Outage,
     read_histories,
 )
-from tests.groups.group_plants import BROKER_PLANTS, CLIENT_PLANTS
+from tests.groups.group_plants import BROKER_PLANTS, CLIENT_PLANTS, CONVOY_PLANTS
 from tests.groups.group_watch import GroupWatch
-from tests.groups.member_process import MODES, MemberSpec
+from tests.groups.member_process import CONVOY, MODES, MemberSpec, key_of
 from tests.groups.member_process import run as run_member
 from tests.member_life import Life
 
@@ -51,6 +51,8 @@ _MAX_FROZEN: Final = 4
 class Weather(storm.Weather, frozen=True, kw_only=True):
     """Settings of a storm. A plant is a bug in the broker, or in every member."""
 
+    modes: tuple[str, ...] = MODES
+    """How the members read: as MODES says, or all as convoys."""
     topics: dict[str, int] = msgspec.field(default_factory=lambda: {"few": 8, "many": 64})
     members: int = 16
     session_timeout_seconds: float = 1.0
@@ -60,6 +62,16 @@ class Weather(storm.Weather, frozen=True, kw_only=True):
     chances: dict[str, float] = msgspec.field(
         default_factory=lambda: {"kill": 30, "freeze": 25, "nap": 8, "leave": 14, "join": 16, "broker": 7}
     )
+
+
+CONVOYS: Final = Weather(
+    modes=(CONVOY,),
+    topics={"few": 4, "many": 16},
+    members=6,
+    grace_seconds=0.5,
+    chances={"kill": 40, "freeze": 8, "nap": 4, "leave": 25, "join": 20, "broker": 3},
+)
+"""A storm of convoys, most of it kills and rebalances."""
 
 
 def run(directory: Path, seed: int, weather: Weather) -> Counter[str]:
@@ -121,12 +133,12 @@ class _GroupStorm(storm.Storm[Weather]):
             group=GROUP,
             topics=list(weather.topics),
             history_path=str(self._histories / name),
-            mode=rng.choice(MODES),
+            mode=rng.choice(weather.modes),
             session_timeout_seconds=weather.session_timeout_seconds,
             instance_id=place if place.endswith("5") else None,
             release_seconds=0.3 if rng.random() < 0.2 else 0.0,
             handle_seconds=0.01,
-            plant=weather.plant if weather.plant in CLIENT_PLANTS else "",
+            plant=weather.plant if weather.plant in {**CLIENT_PLANTS, **CONVOY_PLANTS} else "",
         )
         return Life(spec, run_member)
 
@@ -188,8 +200,17 @@ class _GroupStorm(storm.Storm[Weather]):
     def _judge(self, ends: dict[TopicPartition, int], final: dict[Any, FinalRead]) -> None:
         events = read_histories(self._histories.iterdir())
         self._count(events)
-        group = check(events, ends)
-        log = check_log([*self._log.events, *polls(events)], final)
+        if CONVOY in self._weather.modes:
+            keys = {
+                (TopicPartition(log.topic, log.partition), offset): key_of(value)
+                for log, found in final.items()
+                for offset, value in found.records
+            }
+            group = check(events, ends, keys)
+            log = check_log(self._log.events, final)
+        else:
+            group = check(events, ends)
+            log = check_log([*self._log.events, *polls(events)], final)
         if group or log or self._troubles:
             raise BrokenPromisesError([*map(str, (*group, *log)), *self._troubles], {each.kind for each in group})
 

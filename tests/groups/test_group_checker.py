@@ -70,11 +70,26 @@ class Story:
         return self.delivered(who, *offsets).handled(who, *offsets)
 
     def commits(
-        self, who: str, offset: int, *, refused: bool = False, answered: bool = True, stale: bool = False
+        self,
+        who: str,
+        offset: int,
+        *done: int,
+        refused: bool = False,
+        answered: bool = True,
+        stale: bool = False,
     ) -> Story:
         self._commits += 1
         number = self._commits
-        self.events.append(CommitBegun(process=who, at=self._at(), number=number, offsets=[(P, offset)], stale=stale))
+        self.events.append(
+            CommitBegun(
+                process=who,
+                at=self._at(),
+                number=number,
+                offsets=[(P, offset)],
+                done=[(P, [(each, each + 1) for each in done])],
+                stale=stale,
+            )
+        )
         reasons = [(P, "STALE_MEMBER_EPOCH")] if refused else []
         self.events.append(CommitEnded(process=who, at=self._at(), number=number, answered=answered, refused=reasons))
         return self
@@ -240,7 +255,7 @@ def test_an_anomaly_is_found(name: str) -> None:
 
 
 def test_every_kind_is_shown() -> None:
-    assert {kind for kind, _ in BAD.values()} == set(Kind)
+    assert {kind for kind, _ in [*BAD.values(), *BAD_OF_CONVOYS.values()]} == set(Kind)
 
 
 def test_what_was_delivered_is_judged_as_the_crash_tests_do() -> None:
@@ -266,3 +281,60 @@ def test_histories_are_read_back_in_the_order_of_time(tmp_path: Path) -> None:
         fields = {name: getattr(event, name) for name in event.__struct_fields__}
         files["one" if number % 2 else "two"].write(type(event), **fields)
     assert read_histories(tmp_path.iterdir()) == story.events
+
+
+# --- members that are convoys ----------------------------------------------------------------------------------------
+
+KEYS = {(P, offset): offset % 2 for offset in range(8)}
+GOOD_OF_CONVOYS = {
+    "keys beside each other": Story()
+    .assigned("a")
+    .delivered("a", 0, 1)
+    .handled("a", 1)
+    .delivered("a", 3)
+    .handled("a", 0),
+    "what is done out of order is said": Story()
+    .assigned("a")
+    .reads("a", 1)
+    .reads("a", 3)
+    .commits("a", 0, 1, 3)
+    .sees(0),
+    "another goes on": Story()
+    .assigned("a")
+    .reads("a", 1)
+    .reads("a", 3)
+    .commits("a", 0, 1, 3)
+    .assigned("b")
+    .reads("b", 0)
+    .reads("b", 2)
+    .commits("b", 4),
+    "what was not committed comes again": Story().assigned("a").reads("a", 0, 1).assigned("b").reads("b", 0, 1),
+    "a failed record comes again": Story().assigned("a").delivered("a", 0).delivered("a", 0).handled("a", 0),
+}
+BAD_OF_CONVOYS = {
+    "a key out of order": (Kind.OUT_OF_ORDER, Story().assigned("a").reads("a", 2)),
+    "a successor before its turn": (Kind.OUT_OF_ORDER, Story().assigned("a").delivered("a", 0, 2)),
+    "a commit ahead of what runs": (Kind.COMMIT_AHEAD, Story().assigned("a").delivered("a", 0).commits("a", 1)),
+    "a text ahead of what runs": (Kind.COMMIT_AHEAD, Story().assigned("a").delivered("a", 1).commits("a", 0, 1)),
+    "a text that is cut off": (Kind.FORGOTTEN, Story().assigned("a").reads("a", 1).reads("a", 3).commits("a", 0, 1)),
+    "a record below the commit comes again": (
+        Kind.REPEATED,
+        Story().assigned("a").reads("a", 0).commits("a", 1).assigned("b", 1).delivered("b", 0),
+    ),
+    "a record of the text comes again": (
+        Kind.REPEATED,
+        Story().assigned("a").reads("a", 1).commits("a", 0, 1).assigned("b").delivered("b", 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOOD_OF_CONVOYS)
+def test_nothing_is_found_in_good_histories_of_convoys(name: str) -> None:
+    # The first member was killed wherever another one begins.
+    assert check(GOOD_OF_CONVOYS[name].events, {}, KEYS) == []
+
+
+@pytest.mark.parametrize("name", BAD_OF_CONVOYS)
+def test_what_a_convoy_does_wrong_is_found(name: str) -> None:
+    kind, story = BAD_OF_CONVOYS[name]
+    assert kind in {anomaly.kind for anomaly in check(story.events, {}, KEYS)}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.crash.columns import Column
-from tests.groups.storm import Weather, run
+from tests.groups.storm import CONVOYS, Weather, run
 
 _EVENTS: Final = 100
 
@@ -28,6 +28,10 @@ def _restarts(seed: int, directory: Path) -> Mapping[str, int]:
     return run(directory, seed, weather)
 
 
+def _convoys(seed: int, directory: Path) -> Mapping[str, int]:
+    return run(directory, seed, CONVOYS.with_plant("", {"events": _EVENTS}))
+
+
 COLUMNS: Final = [
     Column(
         name="group-storm",
@@ -40,5 +44,11 @@ COLUMNS: Final = [
         about=f"{_EVENTS} events, most of them freezes and kills of the broker, with a grace shorter than the session",
         seeds=range(30),
         run=_restarts,
+    ),
+    Column(
+        name="convoy-storm",
+        about=f"{_EVENTS} events among 6 convoys, most of them kills and rebalances",
+        seeds=range(30),
+        run=_convoys,
     ),
 ]

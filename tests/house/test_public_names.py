@@ -133,8 +133,9 @@ def test_public_classes_and_methods_say_what_they_are(cls: type) -> None:
     silent = [
         f"{owner.__qualname__}.{name}"
         for owner, name, function in functions(cls)
-        # The constructor of a public class; those of bases are nobody's to call.
-        if (name != "__init__" or owner is cls) and literal_docstring(owner, name) is None
+        # The constructor of a public class; those of bases and of protocols are nobody's to call.
+        if (name != "__init__" or (owner is cls and not getattr(cls, "_is_protocol", False)))
+        and literal_docstring(owner, name) is None
     ]
     assert not silent
 

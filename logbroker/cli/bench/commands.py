@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from logbroker.cli.bench.convoy import convoy
 from logbroker.cli.bench.groups import groups, queue
 from logbroker.cli.bench.options import setup_of, shared_options
 from logbroker.cli.bench.priority import priority
@@ -78,6 +79,7 @@ def bench(context: click.Context) -> None:
       logbroker bench groups --only disturbance --seconds 20
       logbroker bench queue --only drain
       logbroker bench priority --only merge
+      logbroker bench convoy --only work
     """
     context.with_resource(
         stops_are_interrupts(Interrupter(CLEAN_UP_SECONDS))
@@ -337,3 +339,4 @@ def verify(batch_bytes: int, gigabytes: float, **shared: Any) -> None:
 bench.add_command(groups)
 bench.add_command(queue)
 bench.add_command(priority)
+bench.add_command(convoy)

@@ -527,7 +527,7 @@ class Consumer(Uncopied):
         except BaseException:
             core = self._core
             core.cursor.drop()
-            offsets = core._positions()
+            offsets = core.positions()
             for record in reversed(records):
                 partition = TopicPartition(record.topic, record.partition)
                 if partition in offsets:

@@ -469,6 +469,17 @@ def _next_delivery(
     return None
 
 
+def next_within(
+    core: WorkerCore[SyncWorkerDelivery], buffer: PrefetchBuffer[SyncWorkerDelivery], seconds: float
+) -> SyncWorkerDelivery | None:
+    """Wait at most this long for the next delivery and return it, or None if there is none. Raises the error that ended
+    the worker."""
+    delivery = core.take(buffer)
+    if delivery is None and not core.stopping and _wait(core, buffer, None, monotonic() + seconds, _NEVER):
+        delivery = core.take(buffer)
+    return delivery
+
+
 def _wait(
     core: WorkerCore[SyncWorkerDelivery],
     buffer: PrefetchBuffer[SyncWorkerDelivery],

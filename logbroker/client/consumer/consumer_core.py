@@ -151,6 +151,8 @@ class ConsumerCore(Droppable):
         answers to heartbeats and other calls must not wait behind them."""
         self.cursor = Cursor(max_expanded_bytes)
         self.closed = False
+        self.on_records: Callable[[TopicPartition, int, Iterable[Record]], None] | None = None
+        """Called with the records of one batch that `rest_of_batch` hands out, and the leader epoch of the batch."""
         self.has_ended = False
         """Whether there is nothing left to close."""
         self.use = Exclusive(functools.partial(who, lifetime))
@@ -197,6 +199,11 @@ class ConsumerCore(Droppable):
     def subscribed(self) -> bool:
         """Whether the consumer is a member of a group."""
         return self._group is not None
+
+    @property
+    def group(self) -> GroupReader | None:
+        """The membership in a group; None before the first subscription, and outside of groups."""
+        return self._group
 
     @property
     def ownership(self) -> OwnershipDeadline:
@@ -357,7 +364,7 @@ class ConsumerCore(Droppable):
         first = None if self._read_ahead is None else self._read_ahead.first(assigned.partition)
         return assigned.position if first is None else first
 
-    def _positions(self) -> dict[TopicPartition, int]:
+    def positions(self) -> dict[TopicPartition, int]:
         """Return the positions of all partitions that have one."""
         self.cursor.settle()
         return {at.partition: self._position_of(at) for at in self._assigned.values() if at.position >= 0}
@@ -446,6 +453,8 @@ class ConsumerCore(Droppable):
             raise BrokerUnavailableError(CLOSED)
         self._lifetime.check()
         self.asked()
+        if self._group is not None:
+            self._group.begin()
         self._go_back()
         self._release_held()
 
@@ -630,6 +639,9 @@ class ConsumerCore(Droppable):
         if len(records) > before:
             self.cursor.hand_out(records, before)
             self.fetcher.just_told = False
+            if self.on_records is not None and self.cursor.assigned is not None:
+                handed_out = records if before == 0 else itertools.islice(records, before, None)
+                self.on_records(self.cursor.assigned.partition, self.cursor.leader_epoch, handed_out)
         if error is not None:
             self.fail_open(error)
 

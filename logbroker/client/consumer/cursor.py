@@ -257,6 +257,19 @@ class Cursor:
             offset = last.offset
         return min(offset, self._unfinished.get(assigned, offset))
 
+    def handed_out(self, assigned: Assigned) -> int:
+        """Return the offset after the last record that the program was given."""
+        last = self.last
+        if last is not None and self.assigned is assigned:
+            return max(last.offset + 1, assigned.position)
+        return assigned.position
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch of the open batch."""
+        assert self._header is not None
+        return self._header.leader_epoch
+
     def settle(self) -> None:
         """Set the position of the open batch's partition to the offset after the last delivered record."""
         if self._header is not None and self.assigned is not None and self.last is not None:

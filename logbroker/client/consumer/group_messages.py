@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from logbroker.client.consumer.membership import AssignedPartitions, GrantedPartitions
 from logbroker.client.transport.status import error_of_item
@@ -12,6 +13,8 @@ from logbroker.v1 import groups_pb2
 
 Offsets = Mapping[TopicPartition, tuple[TopicId, int]]
 """Offsets to commit. An empty topic id means the present topic of that name."""
+
+_NO_TEXTS: Final[Mapping[TopicPartition, str]] = {}
 
 Positions = Mapping[TopicPartition, tuple[TopicId, int, groups_pb2.ReadingState]]
 """The position of a member: the topic's id, the offset up to which it has finished, and its reading state."""
@@ -59,14 +62,16 @@ def topic_partitions(partitions: Mapping[TopicPartition, TopicId]) -> list[group
     return list(columns.values())
 
 
-def topic_offsets(offsets: Offsets) -> list[groups_pb2.TopicOffsets]:
-    """Return offsets to commit as messages, one per topic."""
+def topic_offsets(offsets: Offsets, texts: Mapping[TopicPartition, str] = _NO_TEXTS) -> list[groups_pb2.TopicOffsets]:
+    """Return offsets to commit as messages, one per topic. `texts` are stored beside the offsets."""
     columns: dict[str, groups_pb2.TopicOffsets] = {}
     for (topic, partition), (topic_id, offset) in offsets.items():
         if topic not in columns:
             columns[topic] = groups_pb2.TopicOffsets(topic=topic, topic_id=topic_id)
         columns[topic].partitions.append(partition)
         columns[topic].offsets.append(offset)
+        if texts:
+            columns[topic].metadata.append(texts.get(TopicPartition(topic, partition), ""))
     return list(columns.values())
 
 

@@ -16,7 +16,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -38,6 +38,7 @@ from logbroker.errors import (
     LogbrokerError,
     NotOwnerError,
     OffsetOutOfRangeError,
+    OffsetsFullError,
     UnknownMemberError,
     UnknownTopicError,
 )
@@ -63,6 +64,9 @@ _STOPPED: Final = (READING_STATE_FAILED, READING_STATE_PAUSED)
 _MAX_TOLD: Final = 10_000
 """Maximum number of positions in one heartbeat."""
 _NOT_COMMITTED: Final = "member of group %s: not committed: %s"
+_TEXTS_AT_ONCE: Final = 100
+"""Maximum number of offsets with texts beside them in one commit, because a text may have 4 KiB."""
+_NO_ANSWER: Final = "the broker does not answer"
 _ON_LOSS: Final = "member of group %s: the group gave away %d partitions before they were released"
 
 
@@ -75,6 +79,44 @@ class _Places(msgspec.Struct):
     """End offsets, for a bounded loop."""
     committed: dict[TopicPartition, int]
     """The offsets that were just committed for new partitions."""
+
+
+class Completion(Protocol):
+    """Knows which records are done, for a program that works off many at once, in any order: see `GroupReader.follow`.
+
+    What the program was given does not count as finished when it asks for more. The methods are called in the event
+    loop, but for `assigned` and `revoked`, which are called as the program's callbacks are.
+    """
+
+    def floor(self, partition: TopicPartition, position: int) -> int:
+        """Return the offset of the first record that is not done; the position, before which all records were given to
+        the program, if all are done."""
+        ...
+
+    def changes(self, partition: TopicPartition) -> int:
+        """Return a number that is another one whenever `text` has changed at the same offset."""
+        ...
+
+    def text(self, partition: TopicPartition, offset: int) -> str:
+        """Return the text to store beside a committed offset, which `floor` has just returned."""
+        ...
+
+    def is_busy(self) -> bool:
+        """Whether the program works on records. It needs no others to stay a member then."""
+        ...
+
+    def assigned(self, partitions: list[TopicPartition]) -> Any:
+        """Prepare for the first record of the partitions. Called before the program's own callback."""
+        ...
+
+    def revoked(self, partitions: list[TopicPartition]) -> Any:
+        """Finish what can be finished: what is done afterwards does not count. Called before the program's own
+        callback."""
+        ...
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Note that the member does not hold the partition any more."""
+        ...
 
 
 class GroupReader:
@@ -139,6 +181,44 @@ class GroupReader:
         self._told: dict[TopicPartition, tuple[int, ReadingState]] = {}
         """The position and reading state of each partition as last reported to the broker on this stream."""
         fetcher.boundary = self._at_boundary
+        self._completion: Completion | None = None
+        self._is_last_word = False
+        """Whether the completion has ended, and only counts until the program asks for records."""
+        self._has_warned = False
+        self._saved: dict[TopicPartition, int] = {}
+        """`Completion.changes` of each partition when its committed text was made."""
+
+    @property
+    def commits(self) -> bool:
+        """Whether finished records are committed without a call of the program."""
+        return self._settings.auto_commit
+
+    @property
+    def group_id(self) -> str:
+        return self._group_id
+
+    @property
+    def rebalance_timeout_seconds(self) -> float:
+        """How long the member may take to give up partitions."""
+        return self._settings.member.rebalance_timeout_seconds
+
+    def follow(self, completion: Completion | None) -> None:
+        """Commit what is done by the knowledge of `completion` from now on. None: what the program was given is done
+        when it asks for more."""
+        self._completion = completion
+        self._is_last_word = False
+        self._saved.clear()
+
+    def follow_until_asked(self, completion: Completion) -> None:
+        """Note that the present completion has ended, and that the consumer was moved back to what is not done. Until
+        the program asks for records, what `completion` says in its place is true, and may have to be committed."""
+        self._completion = completion
+        self._is_last_word = True
+
+    def begin(self) -> None:
+        """Note that the program asks for records."""
+        if self._is_last_word:
+            self.follow(None)
 
     async def subscribe(
         self,
@@ -169,6 +249,7 @@ class GroupReader:
     def _look_at_program(self) -> Activity:
         last = self._cursor.last
         delivers = last is not self._last_seen
+        delivers |= self._completion is not None and self._completion.is_busy()
         polls = self.asked or self._fetcher.waiting or delivers
         self.asked, self._last_seen = False, last
         return Activity(polls, delivers)
@@ -193,13 +274,15 @@ class GroupReader:
                 # nor committed.
                 told = list(self._to_tell)
                 # If the callback raises, it is called again. No record is handed out before it has returned.
+                if self._completion is not None:
+                    yield self._completion.assigned, told
                 yield self._on_assigned, told
                 for partition in told:
                     self._to_tell.pop(partition, None)
                 is_telling = False
             elif membership.lost:
                 self._lost_uncommitted |= any(
-                    assigned.has_read and assigned.position > self._committed[partition]
+                    assigned.has_read and self._done_up_to(assigned) > self._committed[partition]
                     for partition, assigned in self._assigned.items()
                 )
                 lost = self._stop_reading(list(self._assigned), ends)
@@ -218,13 +301,15 @@ class GroupReader:
                 if untold:
                     self._being_revoked.update(untold)
                     try:
+                        if self._completion is not None:
+                            yield self._completion.revoked, untold
                         yield self._on_revoked, untold
                     finally:
                         self._being_revoked.difference_update(untold)
                     self._released.update(untold)
                     membership.displace()
                 if self._settings.auto_commit and revoked:
-                    positions = {p: self._assigned[p].position for p in revoked}
+                    positions = {p: self._done_up_to(self._assigned[p]) for p in revoked}
                     commit = functools.partial(self._try_commit, positions)
                     if await self._letting_go.outcome(assignment, commit, deadline) is None:
                         return
@@ -290,6 +375,9 @@ class GroupReader:
             self._refused.discard(partition)
             self._released.discard(partition)
             self._to_tell.pop(partition, None)
+            self._saved.pop(partition, None)
+            if self._completion is not None:
+                self._completion.forget(partition)
             if ends is not None:
                 ends.pop(partition, None)
         return partitions
@@ -362,6 +450,11 @@ class GroupReader:
     ) -> None:
         """See ConsumerCore.commit. `of_topics` holds the topics of which the offsets are, as far as they are known.
         Raises InvalidRequestError for an offset below 0."""
+        self.begin()
+        if self._completion is not None:
+            raise InvalidRequestError(
+                "a convoy runs on this consumer and commits what is done: commit nothing beside it"
+            )
         for partition, offset in (offsets or {}).items():
             if offset < 0:
                 raise InvalidRequestError(f"{offset} cannot be committed for {partition}: offsets begin at 0")
@@ -404,15 +497,54 @@ class GroupReader:
     async def _commit(
         self, offsets: Mapping[TopicPartition, int], deadline: float | None
     ) -> dict[TopicPartition, LogbrokerError]:
+        if self._completion is None:
+            return await self._commit_once(offsets, deadline)
+        failures: dict[TopicPartition, LogbrokerError] = {}
+        left = list(offsets)
+        while left:
+            some, left = left[:_TEXTS_AT_ONCE], left[_TEXTS_AT_ONCE:]
+            failures |= await self._commit_once({p: offsets[p] for p in some if p in self._assigned}, deadline)
+        return failures
+
+    async def _commit_once(
+        self, offsets: Mapping[TopicPartition, int], deadline: float | None
+    ) -> dict[TopicPartition, LogbrokerError]:
         if not offsets:
             return {}
+        if self._completion is not None:
+            # More may be done by now. Nothing is awaited from here until the commit is in the line of what is sent, so
+            # a later commit is never older.
+            offsets = {partition: self._finished(self._assigned[partition]) for partition in offsets}
+            changes = {partition: self._completion.changes(partition) for partition in offsets}
+            texts = {partition: self._completion.text(partition, offset) for partition, offset in offsets.items()}
+        else:
+            changes, texts = {}, {}
         named = {partition: (self._assigned[partition].topic_id, offset) for partition, offset in offsets.items()}
-        failures = await self.member.commit(named, deadline)
+        failures = await (self.member.commit(named, deadline, texts) if texts else self.member.commit(named, deadline))
+        full = [p for p, error in failures.items() if isinstance(error, OffsetsFullError) and texts.get(p)]
+        if full:
+            # The offsets are worth more than what is done beyond them, which is only repeated after a crash.
+            self._warn_once_of(failures[full[0]])
+            changes = {partition: number for partition, number in changes.items() if partition not in full}
+            again = await self.member.commit({partition: named[partition] for partition in full}, deadline)
+            failures = {p: error for p, error in failures.items() if p not in full} | again
         self._refused = (self._refused - named.keys()) | failures.keys()
+        if self._completion is not None:
+            self._saved |= {p: number for p, number in changes.items() if p not in failures and p in self._committed}
         for partition, offset in offsets.items():
             if partition not in failures and partition in self._committed:
                 self._committed[partition] = max(offset, self._committed[partition])
         return failures
+
+    def _warn_once_of(self, error: LogbrokerError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "member of group %s: what is done beyond the committed offsets is not stored, and is repeated after a"
+                " crash: %s",
+                self._group_id,
+                error,
+            )
 
     async def _try_commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Commit positions that are ahead of the committed offsets. Return whether all were committed. If not, the next
@@ -428,13 +560,55 @@ class GroupReader:
 
     async def _ahead(self, offsets: Mapping[TopicPartition, int], *, retry: bool = False) -> dict[TopicPartition, int]:
         """Return the positions that are ahead of the committed offsets and belong to the present log."""
-        ahead = {partition: offset for partition, offset in offsets.items() if offset > self._committed[partition]}
+        ahead = {
+            partition: offset
+            for partition, offset in offsets.items()
+            if offset > self._committed[partition] or self._has_changed(partition, offset)
+        }
         await self._fetcher.confirm([self._assigned[partition] for partition in ahead], retry=retry)
         return {
             partition: offset
             for partition, offset in ahead.items()
             if partition in self._assigned and _may_commit(self._assigned[partition])
         }
+
+    def _has_changed(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether more is done beyond the committed offset than is stored beside it."""
+        return (
+            self._completion is not None
+            and offset == self._committed[partition]
+            and self._completion.changes(partition) != self._saved.get(partition, 0)
+        )
+
+    def _finished(self, assigned: Assigned) -> int:
+        """Return the offset up to which the program has finished; see `Cursor.finished`."""
+        if self._completion is None:
+            return self._cursor.finished(assigned)
+        return self._done_up_to(assigned)
+
+    def _done_up_to(self, assigned: Assigned) -> int:
+        """Return the same between two calls that ask for records: the program has finished what it was given."""
+        if self._completion is None:
+            return assigned.position
+        return self._completion.floor(assigned.partition, self._cursor.handed_out(assigned))
+
+    async def commit_done(self) -> None:
+        """Commit what is done, also over a break of the connection. Gives up if the broker does not answer in time, or
+        the partitions are lost."""
+        membership = self.member.membership
+        try:
+            async with asyncio.timeout(self._connection.request_timeout_seconds):
+                for attempt in itertools.count():
+                    if await self._commit_finished() or membership.lost or self.member.is_leaving:
+                        return
+                    await asyncio.sleep(backoff_seconds(attempt))
+        except TimeoutError:
+            _log.warning(_NOT_COMMITTED, self._group_id, _NO_ANSWER)
+
+    def look_at_boundary(self) -> None:
+        """Note that more records are done. The group may wait for those at the end of a generation."""
+        if self._fetcher.at_boundary:
+            self._at_boundary()
 
     async def _commit_on_and_on(self) -> None:
         while True:
@@ -448,9 +622,9 @@ class GroupReader:
                 else:
                     await self._be_sure_of_committed()
 
-    async def _commit_finished(self) -> None:
+    async def _commit_finished(self) -> bool:
         await self._be_sure_of_committed()
-        await self._try_commit({p: self._cursor.finished(assigned) for p, assigned in self._assigned.items()})
+        return await self._try_commit({p: self._finished(assigned) for p, assigned in self._assigned.items()})
 
     async def _be_sure_of_committed(self) -> None:
         if self._unsure:
@@ -494,7 +668,7 @@ class GroupReader:
             )
         # Do not commit an offset again if the program has not finished all records below it. Then it is unknown how
         # many of these records are in the present log.
-        await self._try_commit({p: at for p, at in lacking.items() if self._cursor.finished(self._assigned[p]) >= at})
+        await self._try_commit({p: at for p, at in lacking.items() if self._finished(self._assigned[p]) >= at})
         # Offsets that cannot be committed now are checked again later.
         self._unsure |= {p: at for p, at in lacking.items() if self._committed.get(p, at) < at}
 
@@ -530,7 +704,7 @@ class GroupReader:
             limit, is_stopped = assigned.limit, assigned.failed or assigned.paused
             if not assigned.generation or (limit is None and not is_stopped and partition not in self._told):
                 continue
-            finished = self._cursor.finished(assigned)
+            finished = self._finished(assigned)
             is_finished = limit is not None and finished >= limit
             before, before_state = self._told.get(partition, (-1, None))
             state = READING_STATE_READING
@@ -561,7 +735,7 @@ class GroupReader:
         waiting, is_news = self._fetcher.at_boundary, False
         for assigned in list(waiting):
             limit = assigned.limit
-            is_finished = limit is not None and self._cursor.finished(assigned) >= limit
+            is_finished = limit is not None and self._finished(assigned) >= limit
             if is_finished or (assigned.failed and not assigned.unreadable):
                 del waiting[assigned]
                 is_news = True
@@ -577,6 +751,8 @@ class GroupReader:
         as `turn` does."""
         gone = self._released | self._being_revoked
         held = [partition for partition in self._assigned if partition not in gone]
+        if held and self._completion is not None and not self.member.membership.lost:
+            yield self._completion.revoked, held
         if held:
             yield (self._on_lost if self.member.membership.lost else self._on_revoked), held
         await self.commit_last()
@@ -588,7 +764,7 @@ class GroupReader:
                 async with asyncio.timeout(self._connection.request_timeout_seconds):
                     await self._commit_finished()
             except TimeoutError:
-                _log.warning(_NOT_COMMITTED, self._group_id, "the broker does not answer")
+                _log.warning(_NOT_COMMITTED, self._group_id, _NO_ANSWER)
 
     async def leave(self) -> None:
         self.member.is_leaving = True

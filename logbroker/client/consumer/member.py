@@ -266,8 +266,10 @@ class GroupMember:
         self._send(taken=groups_pb2.AssignmentTaken(epoch=assignment.epoch))
         return True
 
-    async def commit(self, offsets: Offsets, deadline: float | None = None) -> dict[TopicPartition, LogbrokerError]:
-        """Commit offsets. Return the refused ones with their errors.
+    async def commit(
+        self, offsets: Offsets, deadline: float | None = None, texts: Mapping[TopicPartition, str] | None = None
+    ) -> dict[TopicPartition, LogbrokerError]:
+        """Commit offsets, with the texts to be stored beside them. Return the refused ones with their errors.
 
         If the stream breaks, the commit is repeated until the deadline; without a deadline, BrokerUnavailableError is
         raised. If the member loses all its partitions meanwhile, the error of this loss is raised.
@@ -279,7 +281,7 @@ class GroupMember:
             self.membership.check_commit(losses)
             if self.membership.state is MembershipState.MEMBER:
                 try:
-                    return failures_of(offsets, await self._commit_once(offsets, deadline))
+                    return failures_of(offsets, await self._commit_once(offsets, deadline, texts or {}))
                 except BrokerUnavailableError:
                     if deadline is None and not self._returns:
                         raise
@@ -288,14 +290,16 @@ class GroupMember:
             elif not await self.changed(deadline):
                 raise RequestTimeoutError("the time for the commit is over; whether it took effect is not known")
 
-    async def _commit_once(self, offsets: Offsets, deadline: float | None) -> groups_pb2.CommitAnswer:
+    async def _commit_once(
+        self, offsets: Offsets, deadline: float | None, texts: Mapping[TopicPartition, str]
+    ) -> groups_pb2.CommitAnswer:
         self._correlation_id += 1
         answered: asyncio.Future[groups_pb2.CommitAnswer] = asyncio.get_running_loop().create_future()
         correlation_id = self._correlation_id
         self._commits[correlation_id] = answered
         self._send(
             commit=groups_pb2.Commit(
-                correlation_id=correlation_id, epoch=self.membership.epoch, topics=topic_offsets(offsets)
+                correlation_id=correlation_id, epoch=self.membership.epoch, topics=topic_offsets(offsets, texts)
             )
         )
         try:

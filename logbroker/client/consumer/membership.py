@@ -103,6 +103,9 @@ class Membership:
     ) -> None:
         self.state = MembershipState.OUT
         self.ownership = OwnershipDeadline(NOT_NOW)
+        self.keeping = OwnershipDeadline(NOT_NOW)
+        """Until when the member surely holds what it held before an assignment that it has not taken yet. A program
+        that has other records in hand may go on with them until then."""
         self.session_timeout_seconds = session_timeout_seconds
         """The requested session timeout and, once the broker has answered, the granted one."""
         self.epoch = 0
@@ -131,6 +134,8 @@ class Membership:
         """The time when the latest message that the broker has certainly received was sent."""
         self._polled_at = 0.0
         """Like `_heard_at`, but only for messages that count as a poll."""
+        self._assigned_after = math.inf
+        """The outstanding assignment was pushed after this time, and so was any that it has replaced."""
         self._heartbeats: deque[tuple[float, bool]] = deque()
         """Time of each unanswered heartbeat, and whether it reported a poll."""
 
@@ -209,6 +214,8 @@ class Membership:
 
     def assigned(self, assignment: AssignedPartitions) -> None:
         """Note that the broker pushed an assignment."""
+        if self.outstanding is None:
+            self._assigned_after = self._heard_at
         self.outstanding = assignment
         self._update()
 
@@ -290,3 +297,7 @@ class Membership:
         is_member = self.state is MembershipState.MEMBER and not self.lost
         self.sure_until = min(heard_until, polled_until) if is_member else NOT_NOW
         self.ownership.until = self.sure_until if self.placed and self.outstanding is None else NOT_NOW
+        self.keeping.until = self.sure_until
+        if self.outstanding is not None:
+            # It has to be taken within the rebalance timeout. See the docstring of the module.
+            self.keeping.until = min(self.sure_until, self._assigned_after + self._rebalance_timeout_seconds)

@@ -83,6 +83,7 @@ class WorkerCore(Generic[D]):
         check_bounds(0, math.inf, max_extension_seconds=max_extension_seconds)
         self.lifetime = Lifetime("Worker", broker)
         self.connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=self.lifetime)
+        self.group = group
         self.prefetch = prefetch
         self.stopping = False
         """Whether `stop` was called. Nothing resets it: a stop that arrives before a loop begins counts, too."""

@@ -1,0 +1,616 @@
+"""The synchronous convoy. The caller's thread asks the source for records, and other threads run the handlers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import Future, InvalidStateError
+from contextlib import ExitStack, suppress
+from time import monotonic
+from typing import Any, Final, Protocol, runtime_checkable
+
+from logbroker.client.blocking.consumer import Consumer
+from logbroker.client.blocking.producer import Producer
+from logbroker.client.blocking.worker import Worker, next_within
+from logbroker.client.convoy.convoy_core import (
+    DEAD_LETTER,
+    DEFAULT_CONCURRENCY,
+    DEFAULT_DRAIN_SECONDS,
+    DEFAULT_MAX_BYTES,
+    DEFAULT_MAX_RECORDS,
+    HANDLER,
+    PULL_SECONDS,
+    RUNS_ALREADY,
+    SKIP,
+    BlockedKey,
+    ConvoyCore,
+    ConvoyCounts,
+    Key,
+    OnExhausted,
+)
+from logbroker.client.convoy.feeds import GroupHold, item_of, prefetch_of
+from logbroker.client.convoy.track import Entry, RecordState, Track
+from logbroker.client.runtime.arguments import checks_arguments
+from logbroker.client.runtime.handlers import call_plain, check_plain, check_plain_outcome
+from logbroker.client.runtime.lifetime import Uncopied
+from logbroker.client.runtime.sync_loop import run
+from logbroker.client.worker.leased_record import LeasedRecord
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.types import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Any], object]
+DeadLetter = Callable[[Any, Exception], object]
+Ack = Callable[[], object]
+Nack = Callable[[Exception | None], object]
+SyncItem = tuple[Hashable | None, Any, Ack, Nack]
+
+_MAX_PULLED: Final = 1_000
+_NOTHING_SECONDS: Final = 0.02
+"""The pause after a source had nothing."""
+_FAILED_SECONDS: Final = 0.5
+"""The pause after an error of the source that may pass."""
+
+
+@runtime_checkable
+class ConvoySource(Protocol):
+    """A source of records for a `Convoy`: an iterator of tuples of four.
+
+    key      what orders the records: any hashable value. None: the record is a lane of its own, without an order
+    item     what the handler gets
+    ack      called without an argument when the item is done
+    nack     called with the last error if the item is given up because the convoy ends, and with None if it never
+             failed. The source delivers it again
+
+    The convoy takes one item at a time, in the thread that called `run`, as it has room for it. A source that has
+    nothing now yields None after a moment instead of waiting for long. Then the convoy can notice a stop.
+    """
+
+    def __iter__(self) -> Iterator[tuple[Hashable | None, Any, Ack, Nack] | None]: ...
+
+
+class _Feed(Protocol):
+    is_over: bool
+
+    @property
+    def is_closed(self) -> bool: ...
+    def open(self) -> None: ...
+    def pull(self, records: int, size_bytes: int, seconds: float) -> None: ...
+    def idle(self) -> None: ...
+    def may_start(self) -> bool: ...
+    def is_lost(self, item: Any) -> bool: ...
+    def close(self) -> None: ...
+
+
+@checks_arguments("run")
+class Convoy(Uncopied):
+    """Calls a function with records of many keys at once, and with those of a key one at a time and in order: for
+    programs without an event loop.
+
+    with Consumer("127.0.0.1:9192", group="billing") as consumer:
+        consumer.subscribe("orders")
+        Convoy(consumer, concurrency=100).run(charge)
+
+    The queues, one per key, are in the memory of this program. The source is a `Consumer` of a group, a `Worker`, or
+    any iterator of (key, item, ack, nack): see `ConvoySource`.
+
+    With a consumer, the convoy commits what is done: per partition the offset of the first record that is not done, and
+    beside it which later ones are. So after a crash only those records are delivered again that ran, or were done since
+    the last commit (`auto_commit_interval_seconds` of the consumer). Where there is no room to write more beside the
+    offset, the convoy starts no record that is so far ahead. A consumer without a convoy may take over at any time: it
+    begins at the committed offset. Before a partition is given away, its running handlers get `drain_seconds`. A
+    handler that takes longer may still run when the next owner of the partition begins.
+
+    Records without a key have no order. A failed record is tried again after a backoff, and its key waits meanwhile.
+    """
+
+    def __init__(
+        self,
+        source: Consumer | Worker | ConvoySource,
+        *,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        key: Key | None = None,
+        max_attempts: int = 5,
+        backoff_initial_seconds: float = 1.0,
+        backoff_factor: float = 2.0,
+        backoff_cap_seconds: float = 300.0,
+        backoff_jitter: float = 0.2,
+        on_exhausted: OnExhausted = "block",
+        dead_letter: str | DeadLetter | None = None,
+        max_records: int = DEFAULT_MAX_RECORDS,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        drain_seconds: float = DEFAULT_DRAIN_SECONDS,
+    ) -> None:
+        """`concurrency` is the number of threads that run handlers. `key` is a function that returns the ordering key
+        of a record; without it, the record's key counts, and that of the tuple. `max_records` and `max_bytes` bound
+        what is in memory, records that wait behind others included: where one is reached, the source is not asked for
+        more.
+
+        `max_attempts` and the backoff are as in the settings of a queue group, but are counted in memory. After the
+        last attempt, with `on_exhausted` "block" the key stands until `resume` or `skip`, or until the program starts
+        again. With "dead-letter", the record goes to `dead_letter`, and the key goes on: a topic (with a consumer or a
+        worker), or a function of the record and its last error. With "skip", the record counts as done.
+        `drain_seconds` bounds the wait for running handlers at `stop` and when partitions are revoked. There, it is at
+        most half of the rebalance timeout. Raises InvalidRequestError for invalid settings.
+        """
+        if dead_letter is not None and not isinstance(dead_letter, str):
+            check_plain("dead_letter", dead_letter)
+        self._core = ConvoyCore(
+            concurrency=concurrency,
+            key=key,
+            max_attempts=max_attempts,
+            backoff_initial_seconds=backoff_initial_seconds,
+            backoff_factor=backoff_factor,
+            backoff_cap_seconds=backoff_cap_seconds,
+            backoff_jitter=backoff_jitter,
+            on_exhausted=on_exhausted,
+            dead_letter=dead_letter,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            drain_seconds=drain_seconds,
+        )
+        self._lanes = self._core.lanes
+        self._ready = threading.Condition(self._core.lock)
+        """Notified when there may be a record to run."""
+        self._handled = threading.Condition(self._core.lock)
+        """Notified when a handler has ended."""
+        self._waiting = 0
+        """Number of threads that wait for a record."""
+        self._watchers = 0
+        """Number of threads that wait for the end of a handler."""
+        self._feed = self._feed_of(source)
+        self._failure: Future[None] = Future()
+        """Fails with the first error that ended a thread."""
+        self._producer: Producer | None = None
+
+    def _feed_of(self, source: Consumer | Worker | ConvoySource) -> _Feed:
+        if isinstance(source, Consumer):
+            return _ConsumerFeed(source, self._core, self._drain)
+        if isinstance(source, Worker):
+            return _WorkerFeed(source, self._core)
+        if self._core.key is not None:
+            raise InvalidRequestError("the tuples of this source name the keys: leave out key")
+        if isinstance(self._core.dead_letter, str):
+            raise InvalidRequestError(
+                "a dead-letter topic needs a consumer or a worker: give a function as dead_letter"
+            )
+        return _IteratorFeed(source, self._core)
+
+    def run(self, handler: Handler) -> None:
+        """Call `handler` with each record, until `stop`, the end of the source, or Ctrl-C.
+
+        A record is done when its handler returns; an exception is logged and counts as a failed attempt. In any case,
+        what is done is committed at the end, and what is not is given back: the consumer is moved back to it, and may
+        be used on. Raises the error that ended the source, and InvalidRequestError for a handler that is async or
+        contains `yield`, or a consumer that is not ready for a convoy.
+        """
+        check_plain(HANDLER, handler)
+        core = self._core
+        if core.has_begun:
+            raise InvalidRequestError(RUNS_ALREADY)
+        self._feed.open()
+        core.has_begun = True
+        with ExitStack() as stack:
+            stack.callback(self._close_producer)
+            stack.callback(self._give_back)
+            stack.callback(self._feed.close)
+            stack.callback(self._end_threads)
+            for number in range(core.concurrency):
+                # They must not keep the program alive when a handler hangs for longer than `drain_seconds`.
+                thread = threading.Thread(
+                    target=self._work, args=(handler,), name=f"logbroker-convoy-{number}", daemon=True
+                )
+                thread.start()
+            self._pull_on_and_on()
+        if self._failure.done():
+            self._failure.result()
+
+    def stop(self) -> None:
+        """Let `run` return when the running handlers have returned, at most `drain_seconds` from now. Records that wait
+        are given back. A stop is final. May be called in any thread, and in a signal handler."""
+        self._core.stopping = True
+
+    # --- what comes in ----------------------------------------------------------------------------------------------
+
+    def _pull_on_and_on(self) -> None:
+        core, lanes, feed = self._core, self._lanes, self._feed
+        while not (core.stopping or (feed.is_over and not lanes.records)):
+            with self._ready:
+                lanes.tick(monotonic())
+                if lanes.has_ready:
+                    self._ready.notify()
+                records, size_bytes = lanes.room
+                due_at = lanes.next_due
+            seconds = PULL_SECONDS if due_at is None else max(0.0, min(PULL_SECONDS, due_at - monotonic()))
+            try:
+                if lanes.has_much_room and not feed.is_over:
+                    feed.pull(records, size_bytes, seconds)
+                else:
+                    feed.idle()
+                    self._wait_until(self._has_room, seconds)
+            except LogbrokerError as error:
+                if not error.retriable or feed.is_closed:
+                    raise
+                _log.warning("the convoy goes on after: %s", error)
+                self._wait_until(lambda: core.stopping, _FAILED_SECONDS)
+
+    def _has_room(self) -> bool:
+        lanes = self._lanes
+        return self._core.stopping or (not lanes.records if self._feed.is_over else lanes.has_much_room)
+
+    def _wait_until(self, holds: Callable[[], bool], seconds: float) -> None:
+        with self._handled:
+            self._watchers += 1
+            try:
+                self._handled.wait_for(holds, seconds)
+            finally:
+                self._watchers -= 1
+
+    # --- what runs --------------------------------------------------------------------------------------------------
+
+    def _work(self, handler: Handler) -> None:
+        core, lanes = self._core, self._lanes
+        entry: Entry | None = None
+        try:
+            while True:
+                # One hold of the lock for the end of a record and the begin of the next.
+                with core.lock:
+                    if entry is not None:
+                        lanes.done(entry)
+                        if self._watchers:
+                            self._handled.notify_all()
+                    entry = self._next()
+                if entry is None:
+                    return
+                if not self._handle(handler, entry):
+                    entry = None
+                    if self._watchers:
+                        with core.lock:
+                            self._handled.notify_all()
+        except BaseException as error:
+            with suppress(InvalidStateError):  # Another thread was first.
+                self._failure.set_exception(error)
+            self.stop()
+
+    def _next(self) -> Entry | None:
+        """Wait for the next record to run, and return it; None if there is none any more. The caller has the lock."""
+        core, lanes, feed, ready = self._core, self._lanes, self._feed, self._ready
+        while not core.stopping:
+            entry = lanes.start() if feed.may_start() else None
+            if entry is not None:
+                if self._waiting and lanes.has_ready:
+                    ready.notify()
+                return entry
+            self._waiting += 1
+            try:
+                ready.wait()
+            finally:
+                self._waiting -= 1
+        return None
+
+    def _handle(self, handler: Handler, entry: Entry) -> bool:
+        """Run the handler, and do what follows. Return whether the record is done."""
+        failure: Exception | None = None
+        if self._core.is_used_up(entry):
+            failure = entry.error
+        elif not self._feed.is_lost(entry.item):
+            try:
+                call_plain(HANDLER, handler, entry.item)
+            except Exception as error:
+                failure = error
+        if failure is not None and not self._deal_with(entry, failure):
+            return False
+        self._ack(entry)
+        return True
+
+    def _deal_with(self, entry: Entry, failure: Exception) -> bool:
+        """Do what follows from a failure. Return whether the record counts as done."""
+        core = self._core
+        if not core.is_used_up(entry):
+            with core.lock:
+                is_used_up = core.failed(entry, failure)
+                if is_used_up and core.on_exhausted not in (SKIP, DEAD_LETTER):
+                    self._lanes.block(entry)
+            core.log_failure(entry, failure)
+            if not is_used_up:
+                return False
+        if core.on_exhausted == SKIP:
+            with core.lock:
+                core.skipped += 1
+            core.log_skip(entry)
+        elif core.on_exhausted == DEAD_LETTER:
+            try:
+                self._send_letter(entry, failure)
+            except Exception as error:
+                with core.lock:
+                    core.refused_letter(entry, error)
+                core.log_refused_letter(entry, error)
+                return False
+            with core.lock:
+                core.dead_letters += 1
+        return entry.state is RecordState.RUNNING
+
+    def _send_letter(self, entry: Entry, failure: Exception) -> None:
+        to, feed = self._core.dead_letter, self._feed
+        if not isinstance(to, str):
+            assert to is not None
+            check_plain_outcome("dead_letter", to(entry.item, failure))
+        elif isinstance(feed, _WorkerFeed):
+            value, key, headers = self._core.letter(entry, feed.group_id)
+            entry.item.send(to, value, key, headers=headers)
+        elif isinstance(feed, _ConsumerFeed):
+            with self._core.lock:
+                if self._producer is None:
+                    self._producer = Producer(feed.broker)
+                producer = self._producer
+            value, key, headers = self._core.letter(entry, feed.group_id)
+            producer.send_and_wait(to, value, key, headers=headers)
+
+    def _ack(self, entry: Entry) -> None:
+        settlement = entry.settlement
+        if settlement is not None and not self._feed.is_lost(entry.item):
+            self._tell(entry, settlement[0])
+
+    def _tell(self, entry: Entry, settle: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            check_plain_outcome("ack or nack", settle(*arguments))
+        except Exception as error:
+            self._core.not_settled(entry, error)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _drain(self, tracks: Iterable[Track], seconds: float) -> None:
+        """Wait until nothing runs in tracks that were held, or the time is over."""
+        tracks = list(tracks)
+        self._wait_until(lambda: not any(track.running for track in tracks), seconds)
+        ran = self._core.drop(tracks)
+        if ran:
+            _log.warning("%d handlers still run while their partitions are given away", len(ran))
+
+    def _end_threads(self) -> None:
+        """Let the threads end. Partitions may be revoked meanwhile."""
+        self.stop()
+        core, lanes = self._core, self._lanes
+        deadline = monotonic() + core.drain_seconds
+        try:
+            while True:
+                with self._ready:
+                    self._ready.notify_all()
+                    if not lanes.running or monotonic() >= deadline:
+                        break
+                with suppress(LogbrokerError):
+                    self._feed.idle()
+                self._wait_until(lambda: not lanes.running, min(PULL_SECONDS, max(0.0, deadline - monotonic())))
+        finally:
+            core.drop(core.tracks.values())
+
+    def _give_back(self) -> None:
+        """Nack what a source without partitions has given and what is not done."""
+        core = self._core
+        with core.lock:
+            left = [(entry, entry.settlement) for entry in core.loose.nodes() if entry.settlement is not None]
+            core.drop([core.loose])
+        for entry, settlement in left:
+            self._tell(entry, settlement[1], entry.error)
+
+    def _close_producer(self) -> None:
+        if self._producer is not None:
+            self._producer.close()
+
+    # --- what an operator asks --------------------------------------------------------------------------------------
+
+    def counts(self) -> ConvoyCounts:
+        """Return what is in memory, and what has been done."""
+        return self._core.counts()
+
+    def blocked(self) -> list[BlockedKey]:
+        """Return the keys that stand because the attempts of their first record are used up."""
+        return self._core.blocked()
+
+    def resume(self, key: Hashable | None = None, partition: TopicPartition | None = None) -> int:
+        """Try the first record of a blocked key again, with new attempts. Without a key: of all blocked keys, in the
+        partition if one is given. Return how many keys go on."""
+        with self._ready:
+            entries = self._core.standing(key, partition)
+            for entry in entries:
+                self._lanes.resume(entry)
+            self._ready.notify()
+        return len(entries)
+
+    def skip(self, key: Hashable | None = None, partition: TopicPartition | None = None) -> int:
+        """Count the first record of a blocked key as done: see `resume`. Return how many were skipped."""
+        with self._ready:
+            entries = self._core.standing(key, partition)
+            for entry in entries:
+                self._ack(entry)
+                self._lanes.skip(entry)
+                self._core.skipped += 1
+            self._ready.notify()
+        for entry in entries:
+            self._core.log_skip(entry)
+        return len(entries)
+
+
+class _ConsumerFeed:
+    """See `logbroker.client.convoy.feeds.ConsumerFeed`."""
+
+    is_over = False
+
+    def __init__(self, consumer: Consumer, core: ConvoyCore, drain: Callable[[Iterable[Track], float], None]) -> None:
+        self._consumer = consumer
+        self._core = core
+        self._drain = drain
+        self._hold: GroupHold | None = None
+
+    @property
+    def hold(self) -> GroupHold:
+        assert self._hold is not None
+        return self._hold
+
+    @property
+    def is_closed(self) -> bool:
+        return self.hold.consumer.closed
+
+    @property
+    def group_id(self) -> str:
+        return self.hold.group.group_id
+
+    @property
+    def broker(self) -> str:
+        return self._consumer._core.connection.broker
+
+    def open(self) -> None:
+        core = self._consumer._core
+        hold = GroupHold(core, self._core)
+        with core.use.reading():
+            partitions = core.assignment()
+            committed = run(hold.committed(partitions)) if partitions else {}
+            self._hold = hold
+            core.on_records = self._core.take_records
+            hold.group.follow(self)
+            hold.open_tracks(partitions, committed)
+
+    def pull(self, records: int, size_bytes: int, seconds: float) -> None:
+        self._consumer.poll(records, seconds, max_bytes=size_bytes)
+
+    def idle(self) -> None:
+        core = self.hold.consumer
+        with core.use.reading():
+            core.begin()
+            if not core.ownership.lasts():
+                self._consumer._turn(None, monotonic() + PULL_SECONDS)
+
+    def may_start(self) -> bool:
+        return self.hold.may_start()
+
+    def is_lost(self, item: Any) -> bool:
+        return False
+
+    def close(self) -> None:
+        hold = self.hold
+        try:
+            run(hold.group.commit_done())
+        finally:
+            # Nobody must commit the position of the consumer before it is moved back.
+            try:
+                for partition, offset in hold.begun().items():
+                    self._consumer.seek(partition, offset)
+            finally:
+                hold.let_go()
+
+    # --- the completion of the group reader -------------------------------------------------------------------------
+
+    def floor(self, partition: TopicPartition, position: int) -> int:
+        return self._core.floor(partition, position)
+
+    def changes(self, partition: TopicPartition) -> int:
+        return self._core.changes(partition)
+
+    def text(self, partition: TopicPartition, offset: int) -> str:
+        return self._core.text(partition, offset)
+
+    def is_busy(self) -> bool:
+        return self._core.is_busy()
+
+    def forget(self, partition: TopicPartition) -> None:
+        self._core.forget(partition)
+
+    def assigned(self, partitions: list[TopicPartition]) -> None:
+        hold = self.hold
+        new = [each for each in partitions if each not in hold.kept(partitions)]
+        committed = run(hold.committed(new)) if new else {}
+        held = set(hold.consumer.assignment())
+        for partition, offset in hold.open_tracks([each for each in partitions if each in held], committed).items():
+            self._consumer.seek(partition, offset)
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        self._drain(self._core.hold(partitions), self.hold.drain_seconds())
+
+
+class _WorkerFeed:
+    """See `logbroker.client.convoy.feeds.WorkerFeed`."""
+
+    def __init__(self, worker: Worker, core: ConvoyCore) -> None:
+        self.is_over = False
+        self._worker = worker._core
+        self._core = core
+
+    @property
+    def is_closed(self) -> bool:
+        return self._worker.closed
+
+    @property
+    def group_id(self) -> str:
+        return self._worker.group
+
+    def open(self) -> None:
+        run(self._worker.start(prefetch_of(self._worker, self._core)))
+
+    def pull(self, records: int, size_bytes: int, seconds: float) -> None:
+        worker, buffer = self._worker, self._worker.in_flight.buffer
+        first = next_within(worker, buffer, seconds)
+        taken = 0
+        while first is not None:
+            with self._core.lock:
+                self._core.take_item(item_of(first))
+                taken += 1
+                has_room = taken < min(records, _MAX_PULLED) and self._core.lanes.room != (0, 0)
+            first = worker.take(buffer) if has_room else None
+        self.is_over = worker.stopping
+
+    def idle(self) -> None:
+        pass
+
+    def may_start(self) -> bool:
+        return True
+
+    def is_lost(self, item: Any) -> bool:
+        return isinstance(item, LeasedRecord) and item.lost
+
+    def close(self) -> None:
+        self._worker.handlers_ended()
+
+
+class _IteratorFeed:
+    """Records of an iterator."""
+
+    def __init__(self, source: ConvoySource, core: ConvoyCore) -> None:
+        self.is_over = False
+        self._source = source
+        self._core = core
+        self._items: Iterator[SyncItem | None] = iter(())
+
+    @property
+    def is_closed(self) -> bool:
+        return True  # An error of the program's own source is never tried again.
+
+    def open(self) -> None:
+        self._items = iter(self._source)
+
+    def pull(self, records: int, size_bytes: int, seconds: float) -> None:
+        try:
+            item = next(self._items)
+        except StopIteration:
+            self.is_over = True
+            return
+        if item is None:
+            threading.Event().wait(min(seconds, _NOTHING_SECONDS))
+            return
+        with self._core.lock:
+            self._core.take_item(item)
+
+    def idle(self) -> None:
+        pass
+
+    def may_start(self) -> bool:
+        return True
+
+    def is_lost(self, item: Any) -> bool:
+        return False
+
+    def close(self) -> None:
+        close = getattr(self._items, "close", None)
+        if close is not None and self._items is not self._source:
+            close()

@@ -1,0 +1,487 @@
+"""The asynchronous convoy: calls the program's function for many keys at once, in order per key."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from time import monotonic
+from typing import Any, Final
+
+from logbroker.client.consumer.consumer import Consumer
+from logbroker.client.convoy.convoy_core import (
+    DEAD_LETTER,
+    DEFAULT_CONCURRENCY,
+    DEFAULT_DRAIN_SECONDS,
+    DEFAULT_MAX_BYTES,
+    DEFAULT_MAX_RECORDS,
+    HANDLER,
+    PULL_SECONDS,
+    RUNS_ALREADY,
+    SKIP,
+    BlockedKey,
+    ConvoyCore,
+    ConvoyCounts,
+    DeadLetter,
+    Key,
+    OnExhausted,
+)
+from logbroker.client.convoy.feeds import ConsumerFeed, ConvoySource, Feed, StreamFeed, WorkerFeed
+from logbroker.client.convoy.track import Entry, RecordState, Track
+from logbroker.client.producer.producer import Producer
+from logbroker.client.runtime.arguments import checks_arguments
+from logbroker.client.runtime.handlers import Slots, check_no_generator, check_outcome, check_plain_outcome
+from logbroker.client.runtime.lifetime import Uncopied
+from logbroker.client.runtime.tasks import end_tasks
+from logbroker.client.transport.connection import backoff_seconds
+from logbroker.client.worker.worker import Worker
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.types import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Any], Awaitable[object] | object]
+
+_HELD_UP_SECONDS: Final = 0.01
+"""If all handlers together have held up the event loop for this long, it gets a turn, in which heartbeats are sent and
+records arrive."""
+_ABANDON_SECONDS: Final = 2.0
+"""How long handlers that were interrupted may take to end before their partition is given away."""
+
+
+@checks_arguments("run")
+class Convoy(Uncopied):
+    """Calls a function with records of many keys at once, and with those of a key one at a time and in order.
+
+    async with Consumer("127.0.0.1:9192", group="billing") as consumer:
+        await consumer.subscribe("orders")
+        await Convoy(consumer, concurrency=100).run(charge)
+
+    The queues, one per key, are in the memory of this program. The source is a `Consumer` of a group, a `Worker`, or
+    any asynchronous iterator of (key, item, ack, nack): see `ConvoySource`.
+
+    With a consumer, the convoy commits what is done: per partition the offset of the first record that is not done, and
+    beside it which later ones are. So after a crash only those records are delivered again that ran, or were done since
+    the last commit (`auto_commit_interval_seconds` of the consumer). Where there is no room to write more beside the
+    offset, the convoy starts no record that is so far ahead. A consumer without a convoy may take over at any time: it
+    begins at the committed offset. Before a partition is given away, its running handlers get `drain_seconds`; then
+    asynchronous ones are cancelled. A handler in a thread cannot be: it may still run when the next owner of the
+    partition begins.
+
+    Records without a key have no order. A failed record is tried again after a backoff, and its key waits meanwhile.
+    """
+
+    def __init__(
+        self,
+        source: Consumer | Worker | ConvoySource,
+        *,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        key: Key | None = None,
+        max_attempts: int = 5,
+        backoff_initial_seconds: float = 1.0,
+        backoff_factor: float = 2.0,
+        backoff_cap_seconds: float = 300.0,
+        backoff_jitter: float = 0.2,
+        on_exhausted: OnExhausted = "block",
+        dead_letter: str | DeadLetter | None = None,
+        max_records: int = DEFAULT_MAX_RECORDS,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        drain_seconds: float = DEFAULT_DRAIN_SECONDS,
+    ) -> None:
+        """`concurrency` is the number of handlers that run at once. `key` is a function that returns the ordering key
+        of a record; without it, the record's key counts, and that of the tuple. `max_records` and `max_bytes` bound
+        what is in memory, records that wait behind others included: where one is reached, the source is not asked for
+        more.
+
+        `max_attempts` and the backoff are as in the settings of a queue group, but are counted in memory. After the
+        last attempt, with `on_exhausted` "block" the key stands until `resume` or `skip`, or until the program starts
+        again. With "dead-letter", the record goes to `dead_letter`, and the key goes on: a topic (with a consumer or a
+        worker), or a function of the record and its last error, which may be async. With "skip", the record counts as
+        done. `drain_seconds` bounds the wait for running handlers at `stop` and when partitions are revoked. There, it
+        is at most half of the rebalance timeout. Raises InvalidRequestError for invalid settings.
+        """
+        self._core = ConvoyCore(
+            concurrency=concurrency,
+            key=key,
+            max_attempts=max_attempts,
+            backoff_initial_seconds=backoff_initial_seconds,
+            backoff_factor=backoff_factor,
+            backoff_cap_seconds=backoff_cap_seconds,
+            backoff_jitter=backoff_jitter,
+            on_exhausted=on_exhausted,
+            dead_letter=dead_letter,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            drain_seconds=drain_seconds,
+        )
+        self._lanes = self._core.lanes
+        self._feed = self._feed_of(source)
+        self._idle: deque[asyncio.Future[None]] = deque()
+        """The tasks that wait for a record to run."""
+        self._handled = asyncio.Event()
+        """Set when a handler has ended."""
+        self._watchers = 0
+        """Number of tasks that wait for `_handled`."""
+        self._abandoned: set[Entry] = set()
+        """Records whose handlers were interrupted and have not ended."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turned_at = 0.0
+        """When the event loop last had a turn, as far as the tasks know."""
+        self._is_turning = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._producer: Producer | None = None
+
+    def _feed_of(self, source: Consumer | Worker | ConvoySource) -> Feed:
+        to_topic = isinstance(self._core.dead_letter, str)
+        if isinstance(source, Consumer):
+            return ConsumerFeed(source, self._core, self._drain)
+        if isinstance(source, Worker):
+            return WorkerFeed(source, self._core)
+        if self._core.key is not None:
+            raise InvalidRequestError("the tuples of this source name the keys: leave out key")
+        if to_topic:
+            raise InvalidRequestError(
+                "a dead-letter topic needs a consumer or a worker: give a function as dead_letter"
+            )
+        return StreamFeed(source, self._core)
+
+    async def run(self, handler: Handler) -> None:
+        """Call `handler` with each record, until `stop`, the end of the source, or cancellation.
+
+        A coroutine function runs in tasks, and any other function in threads. A record is done when its handler
+        returns; an exception is logged and counts as a failed attempt. If the call is cancelled, asynchronous handlers
+        are cancelled, too. In any case, what is done is committed at the end, and what is not is given back: the
+        consumer is moved back to it, and may be used on. Raises the error that ended the source, and
+        InvalidRequestError for a handler that contains `yield` or a consumer that is not ready for a convoy.
+        """
+        check_no_generator(HANDLER, handler)
+        core = self._core
+        if core.has_begun:
+            raise InvalidRequestError(RUNS_ALREADY)
+        call = self._caller(handler)
+        await self._feed.open()
+        core.has_begun = True
+        self._loop = asyncio.get_running_loop()
+        slots = Slots()
+        pulling = asyncio.ensure_future(self._pull_on_and_on())
+        running = asyncio.ensure_future(slots.run(core.concurrency, lambda: self._handle(call, slots)))
+        try:
+            await asyncio.wait([pulling, running], return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                # After an error of the source, too, what runs may end.
+                self.stop()
+                await self._wait_until(lambda: not self._lanes.running, core.drain_seconds)
+        finally:
+            core.stopping = slots.are_over = True
+            try:
+                outcomes = await end_tasks(pulling, running)
+            finally:
+                await self._end()
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+                raise outcome
+
+    def _caller(self, handler: Handler) -> Handler:
+        """Return the function that a task calls with a record."""
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+            inspect.getattr_static(type(handler), "__call__", None)
+        ):
+            return handler
+        loop = asyncio.get_running_loop()
+        pool = self._pool = ThreadPoolExecutor(self._core.concurrency, "logbroker-convoy")
+
+        def in_thread(item: Any) -> None:
+            try:
+                outcome = handler(item)
+            except asyncio.CancelledError as error:
+                raise RuntimeError(f"{HANDLER} raised CancelledError") from error
+            check_plain_outcome(HANDLER, outcome)
+
+        return lambda item: loop.run_in_executor(pool, in_thread, item)
+
+    def stop(self) -> None:
+        """Let `run` return when the running handlers have returned, at most `drain_seconds` from now. Records that wait
+        are given back. A stop is final. May be called in any thread, and in a signal handler."""
+        self._core.stopping = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # The loop has ended.
+                self._loop.call_soon_threadsafe(self._wake_all)
+
+    # --- what comes in ----------------------------------------------------------------------------------------------
+
+    async def _pull_on_and_on(self) -> None:
+        core, lanes, feed = self._core, self._lanes, self._feed
+        attempt = 0
+        while not (core.stopping or (feed.is_over and not lanes.records)):
+            records, size_bytes = lanes.room
+            try:
+                if lanes.has_much_room and not feed.is_over:
+                    await feed.pull(records, size_bytes)
+                else:
+                    await feed.idle()
+                    await self._wait_for_room()
+            except LogbrokerError as error:
+                if not error.retriable or feed.is_closed:
+                    raise
+                _log.warning("the convoy goes on after: %s", error)
+                await asyncio.sleep(backoff_seconds(attempt))
+                attempt += 1
+            else:
+                attempt = 0
+            self._wake()
+        deadline = monotonic() + core.drain_seconds
+        while lanes.running and monotonic() < deadline:
+            # Revocations go on meanwhile.
+            with suppress(LogbrokerError):
+                await feed.idle()
+            await self._wait_until(lambda: not lanes.running, min(PULL_SECONDS, deadline - monotonic()))
+
+    async def _wait_for_room(self) -> None:
+        lanes = self._lanes
+        await self._wait_until(
+            lambda: self._core.stopping or (not lanes.records if self._feed.is_over else lanes.has_much_room),
+            PULL_SECONDS,
+        )
+
+    async def _wait_until(self, holds: Callable[[], bool], seconds: float) -> None:
+        """Wait until something holds after the end of a handler, or the time is over."""
+        self._watchers += 1
+        try:
+            async with asyncio.timeout(seconds):
+                while not holds():
+                    self._handled.clear()
+                    await self._handled.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._watchers -= 1
+
+    def _wake(self) -> None:
+        """Wake one task if there is work. It wakes the next one."""
+        if self._lanes.has_ready:
+            while self._idle:
+                told = self._idle.popleft()
+                if not told.done():
+                    told.set_result(None)
+                    return
+
+    def _wake_all(self) -> None:
+        self._handled.set()
+        while self._idle:
+            told = self._idle.popleft()
+            if not told.done():
+                told.set_result(None)
+
+    # --- what runs --------------------------------------------------------------------------------------------------
+
+    async def _handle(self, call: Handler, slots: Slots) -> None:
+        core, lanes, feed = self._core, self._lanes, self._feed
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        while not (core.stopping or slots.are_over):
+            if monotonic() - self._turned_at > _HELD_UP_SECONDS:
+                await self._give_turn(loop)
+                continue
+            entry = lanes.start() if feed.may_start() else None
+            if entry is None:
+                await self._wait_for_work(loop)
+                continue
+            if self._idle and lanes.has_ready:
+                self._wake()
+            failure: Exception | None = None
+            if core.is_used_up(entry):
+                failure = entry.error
+            elif not feed.is_lost(entry.item):
+                entry.abandon = task.cancel
+                try:
+                    outcome = call(entry.item)
+                    if inspect.isawaitable(outcome):
+                        outcome = await outcome
+                    if outcome is not None:
+                        check_outcome(HANDLER, outcome)
+                except BaseException as error:
+                    failure = slots.failure(HANDLER, error)
+                    if failure is None:
+                        raise
+                entry.abandon = None
+            if failure is None and entry.settlement is None:
+                lanes.done(entry)
+            else:
+                await self._settle(entry, failure)
+            if entry.state is RecordState.GONE:
+                self._abandoned.discard(entry)
+            if self._watchers:
+                self._handled.set()
+            if not lanes.running:
+                feed.progressed()
+            if task.cancelling():
+                await slots.outlive_handler()
+
+    async def _give_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give the event loop a turn. The tasks that run before it has had one do the same."""
+        if not self._is_turning:
+            self._is_turning = True
+            loop.call_soon(self._turned)
+        await asyncio.sleep(0)
+
+    def _turned(self) -> None:
+        self._is_turning = False
+        self._turned_at = monotonic()
+
+    async def _wait_for_work(self, loop: asyncio.AbstractEventLoop) -> None:
+        told = loop.create_future()
+        self._idle.append(told)
+        try:
+            await told
+        except asyncio.CancelledError:
+            if told.done() and not told.cancelled():
+                self._wake()
+            raise
+
+    async def _settle(self, entry: Entry, failure: Exception | None) -> None:
+        """Do what follows from the end of a handler."""
+        if entry.state is not RecordState.RUNNING:
+            return  # Its partition has gone.
+        if failure is not None and not await self._deal_with(entry, failure):
+            return
+        await self._ack(entry)
+        self._lanes.done(entry)
+
+    async def _deal_with(self, entry: Entry, failure: Exception) -> bool:
+        """Do what follows from a failure. Return whether the record counts as done."""
+        core = self._core
+        if not core.is_used_up(entry):
+            is_used_up = core.failed(entry, failure)
+            self._set_timer()
+            if is_used_up and core.on_exhausted not in (SKIP, DEAD_LETTER):
+                self._lanes.block(entry)
+            core.log_failure(entry, failure)
+            if not is_used_up:
+                return False
+        if core.on_exhausted == SKIP:
+            core.skipped += 1
+            core.log_skip(entry)
+        elif core.on_exhausted == DEAD_LETTER:
+            try:
+                await self._send_letter(entry, failure)
+            except Exception as error:
+                core.refused_letter(entry, error)
+                self._set_timer()
+                core.log_refused_letter(entry, error)
+                return False
+            core.dead_letters += 1
+        return entry.state is RecordState.RUNNING
+
+    async def _send_letter(self, entry: Entry, failure: Exception) -> None:
+        """Send the dead letter of a record, and wait until it is stored."""
+        to = self._core.dead_letter
+        if not isinstance(to, str):
+            assert to is not None
+            outcome = to(entry.item, failure)
+            check_outcome("dead_letter", await outcome if inspect.isawaitable(outcome) else outcome)
+        elif isinstance(self._feed, WorkerFeed):
+            value, key, headers = self._core.letter(entry, self._feed.group_id)
+            entry.item.send(to, value, key, headers=headers)
+        elif isinstance(self._feed, ConsumerFeed):
+            if self._producer is None:
+                self._producer = Producer(self._feed.broker)
+            value, key, headers = self._core.letter(entry, self._feed.group_id)
+            await self._producer.send_and_wait(to, value, key, headers=headers)
+
+    async def _ack(self, entry: Entry) -> None:
+        if entry.settlement is not None and not self._feed.is_lost(entry.item):
+            await self._tell(entry, entry.settlement[0])
+
+    async def _tell(self, entry: Entry, settle: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            outcome = settle(*arguments)
+            if inspect.isawaitable(outcome):
+                await outcome
+        except Exception as error:
+            self._core.not_settled(entry, error)
+
+    def _set_timer(self) -> None:
+        """Wake up when the next record is to be tried again."""
+        due_at = self._lanes.next_due
+        if due_at is not None and not self._core.stopping:
+            if self._timer is not None:
+                self._timer.cancel()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0, due_at - monotonic()), self._tick)
+
+    def _tick(self) -> None:
+        self._lanes.tick(monotonic())
+        self._wake()
+        self._set_timer()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    async def _drain(self, tracks: Iterable[Track], seconds: float) -> None:
+        """Wait until nothing runs in tracks that were held. When the time is over, interrupt what does."""
+        tracks = list(tracks)
+        await self._wait_until(lambda: not any(track.running for track in tracks), seconds)
+        ran = {entry for entry in self._core.drop(tracks) if entry.abandon is not None}
+        if ran:
+            _log.warning("%d handlers are interrupted, because their partitions are given away", len(ran))
+            self._abandoned |= ran
+            await self._wait_until(lambda: not (self._abandoned & ran), _ABANDON_SECONDS)
+
+    async def _end(self) -> None:
+        """Give back what is not done. All steps are taken, however often the call is cancelled."""
+        core = self._core
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._close_producer)
+            stack.push_async_callback(self._give_back)
+            stack.push_async_callback(self._feed.close)
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._pool is not None:
+                self._pool.shutdown(wait=False, cancel_futures=True)
+            core.drop(core.tracks.values())
+
+    async def _close_producer(self) -> None:
+        if self._producer is not None:
+            await self._producer.close()
+
+    async def _give_back(self) -> None:
+        """Nack what a source without partitions has given and what is not done."""
+        for entry in list(self._core.loose.nodes()):
+            if entry.settlement is not None:
+                await self._tell(entry, entry.settlement[1], entry.error)
+        self._core.drop([self._core.loose])
+
+    # --- what an operator asks --------------------------------------------------------------------------------------
+
+    def counts(self) -> ConvoyCounts:
+        """Return what is in memory, and what has been done."""
+        return self._core.counts()
+
+    def blocked(self) -> list[BlockedKey]:
+        """Return the keys that stand because the attempts of their first record are used up."""
+        return self._core.blocked()
+
+    def resume(self, key: Hashable | None = None, partition: TopicPartition | None = None) -> int:
+        """Try the first record of a blocked key again, with new attempts. Without a key: of all blocked keys, in the
+        partition if one is given. Return how many keys go on."""
+        entries = self._core.standing(key, partition)
+        for entry in entries:
+            self._lanes.resume(entry)
+        self._wake()
+        return len(entries)
+
+    async def skip(self, key: Hashable | None = None, partition: TopicPartition | None = None) -> int:
+        """Count the first record of a blocked key as done: see `resume`. Return how many were skipped."""
+        entries = self._core.standing(key, partition)
+        for entry in entries:
+            await self._ack(entry)
+            self._lanes.skip(entry)
+            self._core.skipped += 1
+            self._core.log_skip(entry)
+        self._wake()
+        return len(entries)

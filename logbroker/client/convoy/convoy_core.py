@@ -1,0 +1,415 @@
+"""The part that the asynchronous and the synchronous convoy share: all but waiting and calling the program."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from time import monotonic
+from typing import Any, Final, Literal
+
+import msgspec
+
+from logbroker.client.consumer.cursor import Record
+from logbroker.client.consumer.group_offsets import CommittedOffset
+from logbroker.client.convoy.done_offsets import decode
+from logbroker.client.convoy.lanes import Lanes, RetryPolicy
+from logbroker.client.convoy.track import Entry, LooseTrack, RecordState, Track
+from logbroker.client.runtime.arguments import check_bounds, check_seconds, choice
+from logbroker.client.worker.leased_record import LeasedRecord, reason_of
+from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
+from logbroker.record.dead_letter import Origin, dead_letter
+from logbroker.types import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+OnExhausted = Literal["block", "dead-letter", "skip"]
+BLOCK, DEAD_LETTER, SKIP = "block", "dead-letter", "skip"
+
+Key = Callable[[Any], Hashable | None]
+DeadLetter = Callable[[Any, Exception], Awaitable[object] | object]
+Ack = Callable[[], Awaitable[object] | object]
+Nack = Callable[[Exception | None], Awaitable[object] | object]
+Item = tuple[Hashable | None, Any, Ack, Nack]
+
+DEFAULT_CONCURRENCY: Final = 100
+DEFAULT_MAX_RECORDS: Final = 10_000
+DEFAULT_MAX_BYTES: Final = 64 * 1024 * 1024
+DEFAULT_DRAIN_SECONDS: Final = 30.0
+MAX_CONCURRENCY: Final = 100_000
+_MAX_RECORDS: Final = 10_000_000
+_MAX_BYTES: Final = 1 << 40
+_MAX_ATTEMPTS: Final = 1_000_000
+PULL_SECONDS: Final = 0.25
+"""How long one request for records waits. A stop is noticed after it."""
+HANDLER: Final = "the handler"
+RUNS_ALREADY: Final = "this convoy runs already, or has run: make another one"
+
+
+class BlockedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that stands, because the attempts of its first record are used up.
+
+    partition, offset: the record's place; None if the source has no partitions.
+    attempts: number of failed attempts.
+    reason: the last failure.
+    """
+
+    key: Hashable | None
+    partition: TopicPartition | None
+    offset: int | None
+    attempts: int
+    reason: str
+
+
+class ConvoyCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of a convoy.
+
+    waiting: records in memory that do not run: behind others of their key, or for a retry or an operator.
+    running: records whose handler runs.
+    blocked: keys that stand.
+    bytes: size of all records in memory.
+    done: records that were finished since `run` began: also skipped ones and dead letters.
+    failures: failed attempts.
+    skipped: records that were given up.
+    dead_letters: records that were sent to the dead-letter topic, or given to the function.
+    repeats_saved: records that a consumer group delivered again although they were done, and that were passed over.
+    """
+
+    waiting: int
+    running: int
+    blocked: int
+    bytes: int
+    done: int
+    failures: int
+    skipped: int
+    dead_letters: int
+    repeats_saved: int
+
+
+class Tracks:
+    """The tracks of a consumer's partitions, with those methods of a `Completion` that ask them.
+
+    It refers to nothing that belongs to the program, so that the program's consumer can be collected.
+    """
+
+    def __init__(self, tracks: dict[TopicPartition, Track]) -> None:
+        self.lock = threading.RLock()
+        self.tracks = tracks
+
+    def floor(self, partition: TopicPartition, position: int) -> int:
+        """See `Completion`."""
+        with self.lock:
+            track = self.tracks.get(partition)
+            if track is None or not track.has_pending or track.floor is None:
+                return position
+            return min(track.floor, position)
+
+    def changes(self, partition: TopicPartition) -> int:
+        """See `Completion`."""
+        with self.lock:
+            track = self.tracks.get(partition)
+            return 0 if track is None else track.changes
+
+    def text(self, partition: TopicPartition, offset: int) -> str:
+        """See `Completion`."""
+        with self.lock:
+            track = self.tracks.get(partition)
+            return "" if track is None else track.text(offset)
+
+
+class LastWord(Tracks):
+    """The knowledge of a convoy that has ended. See `GroupReader.follow_until_asked`."""
+
+    def is_busy(self) -> bool:
+        """See `Completion`."""
+        return False
+
+    def assigned(self, partitions: list[TopicPartition]) -> None:
+        """See `Completion`."""
+
+    def revoked(self, partitions: list[TopicPartition]) -> None:
+        """See `Completion`."""
+
+    def forget(self, partition: TopicPartition) -> None:
+        """See `Completion`."""
+        self.tracks.pop(partition, None)
+
+
+class ConvoyCore(Tracks):
+    """The settings and the records of one convoy.
+
+    Whoever uses `lanes` or a track holds `lock`, or runs in the only thread that uses them.
+    """
+
+    def __init__(
+        self,
+        *,
+        concurrency: int,
+        key: Key | None,
+        max_attempts: int,
+        backoff_initial_seconds: float,
+        backoff_factor: float,
+        backoff_cap_seconds: float,
+        backoff_jitter: float,
+        on_exhausted: str,
+        dead_letter: str | DeadLetter | None,
+        max_records: int,
+        max_bytes: int,
+        drain_seconds: float,
+    ) -> None:
+        super().__init__({})
+        check_bounds(1, MAX_CONCURRENCY, concurrency=concurrency)
+        check_bounds(1, _MAX_ATTEMPTS, max_attempts=max_attempts)
+        check_bounds(1, _MAX_RECORDS, max_records=max_records)
+        check_bounds(1, _MAX_BYTES, max_bytes=max_bytes)
+        check_seconds(shortest=0, backoff_initial_seconds=backoff_initial_seconds, drain_seconds=drain_seconds)
+        check_seconds(shortest=0, backoff_cap_seconds=backoff_cap_seconds)
+        check_bounds(1, 1_000, backoff_factor=backoff_factor)
+        check_bounds(0, 1, backoff_jitter=backoff_jitter)
+        if backoff_initial_seconds > backoff_cap_seconds:
+            raise InvalidRequestError(
+                f"backoff_initial_seconds is {backoff_initial_seconds}, above backoff_cap_seconds,"
+                f" {backoff_cap_seconds}: raise the cap"
+            )
+        self.on_exhausted = choice("on_exhausted", {word: word for word in (BLOCK, DEAD_LETTER, SKIP)}, on_exhausted)
+        if (on_exhausted == DEAD_LETTER) != (dead_letter is not None):
+            raise InvalidRequestError(
+                'on_exhausted="dead-letter" and dead_letter belong together: give both, or neither. dead_letter is a'
+                " topic, or a function of the record and its last error"
+            )
+        self.concurrency = concurrency
+        self.max_attempts = max_attempts
+        self.drain_seconds = drain_seconds
+        self.dead_letter = dead_letter
+        self.key = key
+        policy = RetryPolicy(
+            max_attempts=max_attempts,
+            backoff_initial_seconds=backoff_initial_seconds,
+            backoff_factor=backoff_factor,
+            backoff_cap_seconds=backoff_cap_seconds,
+            backoff_jitter=backoff_jitter,
+        )
+        self.lanes = Lanes(policy, max_records=max_records, max_bytes=max_bytes)
+        self.max_records = max_records
+        self.loose = LooseTrack(None)
+        self._next = 0
+        """Number of records that came from a source without partitions."""
+        self.skipped = 0
+        self.dead_letters = 0
+        self.repeats_saved = 0
+        self.stopping = False
+        self.has_begun = False
+
+    # --- what comes in ----------------------------------------------------------------------------------------------
+
+    def take_records(self, partition: TopicPartition, epoch: int, records: Iterable[Record]) -> None:
+        """Take records of one batch that the consumer has handed out."""
+        with self.lock:
+            track = self.tracks.get(partition)
+            if track is None:
+                track = self.tracks[partition] = Track(partition)
+            lanes = self.lanes
+            for record in records:
+                offset = record.offset
+                if track.end is not None and offset < track.end:
+                    # The consumer was moved back, or its log was cut: what was known of these offsets is void.
+                    self._interrupt(lanes.drop(track))
+                    track = self.tracks[partition] = Track(partition, offset)
+                if track.is_done(offset, epoch):
+                    track.skip(offset, epoch)
+                    self.repeats_saved += 1
+                    continue
+                entry = Entry(track, offset, record.key, record, record.size_bytes)
+                if self.key is not None:
+                    self._find_key(entry, epoch)
+                lanes.add(entry, epoch)
+
+    def _find_key(self, entry: Entry, epoch: int) -> None:
+        assert self.key is not None
+        try:
+            entry.key = self.key(entry.item)
+            hash(entry.key)
+        except BaseException:
+            # The consumer counts the whole batch as handed out. So the partition must never count as done from here on.
+            entry.state = RecordState.GONE
+            entry.track.add(entry, epoch)
+            raise
+
+    def take_item(self, item: Item) -> None:
+        """Take a record of a source without partitions."""
+        try:
+            key, content, ack, nack = item
+            hash(key)
+        except (TypeError, ValueError):
+            raise InvalidRequestError(
+                "a source of a convoy yields tuples of a key that can be hashed (or None), an item, and two functions,"
+                f" ack() and nack(error), not {type(item).__name__}"
+            ) from None
+        if isinstance(content, LeasedRecord):
+            size_bytes = content.size_bytes
+            if self.key is not None:
+                key = self.key(content)
+        else:
+            size_bytes = len(content) if isinstance(content, bytes | str) else 0
+        self._next += 1
+        entry = Entry(self.loose, self._next, key, content, size_bytes)
+        entry.settlement = ack, nack
+        self.lanes.add(entry)
+
+    def _interrupt(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if entry.abandon is not None:
+                entry.abandon()
+
+    # --- partitions -------------------------------------------------------------------------------------------------
+
+    def open_track(self, partition: TopicPartition, position: int | None, committed: CommittedOffset | None) -> None:
+        """Begin with a partition at its position."""
+        done = None
+        if committed is not None and committed.offset == position:
+            done = decode(committed.metadata, committed.offset)
+        with self.lock:
+            self.tracks[partition] = Track(partition, position, done)
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> list[Track]:
+        """Start no more records of these partitions. Return their tracks."""
+        with self.lock:
+            tracks = [self.tracks[partition] for partition in partitions if partition in self.tracks]
+            for track in tracks:
+                self.lanes.hold(track)
+            return tracks
+
+    def drop(self, tracks: Iterable[Track]) -> list[Entry]:
+        """Give up what still runs of these tracks. Return these records."""
+        with self.lock:
+            ran = [entry for track in tracks for entry in self.lanes.drop(track)]
+        self._interrupt(ran)
+        return ran
+
+    def forget(self, partition: TopicPartition) -> None:
+        """See `Completion`."""
+        with self.lock:
+            track = self.tracks.pop(partition, None)
+            ran = [] if track is None else self.lanes.drop(track)
+        if ran:
+            _log.warning("%s is lost while %d of its records run; they run again elsewhere", partition, len(ran))
+        self._interrupt(ran)
+
+    def is_busy(self) -> bool:
+        """See `Completion`."""
+        return self.lanes.records > 0
+
+    # --- what becomes of a record -----------------------------------------------------------------------------------
+
+    def is_used_up(self, entry: Entry) -> bool:
+        """Whether the record has no attempts left, and only its dead letter is not sent yet."""
+        return entry.attempts >= self.max_attempts
+
+    def failed(self, entry: Entry, error: Exception) -> bool:
+        """Note that a handler has failed. Return whether the attempts of its record are used up."""
+        if not entry.attempts:
+            entry.first_failure_ms = _now_ms()
+        return self.lanes.failed(entry, error, monotonic())
+
+    def refused_letter(self, entry: Entry, error: Exception) -> None:
+        """Note that the dead letter of a record could not be sent. Its key waits: nothing is lost."""
+        entry.error = error
+        if _may_pass(error):
+            self.lanes.delay(entry, monotonic())
+        else:
+            self.lanes.block(entry)
+
+    # The logging comes after all other steps and without the lock, because a logging handler of the program may raise
+    # an error, or take its time.
+
+    def log_failure(self, entry: Entry, error: Exception) -> None:
+        _log.error("attempt %d of %s failed: %s", entry.attempts, name_of(entry), reason_of(error), exc_info=error)
+        # The record may wait for long with its error, which would keep alive all that the handler had in hand.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
+
+    def log_skip(self, entry: Entry) -> None:
+        _log.error("%s is skipped after %d attempts: it counts as done", name_of(entry), entry.attempts)
+
+    def log_refused_letter(self, entry: Entry, error: Exception) -> None:
+        _log.error(
+            "the dead letter of %s is not sent, and its key %s: %s",
+            name_of(entry),
+            "waits" if _may_pass(error) else "stands",
+            reason_of(error),
+        )
+
+    def letter(self, entry: Entry, group: str) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
+        """Return value, key and headers of the dead letter of a record."""
+        record = entry.item
+        origin = Origin(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            group=group,
+            attempts=entry.attempts,
+            first_failure_ms=entry.first_failure_ms,
+            last_failure_ms=_now_ms(),
+            reasons=[] if entry.error is None else [reason_of(entry.error)],
+        )
+        made = dead_letter(record, origin)
+        return made.value, made.key, list(made.headers)
+
+    def not_settled(self, entry: Entry, error: BaseException) -> None:
+        """Note that a source did not take an ack or a nack."""
+        _log.warning("%s is not settled: %s", name_of(entry), reason_of(error))
+
+    # --- what the program asks --------------------------------------------------------------------------------------
+
+    def counts(self) -> ConvoyCounts:
+        """See `Convoy.counts`."""
+        with self.lock:
+            lanes = self.lanes
+            return ConvoyCounts(
+                waiting=lanes.records - lanes.running,
+                running=lanes.running,
+                blocked=len(lanes.blocked),
+                bytes=lanes.bytes,
+                done=lanes.finished,
+                failures=lanes.failures,
+                skipped=self.skipped,
+                dead_letters=self.dead_letters,
+                repeats_saved=self.repeats_saved,
+            )
+
+    def blocked(self) -> list[BlockedKey]:
+        """See `Convoy.blocked`."""
+        with self.lock:
+            return [
+                BlockedKey(
+                    key=entry.key,
+                    partition=entry.track.name,
+                    offset=None if entry.track is self.loose else entry.offset,
+                    attempts=entry.attempts,
+                    reason="" if entry.error is None else reason_of(entry.error),
+                )
+                for entry in self.lanes.blocked
+            ]
+
+    def standing(self, key: Hashable | None, partition: TopicPartition | None) -> list[Entry]:
+        """Return the blocked records of a key, or of all keys."""
+        return [
+            entry
+            for entry in self.lanes.blocked
+            if (key is None or entry.key == key) and (partition is None or entry.track.name == partition)
+        ]
+
+
+def name_of(entry: Entry) -> str:
+    """Return a record as text, for logs."""
+    if isinstance(entry.track, LooseTrack):
+        return f"a record of key {quoted(entry.key)}"
+    return f"offset {entry.offset} of {entry.track.name}, key {quoted(entry.key)}"
+
+
+def _may_pass(error: Exception) -> bool:
+    return isinstance(error, LogbrokerError) and error.retriable
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

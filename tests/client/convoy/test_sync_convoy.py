@@ -1,0 +1,206 @@
+"""The synchronous convoy: threads run the handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from logbroker.client import QueueAdmin, QueueSettings
+from logbroker.client.sync import Consumer, Convoy, Record, Worker, WorkerDelivery
+from logbroker.errors import InvalidRequestError
+from tests.client.convoy.convoy_helpers import DEADLINE_SECONDS, create, stored
+
+
+class Book:
+    """A handler that checks what it gets."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.values: dict[bytes | None, list[int]] = {}
+        self.handled: list[tuple[int, int]] = []
+        self.most_at_once = 0
+        self._running: list[bytes | None] = []
+        self._lock = threading.Lock()
+
+    def handle(self, record: Record) -> None:
+        assert record.value is not None
+        with self._lock:
+            assert record.key not in self._running
+            self._running.append(record.key)
+            self.most_at_once = max(self.most_at_once, len(self._running))
+        time.sleep(self.seconds)
+        with self._lock:
+            self._running.remove(record.key)
+            self.values.setdefault(record.key, []).append(int(record.value))
+            self.handled.append((record.partition, record.offset))
+
+    def check_order(self) -> None:
+        assert all(values == sorted(values) for values in self.values.values())
+
+
+def run_until(convoy: Convoy, handler: Callable[[Any], object], holds: Callable[[], bool]) -> None:
+    """Run a convoy in this thread until something holds."""
+    failed: list[bool] = []
+
+    def watch() -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not holds():
+            if time.monotonic() > deadline:
+                failed.append(True)
+                break
+            time.sleep(0.005)
+        convoy.stop()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        convoy.run(handler)
+    finally:
+        watcher.join()
+    assert not failed
+
+
+def test_threads_work_off_keys_at_once_and_each_in_order(address: str, topic: str) -> None:
+    asyncio.run(create(address, topic, 4, [b"key %d" % (number % 40) for number in range(800)]))
+    book = Book(0.002)
+    with Consumer(address, group=topic) as consumer:
+        consumer.subscribe(topic)
+        convoy = Convoy(consumer, concurrency=20)
+        run_until(convoy, book.handle, lambda: len(book.handled) == 800)
+    assert book.most_at_once > 10
+    book.check_order()
+    assert sum(offset for offset, _ in asyncio.run(stored(address, topic)).values()) == 800
+
+
+def test_what_is_done_out_of_order_is_not_delivered_again(address: str, topic: str) -> None:
+    asyncio.run(create(address, topic, 1, [b"slow", *(b"key %d" % number for number in range(50)), b"slow"]))
+    book = Book()
+
+    def handle(record: Record) -> None:
+        if record.key == b"slow":
+            raise ValueError("never")
+        book.handle(record)
+
+    with Consumer(address, group=topic) as consumer:
+        consumer.subscribe(topic)
+        convoy = Convoy(consumer, max_attempts=2, backoff_initial_seconds=0.01)
+        run_until(convoy, handle, lambda: len(book.handled) == 50 and bool(convoy.blocked()))
+        assert asyncio.run(stored(address, topic)) == {0: (0, set(range(1, 51)))}
+        again = Book()
+        convoy = Convoy(consumer)
+        run_until(convoy, again.handle, lambda: len(again.handled) == 2)
+        assert convoy.counts().repeats_saved == 50
+    assert again.handled == [(0, 0), (0, 51)]
+
+
+def test_partitions_move_between_convoys_without_a_repeat(address: str, topic: str) -> None:
+    asyncio.run(create(address, topic, 6, [b"key %d" % (number % 30) for number in range(900)]))
+    books = [Book(0.003), Book(0.003)]
+
+    def done() -> bool:
+        return sum(len(book.handled) for book in books) >= 900
+
+    def second() -> None:
+        while len(books[0].handled) < 50:
+            time.sleep(0.005)
+        with Consumer(address, group=topic) as consumer:
+            consumer.subscribe(topic)
+            run_until(Convoy(consumer, concurrency=5), books[1].handle, done)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with Consumer(address, group=topic) as consumer:
+        consumer.subscribe(topic)
+        run_until(Convoy(consumer, concurrency=5), books[0].handle, done)
+    thread.join()
+    handled = books[0].handled + books[1].handled
+    assert len(handled) == len(set(handled)) == 900
+    assert books[1].handled
+    for book in books:
+        book.check_order()
+
+
+def test_an_iterator_is_worked_off_to_its_end_and_the_rest_is_nacked(address: str) -> None:
+    settled: dict[int, str] = {}
+
+    def source() -> Iterator[Any]:
+        for number in range(30):
+            if number % 10 == 5:
+                yield None
+            yield (
+                f"key {number % 3}",
+                number,
+                lambda number=number: settled.__setitem__(number, "acked"),
+                lambda error, number=number: settled.__setitem__(number, f"nacked: {error}"),
+            )
+
+    def handle(number: int) -> None:
+        if number == 27:
+            raise ValueError("never")
+
+    convoy = Convoy(source(), max_attempts=1)
+    run_until(convoy, handle, lambda: len(settled) == 29)
+    assert settled == dict.fromkeys(range(30), "acked") | {27: "nacked: never"}
+
+
+def test_a_worker_feeds_threads(address: str, topic: str) -> None:
+    async def prepare() -> None:
+        await create(address, topic, 1, [b"key %d" % (number % 10) for number in range(100)])
+        async with QueueAdmin(address) as admin:
+            await admin.create_queue(topic, topic, QueueSettings(ordering="none"), start="earliest")
+
+    asyncio.run(prepare())
+    book = Book(0.001)
+    seen: list[str] = []
+
+    def handle(delivery: WorkerDelivery) -> None:
+        seen.append(threading.current_thread().name)
+        book.handle(delivery)  # type: ignore[arg-type]
+
+    with Worker(address, topic) as worker:
+        convoy = Convoy(worker, concurrency=8)
+        run_until(convoy, handle, lambda: convoy.counts().done == 100)
+    book.check_order()
+    assert len(set(seen)) > 1
+
+
+def test_bad_input_gets_one_clear_error(address: str, topic: str) -> None:
+    asyncio.run(create(address, topic, 1, [b"a"]))
+
+    async def coroutine(record: Record) -> None: ...
+
+    with Consumer(address, group=topic, auto_commit=False) as consumer:
+        with pytest.raises(InvalidRequestError, match="has subscribed"):
+            Convoy(consumer).run(print)
+        consumer.subscribe(topic)
+        with pytest.raises(InvalidRequestError, match="leave auto_commit"):
+            Convoy(consumer).run(print)
+        with pytest.raises(InvalidRequestError, match="coroutine function"):
+            Convoy(consumer).run(coroutine)
+    with pytest.raises(TypeError, match="source must be"):
+        Convoy(5)  # type: ignore[arg-type]
+    with pytest.raises(ConnectionError, match="away"):
+        Convoy(_broken()).run(print)
+
+
+def _broken() -> Iterator[Any]:
+    yield None
+    raise ConnectionError("away")
+
+
+def test_an_error_that_is_no_exception_of_a_handler_ends_the_convoy(address: str, topic: str) -> None:
+    asyncio.run(create(address, topic, 1, [b"a", b"b"]))
+
+    def handle(record: Record) -> None:
+        raise SystemExit(3)
+
+    with Consumer(address, group=topic) as consumer:
+        consumer.subscribe(topic)
+        with pytest.raises(SystemExit):
+            Convoy(consumer, drain_seconds=0.5).run(handle)
+    assert asyncio.run(stored(address, topic)).get(0, (0, set())) == (0, set())
