@@ -172,6 +172,7 @@ def test_a_loop_without_end_goes_on_after_one_with_an_end(address: str, topic: s
     seen: list[Record] = []
     with Producer(address) as producer, Consumer(address) as consumer:
         consumer.assign(topic)
+        given: Any
         for number, given in enumerate(consumer if outer == "records" else consumer.batches()):
             seen += listed(given)
             if number == 0:
