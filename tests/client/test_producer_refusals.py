@@ -280,3 +280,10 @@ async def test_flush_raises_nothing_where_all_were_told(address: str, topic: str
     assert {type(error) for error in await waiting} == {UnknownTopicError}
     assert told == [deliveries[9]]
     await producer.close()
+
+
+def test_a_refusal_says_how_much_the_broker_reads() -> None:
+    with embedded(max_request_bytes=100) as broker, sync.Admin(broker.address) as admin:
+        admin.create_topic("t")
+        with sync.Producer(broker.address) as producer, pytest.raises(RecordTooLargeError, match="reads 100 at once"):
+            producer.send_and_wait("t", b"v")
