@@ -304,7 +304,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_fetch_bytes_in_flight: Annotated[
         int,
         Setting(
-            "Size of the responses that clients have not read yet. gRPC needs up to twice this much memory for them.",
+            "Size of the responses that clients have not read yet. gRPC needs up to twice this much memory for them."
+            " However small it is, one response goes.",
             "bytes",
             0,
             _MAX_BYTES,

@@ -118,7 +118,7 @@ def consume(
     \b
     Examples:
       logbroker consume orders --from latest
-      logbroker consume orders --group billing
+      logbroker consume orders --group reports
       logbroker consume alerts --band hot --band warm
       logbroker consume orders --from 2026-01-31T12:00:00Z --max-records 10
       logbroker consume flights --until-end --format json | jq -r .key

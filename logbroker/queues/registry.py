@@ -205,7 +205,12 @@ class QueueGroupRegistry:
 
     async def _delete_by_id(self, group_id: str) -> None:
         group = self.group(group_id)
-        await self._delete(group, UnknownGroupError(f"queue group {group_id} is deleted; create it anew"))
+        await self._delete(
+            group,
+            UnknownGroupError(
+                f"queue group {group_id} was deleted; if there is a new one of its name, connect to it again"
+            ),
+        )
 
     async def _new_epoch(self) -> int:
         """Return a group epoch above all numbers that a group of any name has given out."""

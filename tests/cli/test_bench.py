@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
-from tests.cli.command import output_of
+from logbroker.errors import DiskFullError
+from logbroker.tools.bench.harness.measure import Row, Setup
+from logbroker.tools.bench.queues import measurements, priority
+from tests.cli.command import failure_of, output_of
 
 
 @pytest.mark.prove
@@ -53,3 +58,41 @@ def test_a_small_benchmark_of_priorities_reports() -> None:
     assert [row["unit"] for row in found] == [*["records/s", "us"] * 3, "ms", "records/s", *["ms"] * 8, *["us"] * 4]
     # So few records may take less CPU time than the kernel counts.
     assert all(row["median"] > 0 for row in found if row["unit"] != "us")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["seek", "--gigabytes", "1000000"],
+        ["recovery", "--gigabytes", "0.01", "--gigabytes", "1000000"],
+        ["verify", "--gigabytes", "1000000"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_benchmark_for_which_there_is_no_room_does_not_begin(tmp_path: Path, arguments: list[str]) -> None:
+    failure = failure_of("bench", *arguments, "--directory", tmp_path)
+    assert "MB free" in failure
+    assert str(tmp_path) in failure
+    assert not list(tmp_path.iterdir())
+
+
+MANY = 10**13
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda setup: measurements.drain(setup, ordering="key", keys=1, records=MANY, workers=1),
+        lambda setup: measurements.pipeline(setup, ordering="key", keys=1, records=MANY, workers=1),
+        lambda setup: measurements.backlog(setup, sizes=[MANY], keys=1, deliveries=1),
+        lambda setup: measurements.blocked(setup, waiting=MANY, keys=1, records_per_second=1),
+        lambda setup: measurements.restart(setup, records=MANY, keys=1, acked=1),
+        lambda setup: priority.rebuild(setup, partitions=1, waiting=MANY),
+    ],
+    ids=["drain", "pipeline", "backlog", "blocked", "restart", "rebuild"],
+)
+async def test_nor_does_one_of_queue_groups(
+    tmp_path: Path, measure: Callable[[Setup], Awaitable[Row | list[Row]]]
+) -> None:
+    with pytest.raises(DiskFullError, match="choose another"):
+        await measure(Setup(rounds=1, seconds=1, ceiling=False, directory=tmp_path))

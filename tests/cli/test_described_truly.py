@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from logbroker.cli.main import run
 from logbroker.client.sync import Admin, Producer, QueueAdmin, TopicPartition, Worker
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from tests.cli.command import ENVIRONMENT, LOGBROKER
+from tests.cli.commands import parameters
 from tests.cli.queues import Queue
 from tests.cli.test_group import Group, member
 from tests.waiting import until
@@ -197,3 +199,14 @@ def test_an_offline_partition_has_no_end_and_no_lag(capsys: pytest.CaptureFixtur
     assert "at least 1 record behind, 1 of 2 partitions cannot be asked" in lag
     assert ["1", "0", "0", "-", "-"] in [line.split()[:5] for line in described.splitlines()]
     assert ["1", "-", "-", "0"] in [line.split()[:4] for line in rewound.splitlines()]
+
+
+def test_the_examples_of_the_help_use_a_name_for_one_kind_of_group() -> None:
+    """Who runs them one after the other on one broker would else hear that the group is of the other kind."""
+    texts = {parameter.command.help or "" for parameter in parameters()}
+    examples = [line for text in texts for line in text.splitlines() if line.strip().startswith("logbroker ")]
+    consumers = {found for line in examples for found in re.findall(r"group [a-z-]+ ([a-z]+)|--group ([a-z]+)", line)}
+    queues = {found for line in examples for found in re.findall(r"logbroker queue [a-z-]+ ([a-z]+)", line)}
+    assert {"reports"} <= (names := {name for pair in consumers for name in pair if name})
+    assert {"billing"} <= queues
+    assert not names & queues

@@ -208,6 +208,7 @@ def test_a_deletion_is_asked_about(group: Group, topic: str, name: str, monkeypa
         (("reset-offsets", "nowhere", "--to", "earliest"), "nowhere"),
         (("reset-offsets", "NAME", "--to", "earliest", "--topic", "no-topic"), "no-topic"),
         (("reset-offsets", "NAME", "--to", "11", "--topic", "TOPIC"), "0 to 10"),
+        (("reset-offsets", "NAME", "--to", "11", "--topic", "TOPIC", "--partition", "1"), "0 to 10, not 11\n"),
         (("reset-offsets", "NAME", "--to", "1", "--topic", "TOPIC", "--partition", "2"), "no partition 2"),
         (("reset-offsets", "NAME", "--shift-by", "1", "--topic", "TOPIC"), "--to"),
         (("reset-offsets", "a b", "--to", "1", "--topic", "TOPIC"), "a b"),
@@ -220,6 +221,7 @@ def test_what_cannot_be_done_is_one_line(
     assert error.count("\n") == 1
     assert error.startswith("logbroker: ")
     assert complaint in error
+    assert ("name the partitions" in error) == (complaint == "0 to 10"), "what was given is not asked for"
 
 
 @pytest.mark.parametrize(

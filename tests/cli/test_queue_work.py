@@ -534,6 +534,31 @@ def test_a_record_that_was_lost_to_others_does_not_fail_a_clean_stop(
     assert b", offset 0 was refused: " in refusal
 
 
+def test_a_refusal_is_told_once_on_a_terminal(address: str, group: str, tmp_path: Path) -> None:
+    """There, the client's own warnings are shown as well."""
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    script = f"cat > /dev/null; echo >> {begun}; while [ ! -e {go} ]; do sleep 0.01; done"
+    work = [*LOGBROKER, "queue", "work", group, "--exec", script, "--max-records", "1", "--broker", address]
+    terminal, its_end = os.openpty()
+    with subprocess.Popen(work, stderr=its_end, env=ENVIRONMENT) as process:
+        os.close(its_end)
+        try:
+            until(begun.exists)
+            with QueueAdmin(address) as queues:
+                queues.rewind(group, "latest")
+            go.touch()
+            said = b""
+            with suppress(OSError):  # The end of a terminal.
+                while some := os.read(terminal, 4096):
+                    said += some
+            assert process.wait(30) == 0, said
+        finally:
+            os.close(terminal)
+            process.kill()
+    [line] = said.decode().splitlines()
+    assert line.startswith("logbroker: the settlement of ")
+
+
 @pytest.mark.prove
 def test_a_lease_that_ended_while_the_worker_was_frozen_does_not_fail_a_clean_stop(tmp_path: Path) -> None:
     """Such as with a machine that sleeps: the worker, whose clock alone says so, gives back what is not its own any

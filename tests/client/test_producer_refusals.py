@@ -313,3 +313,10 @@ async def test_a_producer_warns_once_while_a_full_disk_refuses_its_records(
             with embedded(tmp_path, listen=address):
                 assert [(await delivery).partition for delivery in deliveries] == [0, 1, 2]
     assert idempotent or len(logged(logging.INFO, "accepts records again")) == 1
+
+
+def test_a_refusal_says_how_much_the_broker_reads() -> None:
+    with embedded(max_request_bytes=100) as broker, sync.Admin(broker.address) as admin:
+        admin.create_topic("t")
+        with sync.Producer(broker.address) as producer, pytest.raises(RecordTooLargeError, match="reads 100 at once"):
+            producer.send_and_wait("t", b"v")

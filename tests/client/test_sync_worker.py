@@ -24,7 +24,13 @@ from logbroker.client.sync import (
     Worker,
     WorkerDelivery,
 )
-from logbroker.errors import BrokerUnavailableError, LeaseLostError, SessionHeldError, UnknownGroupError
+from logbroker.errors import (
+    BrokerUnavailableError,
+    InvalidRequestError,
+    LeaseLostError,
+    SessionHeldError,
+    UnknownGroupError,
+)
 from tests.client.worker_helpers import in_order
 from tests.waiting import until
 
@@ -324,3 +330,43 @@ def test_a_closed_worker_is_of_no_use(address: str, topic: str) -> None:
     with pytest.raises(BrokerUnavailableError, match="closed"):
         next(iter(worker))
     worker.close()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda worker: worker.run(lambda delivery: None),
+        lambda worker: worker.sessions(lambda session: None),
+        list,
+        lambda worker: list(worker.batches()),
+    ],
+    ids=["run", "sessions", "loop", "batches"],
+)
+def test_a_stop_ends_the_wait_for_the_first_connection(unused_tcp_port: int, start: Callable[[Worker], object]) -> None:
+    with Worker(f"127.0.0.1:{unused_tcp_port}", "g", request_timeout_seconds=600) as worker:
+
+        def stop() -> None:
+            until(lambda: worker._core.link.begun)
+            worker.stop()
+
+        stopping = threading.Thread(target=stop)
+        stopping.start()
+        assert start(worker) in (None, [])
+        stopping.join()
+
+
+def test_run_in_a_handler_of_the_same_worker_is_refused(address: str, topic: str) -> None:
+    create(address, topic, 3)
+    refusals = []
+    with Worker(address, topic) as worker:
+
+        def handle(delivery: WorkerDelivery) -> None:
+            with pytest.raises(InvalidRequestError, match="in a handler") as refusal:
+                worker.run(handle)
+            refusals.append(refusal)
+            if len(refusals) == 3:
+                worker.stop()
+
+        worker.run(handle)
+    assert len(refusals) == 3
+    assert describe(address, topic).counts.acked == 3

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from logbroker.client import Admin, Consumer, Producer, QueueAdmin, Worker, WorkerDelivery
+from logbroker.client import Admin, Consumer, Producer, QueueAdmin, Session, Worker, WorkerDelivery
 from logbroker.errors import (
     BrokerUnavailableError,
     InvalidRequestError,
@@ -160,3 +162,51 @@ async def test_keys_of_any_size(address: str, topic: str) -> None:
 def test_settings_without_sense_are_refused(options: dict[str, int]) -> None:
     with pytest.raises(InvalidRequestError):
         Worker("127.0.0.1:1", "g", **options)  # type: ignore[arg-type]
+
+
+STARTS: dict[str, Callable[[Worker], Any]] = {
+    "run": lambda worker: worker.run(lambda delivery: None),
+    "sessions": lambda worker: worker.sessions(keep),
+    "loop": lambda worker: take_all(worker),
+    "batches": lambda worker: take_all(worker.batches()),
+}
+
+
+async def keep(session: Session) -> None:
+    """A handler that leaves the records of its session to others."""
+
+
+async def take_all(deliveries: Any) -> list[Any]:
+    return [each async for each in deliveries]
+
+
+@pytest.mark.parametrize("how", STARTS)
+async def test_a_stop_ends_the_wait_for_the_first_connection(unused_tcp_port: int, how: str) -> None:
+    async with Worker(f"127.0.0.1:{unused_tcp_port}", "g", request_timeout_seconds=600) as worker:
+        running = asyncio.ensure_future(STARTS[how](worker))
+        while not worker._core.link.begun:
+            await asyncio.sleep(0)
+        # As a signal handler, or another thread.
+        await asyncio.to_thread(worker.stop)
+        async with asyncio.timeout(25):
+            assert await running in (None, [])
+
+
+async def test_run_in_a_handler_of_the_same_worker_is_refused(address: str, topic: str) -> None:
+    await create(address, topic)
+    await fill(address, topic, 3)
+    refusals = []
+    async with Worker(address, topic) as worker:
+
+        async def handle(delivery: WorkerDelivery) -> None:
+            with pytest.raises(InvalidRequestError, match="in a handler") as refusal:
+                await worker.run(handle)
+            refusals.append(refusal)
+            if len(refusals) == 3:
+                worker.stop()
+
+        async with asyncio.timeout(25):
+            await worker.run(handle)
+            await worker.run(handle)  # Beside a handler, it is not.
+    assert len(refusals) == 3
+    assert (await describe(address, topic)).counts.acked == 3

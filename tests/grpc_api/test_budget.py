@@ -40,6 +40,22 @@ async def test_a_large_batch_waits_for_memory() -> None:
     assert budget.fits(MIB)
 
 
+async def test_without_any_bytes_one_response_goes_at_a_time() -> None:
+    budget = ReadBudget(0, 0.01)
+    for _ in range(2):
+        assert budget.fits(MIB)
+        await budget.wait()
+        await budget.acquire_decoder(held_bytes=0)
+        budget.decoder.release()
+        budget.hold(MIB)
+        assert not budget.fits(MIB)
+        await budget.acquire_decoder(held_bytes=MIB)
+        budget.decoder.release()
+        with pytest.raises(OverloadedError):
+            await budget.wait()
+        budget.release(MIB)
+
+
 async def test_waiting_ends_with_a_refusal() -> None:
     budget = ReadBudget(10, 0.01)
     budget.hold(10)

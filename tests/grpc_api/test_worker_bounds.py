@@ -234,3 +234,17 @@ def test_workers_that_stall_cost_little_and_hinder_nobody() -> None:
         for connection in connections:
             connection.channel.close()
         api.channel.close()
+
+
+def test_a_broker_without_memory_for_readers_serves_them_one_at_a_time() -> None:
+    with embedded(max_fetch_bytes_in_flight=0) as broker:
+        api = Api(broker.address)
+        group = QueueGroup(api, ordering="none")
+        for _ in range(5):
+            api.produce_values(group.topic, [bytes(100_000)] * 2)
+        workers = [group.worker(), group.worker()]
+        for worker in workers:
+            worker.ack(worker.take(4))
+        assert group.receive(2, max_wait_ms=20_000)
+        assert len(api.values(group.topic)) == 10
+        api.channel.close()

@@ -101,7 +101,7 @@ async def test_a_deleted_group_ends_its_streams_and_leaves_nothing(
         with pytest.raises(UnknownGroupError):
             await waiting
         assert isinstance(await link.ended(), UnknownGroupError)
-        with pytest.raises(UnknownGroupError):
+        with pytest.raises(UnknownGroupError, match="if there is a new one of its name"):
             await group.receive("", 1, 0)
         with pytest.raises(UnknownGroupError):
             opened.groups.group("g")

@@ -40,9 +40,9 @@ def group() -> None:
     \b
     Examples:
       logbroker group list
-      logbroker group describe billing
-      logbroker group reset-offsets billing --to 2026-01-31T12:00:00Z --dry-run
-      logbroker group reset-offsets billing --topic orders --shift-by -100
+      logbroker group describe reports
+      logbroker group reset-offsets reports --to 2026-01-31T12:00:00Z --dry-run
+      logbroker group reset-offsets reports --topic orders --shift-by -100
     """
 
 
@@ -83,8 +83,8 @@ def describe(name: str, broker: str, as_json: bool) -> None:
 
     \b
     Examples:
-      logbroker group describe billing
-      logbroker group describe billing --json | jq '.partitions[].lag_records'
+      logbroker group describe reports
+      logbroker group describe reports --json | jq '.partitions[].lag_records'
     """
     with CommandAdmin(broker) as admin:
         description = admin.describe_group(name)
@@ -107,8 +107,8 @@ def members(name: str, broker: str, as_json: bool) -> None:
 
     \b
     Examples:
-      logbroker group members billing
-      logbroker group members billing --json
+      logbroker group members reports
+      logbroker group members reports --json
     """
     with CommandAdmin(broker) as admin:
         description = admin.describe_group(name)
@@ -181,9 +181,9 @@ def reset_offsets(
 
     \b
     Examples:
-      logbroker group reset-offsets billing --to earliest --dry-run
-      logbroker group reset-offsets billing --topic orders --partition 3 --to 1200
-      logbroker group reset-offsets billing --shift-by -100
+      logbroker group reset-offsets reports --to earliest --dry-run
+      logbroker group reset-offsets reports --topic orders --partition 3 --to 1200
+      logbroker group reset-offsets reports --shift-by -100
     """
     if (place is None) == (shift_by is None):
         raise click.UsageError("give either --to or --shift-by")
@@ -217,8 +217,8 @@ def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
 
     \b
     Examples:
-      logbroker group delete billing
-      logbroker group delete billing --yes
+      logbroker group delete reports
+      logbroker group delete reports --yes
     """
     with CommandAdmin(broker) as admin:
         if not yes:

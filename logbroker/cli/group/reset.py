@@ -50,9 +50,9 @@ def plan(
     elif isinstance(place, int):
         for partition in wanted:
             if not starts[partition] <= place <= ends[partition]:
+                advice = "" if numbers else "; name the partitions to be set with --topic and --partition"
                 raise OffsetOutOfRangeError(
-                    f"{partition} has the offsets {starts[partition]} to {ends[partition]}, not {place}; "
-                    "name the partitions to be set with --topic and --partition"
+                    f"{partition} has the offsets {starts[partition]} to {ends[partition]}, not {place}{advice}"
                 )
         new = dict.fromkeys(wanted, place)
     elif isinstance(place, datetime.datetime):

@@ -29,6 +29,7 @@ from logbroker.cli.common.standard_output import OutputClosedError, TakenOutput,
 from logbroker.cli.common.stops import Interrupter
 from logbroker.client.runtime.sync_loop import Latch
 from logbroker.client.sync import QueueAdmin, QueueCounts, QueueDescription, WorkerDelivery
+from logbroker.client.worker import settlements
 from logbroker.client.worker.worker_connection import OBSTACLES
 from logbroker.client.worker.worker_core import DEFAULT_MAX_EXTENSION_SECONDS
 from logbroker.config import MAX_SECONDS
@@ -343,6 +344,8 @@ class _Refusals:
         self._settled: SimpleQueue[tuple[WorkerDelivery, str, bool] | None] = SimpleQueue()
         """Settled deliveries in order, each with the reason of an immediate refusal, or ""; None: the end."""
         self._ended = Latch()
+        self._log = logging.getLogger(settlements.__name__)
+        self._silent = logging.NullHandler()
 
     def settle(self, delivery: WorkerDelivery, say: Callable[[], object], *, is_told: bool = False) -> None:
         """Settle a record by `say`, without waiting for the broker's answer. `is_told`: the loss was already
@@ -355,6 +358,8 @@ class _Refusals:
         self._settled.put((delivery, refusal, is_told))
 
     def __enter__(self) -> Self:
+        # Standard error may be a terminal, where the client's own words for a refusal would be shown, too.
+        self._log.addHandler(self._silent)
         # A daemon thread, because the broker may never answer.
         threading.Thread(target=self._hear, name="refusals", daemon=True).start()
         return self
@@ -366,6 +371,7 @@ class _Refusals:
         if not self._ended.wait(_SILENT_SECONDS):
             self._errors.tell("logbroker: the broker does not answer; waiting some seconds for its last answers")
             self._ended.wait(_ANSWER_SECONDS - _SILENT_SECONDS)
+        self._log.removeHandler(self._silent)
 
     def _hear(self) -> None:
         try:

@@ -67,7 +67,7 @@ class Consumer(Uncopied):
 
     In a group, the members share the partitions of their topics, and each begins at the group's committed offsets:
 
-    with Consumer("127.0.0.1:9192", group="billing") as consumer:
+    with Consumer("127.0.0.1:9192", group="reports") as consumer:
         consumer.subscribe("orders")
         for record in consumer:
             ...

@@ -139,17 +139,22 @@ class Worker(Droppable):
         A delivery is acked when its handler returns, and nacked if it raises (the exception is logged), unless the
         handler settled it. A CancelledError counts like any other exception here. The delivery is also nacked if the
         handler's result would have to be awaited. Raises the error that ended the worker, and InvalidRequestError for a
-        concurrency below 1 or a handler that is async or contains `yield`, because calling such a function does
-        nothing.
+        concurrency below 1, for a handler that is async or contains `yield`, because calling such a function does
+        nothing, and in a handler of the same worker.
         """
         core = self._core
         check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
+        core.check_runs_in_no_handler(threading.get_ident())
         run(core.start(max(concurrency, core.prefetch or concurrency)))
         try:
-            self._in_threads(concurrency, lambda over: self._handle(handler, over))
+            self._in_threads(concurrency, lambda over: self._handle_all(handler, over))
         finally:
             core.handlers_ended()
+
+    def _handle_all(self, handler: Handler, over: Latch) -> None:
+        with self._core.handling(threading.get_ident()):
+            self._handle(handler, over)
 
     def _handle(self, handler: Handler, over: Latch) -> None:
         core = self._core

@@ -66,7 +66,7 @@ class Consumer(Uncopied):
 
     In a group, the members share the partitions of their topics, and each begins at the group's committed offsets:
 
-    async with Consumer("127.0.0.1:9192", group="billing") as consumer:
+    async with Consumer("127.0.0.1:9192", group="reports") as consumer:
         await consumer.subscribe("orders")
         async for record in consumer:
             ...

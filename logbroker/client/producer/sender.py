@@ -359,7 +359,7 @@ class Sender:
             batch_bytes = len(item[2].payload)
             if batch_bytes > bound:
                 with self._accumulator.lock.free():
-                    self._refuse_unsent(*item, bound)
+                    self._refuse_unsent(*item)
                 continue
             if some and size_bytes + batch_bytes > bound:
                 yield some
@@ -369,10 +369,11 @@ class Sender:
         if some:
             yield some
 
-    def _refuse_unsent(self, route: TopicRoute, queue: PartitionQueue, batch: Batch, bound: int) -> None:
+    def _refuse_unsent(self, route: TopicRoute, queue: PartitionQueue, batch: Batch) -> None:
         unknown = "; whether it was written before is not known" if batch.was_uncertain else ""
         error = RecordTooLargeError(
-            f"the batch has {len(batch.payload)} bytes; the broker reads {bound} at once (max_request_bytes){unknown}"
+            f"the batch has {len(batch.payload)} bytes, and its request up to {_REQUEST_FIELDS_BYTES} more; the broker"
+            f" reads {self._max_request_bytes} at once (max_request_bytes){unknown}"
         )
         queue.answered(batch, error, time.monotonic())
         if batch.count > 1 and not unknown:

@@ -201,16 +201,21 @@ class Worker(Droppable):
         A delivery is acked when its handler returns, and nacked if it raises (the exception is logged), unless the
         handler settled it. If the call is cancelled, unsettled deliveries are released. A CancelledError that a handler
         raises although its task was not cancelled counts as a failure like any other. Raises InvalidRequestError for a
-        handler that contains `yield`, since calling it does nothing.
+        handler that contains `yield`, since calling it does nothing, and in a handler of the same worker.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         check_no_generator(HANDLER, handler)
+        self._core.check_runs_in_no_handler(asyncio.current_task())
         await self._core.start(max(concurrency, self._core.prefetch or concurrency))
         slots = Slots()
         try:
-            await slots.run(concurrency, lambda: self._handle(handler, slots))
+            await slots.run(concurrency, lambda: self._handle_all(handler, slots))
         finally:
             self._core.handlers_ended()
+
+    async def _handle_all(self, handler: Handler, slots: Slots) -> None:
+        with self._core.handling(asyncio.current_task()):
+            await self._handle(handler, slots)
 
     async def _handle(self, handler: Handler, slots: Slots) -> None:
         core = self._core

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
@@ -110,11 +110,12 @@ class WorkerConnection(Generic[D]):
 
     # --- what the program does --------------------------------------------------------------------------------------
 
-    async def start(self, prefetch: int | None) -> None:
+    async def start(self, prefetch: int | None, is_over: Callable[[], bool] = lambda: False) -> None:
         """Connect, and from now on hold up to `prefetch` unsettled deliveries outside of sessions; None keeps the
         previous number.
 
-        The first call returns when the broker has accepted the worker, or raises its refusal.
+        The first call returns when the broker has accepted the worker, or raises its refusal. It also returns when
+        `is_over` returns true; `look_again` asks it.
         """
         if prefetch is not None:
             self._prefetch = prefetch
@@ -126,7 +127,7 @@ class WorkerConnection(Generic[D]):
             self._stream_work.start()
         self.wake()
         deadline = monotonic() + self.connection.request_timeout_seconds
-        while not self.ordering:
+        while not (self.ordering or is_over()):
             self.check()
             if self._leaving:
                 raise BrokerUnavailableError(CLOSED)
@@ -136,6 +137,10 @@ class WorkerConnection(Generic[D]):
                     f"{self._options.group_id!r} within {self.connection.request_timeout_seconds:g} s: "
                     f"{self._last_error or 'it has not answered'}"
                 )
+
+    def look_again(self) -> None:
+        """Let a `start` that waits for the broker ask whether it is over. Must be called in the event loop."""
+        self._changed.set()
 
     def check(self) -> None:
         """Raise the terminal error, if there is one. After that the worker may be started again."""

@@ -7,7 +7,8 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
@@ -24,6 +25,7 @@ from logbroker.client.worker.settlements import SettlementBatch
 from logbroker.client.worker.worker_connection import WorkerConnection, WorkerOptions
 from logbroker.errors import (
     BrokerUnavailableError,
+    InvalidRequestError,
     LeaseLostError,
     LogbrokerError,
     NoFreeSessionError,
@@ -88,6 +90,8 @@ class WorkerCore(Generic[D]):
         self.stopping = False
         """Whether `stop` was called. Nothing resets it: a stop that arrives before a loop begins counts, too."""
         self.closed = False
+        self._handling: set[object] = set()
+        """The tasks or threads of `run`, which call handlers."""
         self._closing: set[asyncio.Task[Any]] = set()
         """Tasks that give back sessions whose `close` was cancelled."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -139,16 +143,17 @@ class WorkerCore(Generic[D]):
         self.check_open()
         self.check_loop()
         if not self.stopping:
-            await self.connect(prefetch)
+            await self.connect(prefetch, lambda: self.stopping)
 
-    async def connect(self, prefetch: int | None = None) -> None:
-        """Connect, even if the worker was stopped. For `prefetch` see `start`."""
+    async def connect(self, prefetch: int | None = None, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Connect, even if the worker was stopped. Return before the broker has answered if `is_over` returns true
+        after a stop. For `prefetch` see `start`."""
         self.check_open()
         self.check_loop()
         self._loop = running_loop()
         self._loop_thread = threading.get_ident()
         self.lifetime.opened(self.connection.close, self.link.leave)
-        await self.link.start(prefetch)
+        await self.link.start(prefetch, is_over)
 
     def take(self, buffer: PrefetchBuffer[D], *, keeps: bool = False) -> D | None:
         """See `PrefetchBuffer.take`. Raises the error that ended the worker."""
@@ -168,6 +173,10 @@ class WorkerCore(Generic[D]):
         """End all loops over deliveries and sessions, also those that begin later, once the deliveries that the program
         has are finished."""
         self.stopping = True
+        if self._loop is not None and not (self.link.ordering or self.lifetime.is_forked):
+            # If the event loop has ended, nothing waits for the first connection any more.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.link.look_again)
         self.wake_loops()
 
     def wake_loops(self) -> None:
@@ -180,6 +189,23 @@ class WorkerCore(Generic[D]):
             self._loop.call_soon_threadsafe(self.in_flight.tell_all)
         else:
             self.in_flight.tell_all()
+
+    @contextmanager
+    def handling(self, caller: object) -> Iterator[None]:
+        """Note that a task or thread calls handlers of `run` during a `with` block."""
+        self._handling.add(caller)
+        try:
+            yield
+        finally:
+            self._handling.discard(caller)
+
+    def check_runs_in_no_handler(self, caller: object) -> None:
+        """Raise InvalidRequestError if a handler calls `run`. It might wait for ever: the handler's own delivery stays
+        unsettled meanwhile, and may be all that the worker takes at a time."""
+        if caller in self._handling:
+            raise InvalidRequestError(
+                "run() is called in a handler of the same worker: let the handler return first, or open another worker"
+            )
 
     def handlers_ended(self) -> None:
         """Give back all deliveries that wait in the buffers, because the program processes no more."""

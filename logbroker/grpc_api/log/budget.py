@@ -22,7 +22,8 @@ class ReadBudget:
 
     def __init__(self, total_bytes: int, wait_seconds: float) -> None:
         self._wait_seconds = wait_seconds
-        self._free_bytes = total_bytes
+        # With no bytes at all, nothing but small responses would ever go: one at a time goes nevertheless.
+        self._free_bytes = max(total_bytes, 1)
         """Free bytes. May be negative, by one batch, which cannot be cut, and by responses of up to
         MIN_RESPONSE_BYTES."""
         self._freed = asyncio.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import statistics
 import tempfile
 import time
@@ -16,7 +17,9 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.client import Admin, Consumer, Producer, Record
+from logbroker.config import BrokerConfig
 from logbroker.embedded_broker import embedded
+from logbroker.errors import DiskFullError
 from logbroker.tools.bench.harness import load
 from logbroker.tools.bench.harness.servers import baseline_server
 
@@ -64,6 +67,19 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path | None = None
     """The directory in which the servers keep their data, or None for the system's temporary directory. Its file system
     affects the results."""
+
+    def check_room(self, size_bytes: int) -> None:
+        """Raise DiskFullError unless the directory has room for so much data of a broker. Without room, the broker
+        would refuse appends only after it has filled the disk, and producers would try again for long."""
+        directory = self.directory or Path(tempfile.gettempdir())
+        free_bytes = shutil.disk_usage(directory).free
+        kept_bytes = BrokerConfig().min_free_disk_bytes
+        if free_bytes < size_bytes + kept_bytes:
+            raise DiskFullError(
+                f"the benchmark writes about {size_bytes / 1e6:,.0f} MB, and a broker keeps {kept_bytes / 1e6:,.0f} MB"
+                f" free, but {directory} has {free_bytes / 1e6:,.0f} MB free: write less, or choose another"
+                " --directory"
+            )
 
 
 @contextmanager

@@ -44,6 +44,7 @@ async def seek(setup: Setup, *, gigabytes: float, count: int) -> list[Row]:
     """Measure the median time of a 64 KiB fetch at random offsets of one partition, and near its end, in ms."""
     batch = load.batch_of(BATCH_BYTES)
     requests = int(gigabytes * 1e9 / len(batch) / BATCHES_PER_REQUEST) + 1
+    setup.check_room(int(gigabytes * 1e9))
     with (
         tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory,
         embedded(Path(directory, "broker")) as broker,

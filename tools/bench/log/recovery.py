@@ -42,6 +42,7 @@ async def recovery(
     """
     rows: list[Row] = []
     empty: list[float] = []
+    setup.check_room(int(max(gigabytes) * 1e9 + setup.rounds * len(gigabytes) * sum(unsynced_megabytes) * MIB))
     with tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory:
         empty_dir = Path(directory, "empty")
         _start_seconds(EmbeddedBroker(empty_dir))

@@ -20,6 +20,7 @@ async def verify_segments(setup: Setup, *, batch_bytes: int, gigabytes: float) -
     process."""
     batch = load.batch_of(batch_bytes)
     rates = []
+    setup.check_room(int(gigabytes * 1e9))
     with tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory:
         data_dir = Path(directory, "data")
         with embedded(data_dir) as broker:

@@ -45,7 +45,7 @@ async def drain(setup: Setup, *, ordering: str, keys: int, records: int, workers
     """Measure the records per second that worker processes take and acknowledge, from the first delivery to the last
     sync."""
     rounds = []
-    with running_broker(setup) as broker:
+    with running_broker(setup, records) as broker:
         address = broker.address
         await create_topic(address, TOPIC, PARTITIONS)
         await _fill(address, TOPIC, records, keys)
@@ -71,7 +71,7 @@ async def pipeline(setup: Setup, *, ordering: str, keys: int, records: int, work
     The ratio compares with acknowledgements alone, in turn on the same broker."""
     alone: list[float] = []
     sent: list[float] = []
-    with running_broker(setup) as broker:
+    with running_broker(setup, records * (1 + setup.rounds)) as broker:
         address = broker.address
         for topic in (TOPIC, OUT):
             await create_topic(address, topic, PARTITIONS)
@@ -103,7 +103,7 @@ async def backlog(setup: Setup, *, sizes: Sequence[int], keys: int, deliveries: 
     """Measure the CPU time of the broker per delivery, while `sizes` records wait. The ratio compares with the result
     for the first of the `sizes`."""
     rounds: dict[int, list[float]] = {size: [] for size in sizes}
-    with running_broker(setup) as broker:
+    with running_broker(setup, sum(sizes) + deliveries * setup.rounds * len(sizes)) as broker:
         address = broker.address
         async with QueueAdmin(address) as admin:
             for size in sizes:
@@ -138,7 +138,7 @@ async def blocked(setup: Setup, *, waiting: int, keys: int, records_per_second: 
     """Measure the time from the send to the delivery of records of healthy keys: on a broker with a blocked key that
     has `waiting` records, and on one without. The brokers take turns, for `setup.seconds` each."""
     figures: dict[str, list[float]] = {"p99, alone": [], "p99, blocked": [], "p50, alone": [], "p50, blocked": []}
-    with running_broker(setup) as alone, running_broker(setup) as beside:
+    with running_broker(setup, waiting) as beside, running_broker(setup) as alone:
         for broker in (alone, beside):
             await create_topic(broker.address, TOPIC, PARTITIONS)
             async with QueueAdmin(broker.address) as admin:
@@ -196,7 +196,7 @@ async def restart(setup: Setup, *, records: int, keys: int, acked: int) -> list[
     """Measure the time from the exec of a broker that was killed to the first delivery, with `acked` records
     acknowledged out of order. None of these records may be delivered again."""
     seconds, ready = [], []
-    with running_broker(setup) as broker:
+    with running_broker(setup, records) as broker:
         await create_topic(broker.address, TOPIC, PARTITIONS)
         await _fill(broker.address, TOPIC, records, keys)
         done: set[tuple[int, int]] = set()

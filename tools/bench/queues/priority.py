@@ -63,7 +63,7 @@ async def merge(
     plans = [(count, "strict") for count in counts] + [(counts[-1], "none")]
     speeds: list[list[float]] = [[] for _ in plans]
     costs: list[list[float]] = [[] for _ in plans]
-    with running_broker(setup) as broker:
+    with running_broker(setup, records * len(counts)) as broker:
         address = broker.address
         for count in counts:
             await create_topic(address, f"merge-{count}", count)
@@ -115,7 +115,7 @@ async def rebuild(setup: Setup, *, partitions: int, waiting: int) -> list[Row]:
     """Measure how long a group without order needs to build its index after a clean stop, with its index files. Without
     these files, measure how many records per second it scans."""
     kept, scanned = [], []
-    with running_broker(setup) as broker:
+    with running_broker(setup, waiting) as broker:
         await create_topic(broker.address, TOPIC, partitions)
         await fill(broker.address, TOPIC, waiting, partitions, lowest_only=False)
         async with QueueAdmin(broker.address) as admin:

@@ -23,6 +23,8 @@ from logbroker.tools.bench.harness.measure import Setup
 
 VALUE: Final = b"." * 100
 PREFETCH: Final = 2000
+_RECORD_BYTES: Final = len(VALUE) + 20
+"""The size of a record on disk, with its key and its part of a batch."""
 _LOOK_SECONDS: Final = 0.02
 _LOOK_SHARE: Final = 0.02
 """The share of the time that may be spent on `describe_queue`. With a thousand partitions, one call takes the broker
@@ -30,7 +32,9 @@ about 20 ms."""
 
 
 @contextmanager
-def running_broker(setup: Setup) -> Iterator[EmbeddedBroker]:
+def running_broker(setup: Setup, records: int = 0) -> Iterator[EmbeddedBroker]:
+    """Run a broker that is going to hold so many records. Raises DiskFullError if there is no room for them."""
+    setup.check_room(records * _RECORD_BYTES)
     with (
         tempfile.TemporaryDirectory(prefix="logbroker-bench-", dir=setup.directory) as directory,
         embedded(Path(directory, "broker")) as running,
