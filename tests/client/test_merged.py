@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from logbroker.client import Admin, Consumer, MergedRecord, Producer, TopicParti
 from logbroker.client.consumer import fetcher, merged
 from logbroker.client.consumer.resequencer import Resequencer
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import CorruptLogError, InvalidRequestError
+from logbroker.errors import ConcurrentUseError, CorruptLogError, InvalidRequestError
 from tests.client.test_conveniences import both, in_either
 
 LONG = 30.0
@@ -373,6 +375,27 @@ async def test_who_may_read_merged(address: str, topic: str, blocking: bool) -> 
     await in_either(blocking, lambda: consumer.seek(TopicPartition(topic, 0), 0))
     assert numbers(await take(blocking, consumer, None, topic, until_end=True)) == [0]
     await in_either(blocking, consumer.close)
+
+
+def test_a_loop_that_another_thread_begins_leaves_a_merged_one_alone(address: str, topic: str) -> None:
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, [(number % 2, number) for number in range(100)]))
+    waits, was_refused = threading.Event(), threading.Event()
+
+    def sequence(record: MergedRecord) -> int:
+        if not waits.is_set():
+            waits.set()
+            assert was_refused.wait(20)
+        return int(record.value or b"")
+
+    with sync.Consumer(address) as consumer, ThreadPoolExecutor() as threads:
+        stream = consumer.merged(topic, by=sequence, max_wait_seconds=LONG, until_end=True)
+        taking = threads.submit(lambda: numbers(list(stream)))
+        assert waits.wait(20)
+        with pytest.raises(ConcurrentUseError):
+            iter(consumer)
+        was_refused.set()
+        assert taking.result(20) == list(range(100))
 
 
 async def test_another_assignment_ends_a_merged_loop(address: str, topic: str) -> None:

@@ -257,6 +257,16 @@ def test_what_comes_too_late_is_released_at_once_and_marked() -> None:
     assert [(item.sequence, late) for item, late in machine.take(2 * WAIT)] == [(5, False)]
 
 
+def test_a_source_that_goes_back_is_not_waited_for_again() -> None:
+    machine = Resequencer[Item](by_sequence, max_wait_seconds=WAIT)
+    for source in "ab":
+        machine.expect(source, 0)
+    machine.add_all("b", [Item("b", 0, 5), Item("b", 1, 3)], 0)
+    assert [(item.sequence, late) for item, late in machine.take(WAIT)] == [(5, False), (3, True)]
+    machine.add("a", Item("a", 0, 5), WAIT)
+    assert [(item.sequence, late) for item, late in machine.take(WAIT)] == [(5, False)]
+
+
 def test_its_bounds_tell_of_what_is_far_ahead_and_never_of_what_is_waited_for() -> None:
     machine = Resequencer[Item](by_sequence, max_wait_seconds=WAIT, max_records=10, max_bytes=100)
     for source in "abc":

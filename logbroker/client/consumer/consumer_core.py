@@ -470,11 +470,11 @@ class ConsumerCore(Droppable):
         """Go back to the first records that the reader ahead has not handed out."""
         if self._read_ahead is None:
             return
-        offsets = {
-            partition: first for partition in self._assigned if (first := self._read_ahead.first(partition)) is not None
-        }
-        self._go_to(offsets, Record)
-        self._read_ahead = None
+        # A loop begins without holding the consumer, which another thread may be reading.
+        with self.use.changing():
+            firsts = {partition: self._read_ahead.first(partition) for partition in self._assigned}
+            self._go_to({partition: first for partition, first in firsts.items() if first is not None}, Record)
+            self._read_ahead = None
 
     def _go_to(self, offsets: dict[TopicPartition, int], record_type: type[Record]) -> None:
         """Move to these offsets, and let all records from now on be of another class, those of an open batch, too."""
