@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import itertools
+import logging
 import os
 import re
 import signal
