@@ -86,6 +86,7 @@ ARGUMENTS: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
         "end_offsets": ([TopicPartition("t", 0)],),
         "until_end": (),
         "batches": (),
+        "merged": ("nowhere",),
         "poll": (),
         "close": (),
     },
