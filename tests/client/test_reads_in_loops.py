@@ -167,7 +167,7 @@ def test_a_read_may_begin_a_partition_that_the_loop_has_left(
 
 @pytest.mark.parametrize("outer", ["records", "batches"])
 def test_a_loop_without_end_goes_on_after_one_with_an_end(address: str, topic: str, outer: str) -> None:
-    """What arrived behind the end of the inner loop is read by the outer one."""
+    """The outer loop reads records that arrived behind the end of the inner one."""
     fill(address, topic, RECORDS, RECORDS)
     seen: list[Record] = []
     with Producer(address) as producer, Consumer(address) as consumer:
