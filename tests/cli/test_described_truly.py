@@ -202,7 +202,7 @@ def test_an_offline_partition_has_no_end_and_no_lag(capsys: pytest.CaptureFixtur
 
 
 def test_the_examples_of_the_help_use_a_name_for_one_kind_of_group() -> None:
-    """Who runs them one after the other on one broker would else hear that the group is of the other kind."""
+    """They can be run one after the other on one broker."""
     texts = {parameter.command.help or "" for parameter in parameters()}
     examples = [line for text in texts for line in text.splitlines() if line.strip().startswith("logbroker ")]
     consumers = {found for line in examples for found in re.findall(r"group [a-z-]+ ([a-z]+)|--group ([a-z]+)", line)}
