@@ -9,6 +9,8 @@ from collections import Counter
 import pytest
 
 from logbroker.errors import InvalidRequestError
+from logbroker.queues.model.second_key import SecondKey, SplitBy
+from logbroker.queues.model.splits import Split
 from logbroker.tools.experiments import keys
 from logbroker.tools.experiments.lane_strip import Strip, StripMetrics, StripPlan
 from logbroker.tools.experiments.lane_words import conclusions
@@ -122,6 +124,12 @@ def test_shares_add_up_and_are_drawn(skew: str) -> None:
     assert all(abs(drawn[key] - 20_000 * share) <= 1 for key, share in enumerate(shares))
     assert keys.draw_keys(shares, 100, SEED) == keys.draw_keys(shares, 100, SEED)
     assert sum(keys.partition_shares(shares, 8)) == pytest.approx(1)
+
+
+def test_second_keys_go_to_sub_lanes_as_the_queue_group_puts_them() -> None:
+    split = Split(b"k", SecondKey(SplitBy.HEADER, "second"), 8, since_ms=0)
+    lanes = Counter(split.number_of(0, b"k", (("second", keys.second_key(record)),)) for record in range(1_000))
+    assert keys.sub_lane_shares(8) == pytest.approx([lanes[lane] / 1_000 for lane in range(8)])
 
 
 def test_skews_are_what_they_are_called() -> None:

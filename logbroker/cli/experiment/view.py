@@ -149,7 +149,7 @@ def show_scaling(runs: Sequence[ScalingRun]) -> None:
     for run in runs:
         table.add_row(
             "queue" if run.mode == QUEUE else "consumer",
-            run.skew,
+            run.skew if not run.split_into else f"{run.skew}/{run.split_into}",
             str(run.partitions),
             str(run.consumers),
             f"{run.work_ms:g} ms",
@@ -160,3 +160,5 @@ def show_scaling(runs: Sequence[ScalingRun]) -> None:
             f"{run.violations:,}",
         )
     terminal.show(table)
+    if any(run.split_into for run in runs):
+        terminal.say("hot/8: the hot key is split into 8 sub-lanes, by a second key.")
