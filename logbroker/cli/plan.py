@@ -1,4 +1,4 @@
-"""`logbroker plan`: estimates how many partitions and consumers a load needs."""
+"""`logbroker plan`: estimates how many partitions and consumers a load needs, and when a hot key must be split."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from logbroker.tools.experiments.planning import Demand, Option
 from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun, calibrated
 
 MAX_KEYS: Final = 100_000
+_SKEW: Final = "uniform"
 _MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 
 
 @click.command()
 @number_option("--rate", kind=Real(0, min_open=True), help="Records per second to process.")
 @number_option("--work-ms", kind=Real(0), metavar="MS", help="Work time per record, in milliseconds.")
-@click.option(
-    "--skew", type=click.Choice(SKEWS), default="uniform", show_default=True, help="Distribution of records over keys."
-)
+@click.option("--skew", type=click.Choice(SKEWS), help=f"Distribution of records over keys.  [default: {_SKEW}]")
 @number_option(
     "--hottest-share",
     kind=Real(0, 1, min_open=True),
@@ -62,7 +61,7 @@ _MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 def plan(
     rate: float | None,
     work_ms: float | None,
-    skew: str,
+    skew: str | None,
     hottest_share: float | None,
     keys: int,
     consumers: int | None,
@@ -73,17 +72,22 @@ def plan(
 ) -> None:
     """Estimate how many partitions and consumers a load needs.
 
-    The hottest partition decides: its consumer must keep up. Waiting times are a queueing estimate (Allen-Cunneen).
-    With --from, the cost of a record is as `logbroker experiment scaling` measured it. Without --from, it is an
-    assumption.
+    The hottest partition decides: its consumer must keep up. If one key is too hot for that, only a split of this key
+    in a queue group helps, and the plan says into how many sub-lanes. Waiting times are a queueing estimate
+    (Allen-Cunneen). With --from, the cost of a record is as `logbroker experiment scaling` measured it. Without --from,
+    it is an assumption.
 
     \b
     Examples:
       logbroker plan --rate 400 --work-ms 20
       logbroker plan --rate 400 --work-ms 20 --hottest-share 0.1 --consumers 16
+      logbroker plan --rate 400 --work-ms 20 --hottest-share 0.5 --mode queue
       logbroker plan --rate 400 --work-ms 20 --mode queue --from scaling/scaling.json
     """
-    runs = [run for run in _read(measured) if run.mode == mode] if measured is not None else []
+    if skew is not None and hottest_share is not None:
+        raise click.UsageError("give either --skew or --hottest-share: both say how many records the hottest key has")
+    measurements = _read(measured) if measured is not None else []
+    runs = [run for run in measurements if run.mode == mode]
     if measured is not None and not runs:
         raise InvalidRequestError(f"{measured} has no runs of mode {mode}: measure again, or give another --mode")
     works = {run.work_ms for run in runs}
@@ -97,14 +101,21 @@ def plan(
             raise click.UsageError("give --rate: the records to process per second")
         rate = max(rates)
     service = calibrated(runs, mode, work_ms)
-    shares = key_shares(skew, keys) if hottest_share is None else hot_shares(max(hottest_share, 1 / keys), keys)
+    shares = (
+        key_shares(skew or _SKEW, keys) if hottest_share is None else hot_shares(max(hottest_share, 1 / keys), keys)
+    )
     demand = Demand(mode=mode, rate=rate, shares=shares, consumers=consumers, target=target)
     found = planning.plan(demand, service)
+    split = None
+    if not found.fits and planning.hottest_key_utilisation(demand, service) > target:
+        split = planning.split_plan(demand, calibrated(measurements, QUEUE, work_ms))
     if as_json:
-        terminal.write_json({"rate": rate, "work_ms": work_ms, "mode": mode, "service": service, "plan": found})
+        bound = planning.hottest_key_rate(demand, service)
+        document = {"rate": rate, "work_ms": work_ms, "mode": mode, "service": service, "plan": found}
+        terminal.write_json({**document, "hottest_key_records_per_second": bound, "split": split})
         return
     _show(found.options, found.chosen, mode)
-    terminal.say(*planning.words(demand, service, found), _costs(service, mode, measured))
+    terminal.say(*planning.words(demand, service, found, split), _costs(service, mode, measured))
 
 
 def _read(path: Path) -> list[ScalingRun]:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from logbroker.record.partitioner import partition_for_key
 from logbroker.tools.experiments import capacity
 from logbroker.tools.experiments.capacity import QUEUE, Service
-from logbroker.tools.experiments.keys import draw_keys, key_name, key_shares
+from logbroker.tools.experiments.keys import draw_keys, key_name, key_shares, second_key
 from logbroker.tools.experiments.metrics import Finish
 from logbroker.tools.experiments.scaling import LOAD_SHARE
-from logbroker.tools.experiments.scaling_run import KEYS, Cell, Observed, ScalingRun, evaluated
+from logbroker.tools.experiments.scaling_run import HOTTEST_KEY, KEYS, Cell, Observed, ScalingRun, evaluated
 
 _JITTER = 0.1
 """Work, pauses and handovers last so much longer or shorter, at most."""
@@ -56,10 +56,21 @@ def worked_off(
     """Return the finish of each record. `placement`: the set of key names, which decides on the partitions."""
     draw = random.Random(seed)
     if cell.mode == QUEUE:
-        return _queue(keys, sent_at, cell.consumers, service, draw)
+        return _queue(_lanes(cell, keys), sent_at, cell.consumers, service, draw)
     routes = [partition_for_key(key_name(key, placement), cell.partitions) for key in range(KEYS)]
     owners = {partition: owner for owner, partitions in enumerate(_held(cell)) for partition in partitions}
     return _group(sent_at, [owners[routes[key]] for key in keys], service, draw)
+
+
+def _lanes(cell: Cell, keys: Sequence[int]) -> Sequence[int]:
+    """Return the lane of each record: its key, or the sub-lane of its second key."""
+    if not cell.split_into:
+        return keys
+    numbers = itertools.count()
+    return [
+        KEYS + partition_for_key(second_key(next(numbers)), cell.split_into) if key == HOTTEST_KEY else key
+        for key in keys
+    ]
 
 
 def _held(cell: Cell) -> list[list[int]]:

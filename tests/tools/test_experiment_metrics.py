@@ -9,6 +9,8 @@ from collections import Counter
 import pytest
 
 from logbroker.errors import InvalidRequestError
+from logbroker.queues.model.second_key import SecondKey, SplitBy
+from logbroker.queues.model.splits import Split
 from logbroker.tools.experiments import keys
 from logbroker.tools.experiments.lane_strip import Strip, StripMetrics, StripPlan
 from logbroker.tools.experiments.lane_words import conclusions
@@ -75,6 +77,18 @@ def test_a_strip_puts_lists_of_several_workers_in_order() -> None:
     assert (strip.violations, strip.head, strip.waiting(5)) == (0, 3, [3])
 
 
+def test_a_strip_with_a_split_key_checks_order_within_second_keys() -> None:
+    plan = StripPlan(
+        name="t", ordering="key", workers=1, keys=[1, 2, 1, 3], key_count=4, sent_keys=[0, 0, 0, 3], split_into=8
+    )
+    strip = Strip(plan)
+    strip.add([finish(position, place, place + 1) for place, position in enumerate([1, 2, 0, 3])])
+    strip.look(100.0)
+    found = strip.settle()
+    assert found.violations == strip.violations == 1, "2 was finished before 0; 1 has another second key"
+    assert (found.hottest_key_share, found.split_into) == (0.75, 8)
+
+
 def test_long_work_shows_who_is_busy_though_it_is_known_only_when_it_ends() -> None:
     strip = strip_of(4, workers=1)
     strip.add([finish(position, 2.0 * position, 2.0 * position + 2) for position in range(3)])
@@ -112,6 +126,12 @@ def test_shares_add_up_and_are_drawn(skew: str) -> None:
     assert sum(keys.partition_shares(shares, 8)) == pytest.approx(1)
 
 
+def test_second_keys_go_to_sub_lanes_as_the_queue_group_puts_them() -> None:
+    split = Split(b"k", SecondKey(SplitBy.HEADER, "second"), 8, since_ms=0)
+    lanes = Counter(split.number_of(0, b"k", (("second", keys.second_key(record)),)) for record in range(1_000))
+    assert keys.sub_lane_shares(8) == pytest.approx([lanes[lane] / 1_000 for lane in range(8)])
+
+
 def test_skews_are_what_they_are_called() -> None:
     assert keys.key_shares("uniform", 4) == [0.25] * 4
     zipf = keys.key_shares("zipf", 100)
@@ -123,13 +143,17 @@ def test_skews_are_what_they_are_called() -> None:
 
 
 def test_words_say_what_each_strip_gained_and_cost() -> None:
-    """Drawn from metrics: four strips as they should come out, and one that must not."""
+    """Drawn from metrics: six strips as they should come out, and one that must not."""
 
-    def metrics(name: str, ordering: str, rate: float, violations: int, busy: float) -> StripMetrics:
+    def metrics(
+        name: str, ordering: str, rate: float, violations: int, busy: float, hottest: float = 0.02, split_into: int = 0
+    ) -> StripMetrics:
         return StripMetrics(
             name=name,
             ordering=ordering,
             keys=100,
+            hottest_key_share=hottest,
+            split_into=split_into,
             workers=8,
             records=1000,
             seconds=1000 / rate,
@@ -147,9 +171,14 @@ def test_words_say_what_each_strip_gained_and_cost() -> None:
         )
 
     strips = [metrics("none", "none", 900, 12, 7.5), metrics("single", "single", 100, 0, 0.9)]
-    none, single, key = conclusions([*strips, metrics("key of 100", "key", 800, 0, 6.0)])
+    hot = [metrics("hot key", "key", 120, 0, 1.0, 0.8), metrics("split into 8", "key", 480, 0, 5.0, 0.8, 8)]
+    none, single, key, whole, split = conclusions([*strips, metrics("key of 100", "key", 800, 0, 6.0), *hot])
     assert none.startswith("none: 9.0 times as fast as single; 7.5 of 8 workers at work on average; 12 records")
     assert single.startswith("single: all records in order; 0.9 of 8 workers at work")
     assert key.startswith("key of 100: every key in order, 8.0 times as fast as single; 6.0 of 8 workers at work")
+    assert key.endswith("at most one per key.")
+    assert whole.endswith("at most one per key, and one key has 80% of the records.")
+    assert split.startswith("split into 8: every second key in order, 4.8 times as fast as single, and 4.0 times as")
+    assert split.endswith("5.0 of 8 workers at work on average, at most one per sub-lane.")
     (*_, wrong) = conclusions([*strips, metrics("key of 4", "key", 800, 3, 6.0)])
     assert "3 records OUT OF ORDER, which must not happen" in wrong

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 import random
+import statistics
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from logbroker.record.partitioner import partition_for_key
 from logbroker.tools.experiments import capacity, keys, planning, queueing
 from logbroker.tools.experiments.advice import advice, knee, worst_shares
-from logbroker.tools.experiments.capacity import GROUP, QUEUE, Service
+from logbroker.tools.experiments.capacity import GROUP, MODES, QUEUE, Service
 from logbroker.tools.experiments.keys import hot_shares, key_shares, partition_shares_of
-from logbroker.tools.experiments.planning import Demand
+from logbroker.tools.experiments.planning import Demand, SplitPlan
 from logbroker.tools.experiments.scaling_report import scaling_csv, scaling_page
 from logbroker.tools.experiments.scaling_run import KEYS, Scaling, ScalingRun, calibrated, with_predictions
 from tests.cli.command import failure_of, logbroker, output_of
@@ -27,7 +29,15 @@ def demand(rate: float, shares: list[float], mode: str = GROUP, consumers: int |
     return Demand(mode=mode, rate=rate, shares=shares, consumers=consumers, target=0.7)
 
 
-def a_run(partitions: int, rate: float, *, mode: str = GROUP, skew: str = "uniform", violations: int = 0) -> ScalingRun:
+def a_run(
+    partitions: int,
+    rate: float,
+    *,
+    mode: str = GROUP,
+    skew: str = "uniform",
+    violations: int = 0,
+    split_into: int = 0,
+) -> ScalingRun:
     shares = key_shares(skew, KEYS)
     counts = [round(1000 * share) for share in shares]
     return ScalingRun(
@@ -36,6 +46,7 @@ def a_run(partitions: int, rate: float, *, mode: str = GROUP, skew: str = "unifo
         consumers=4,
         skew=skew,
         work_ms=10.0,
+        split_into=split_into,
         records=sum(counts),
         seconds=sum(counts) / rate,
         records_per_second=rate,
@@ -44,7 +55,7 @@ def a_run(partitions: int, rate: float, *, mode: str = GROUP, skew: str = "unifo
         violations=violations,
         work_ms_mean=10.2,
         worker_pause_ms=0.5,
-        handover_ms=4.0,
+        handover_ms=None if split_into else 4.0,
         load_records_per_second=0.6 * rate,
         p50_ms=11.0,
         p99_ms=20.0,
@@ -157,6 +168,61 @@ def test_a_key_that_is_too_hot_is_named_as_what_it_is() -> None:
     assert "50% of the records" in said
 
 
+def test_a_split_is_planned_where_one_key_is_too_hot_and_only_there() -> None:
+    """A key with half of the records takes 0.5 * 0.012 s of each record's time: with a target of 0.75, it is too hot
+    above 125 records/s."""
+
+    def split_at(rate: float, consumers: int | None = None) -> SplitPlan | None:
+        wanted = Demand(mode=QUEUE, rate=rate, shares=hot_shares(0.5, 100), consumers=consumers, target=0.75)
+        found = planning.split_plan(wanted, SERVICE)
+        assert planning.plan(wanted, SERVICE).fits == (found is None)
+        return found
+
+    assert split_at(125) is None
+    least = split_at(125.1)
+    assert least is not None
+    assert (least.keys, least.into) == (1, 2)
+    most = 125 / statistics.median(max(keys.sub_lane_shares(2, f"{number}:")) for number in range(15))
+    for rate, into in ((most - 0.1, 2), (most + 0.1, 4), (600, 8)):
+        found = split_at(rate)
+        assert found is not None
+        assert found.into == into
+        assert found.option.busiest_utilisation <= 0.75
+        assert found.option.records_per_second >= rate / 0.75
+        assert found.option.consumers == math.ceil(rate * 0.010 / 0.75)
+    kept, raised = split_at(600, consumers=20), split_at(600, consumers=2)
+    assert kept is not None
+    assert raised is not None
+    assert (kept.option.consumers, raised.option.consumers) == (20, 8), "two workers are not enough, split or not"
+
+
+def test_several_keys_that_are_too_hot_are_all_split_and_many_are_not() -> None:
+    wanted = demand(400, [0.2, 0.2, 0.2, *[0.01] * 40], QUEUE)
+    found = planning.split_plan(wanted, SERVICE)
+    assert found is not None
+    assert found.keys == 3
+    assert "Splits of the 3 hottest keys help" in " ".join(
+        planning.words(wanted, SERVICE, planning.plan(wanted, SERVICE), found)
+    )
+    assert planning.split_plan(demand(2000, key_shares("uniform", 10), QUEUE), SERVICE) is None
+    assert planning.split_plan(demand(100_000, hot_shares(0.5, 1000), QUEUE), SERVICE) is None, "64 are not enough"
+
+
+@pytest.mark.parametrize("mode", [GROUP, QUEUE])
+def test_the_words_say_what_bounds_the_hottest_key_and_which_split_helps(mode: str) -> None:
+    wanted = demand(200, hot_shares(0.5, 100), mode)
+    found, split = planning.plan(wanted, SERVICE), planning.split_plan(wanted, SERVICE)
+    assert split is not None
+    said = planning.words(wanted, SERVICE, found, split)
+    text = " ".join(said)
+    who, bound = ("consumers", 200) if mode == GROUP else ("workers", 167)
+    assert f"neither partitions nor {who} can mend it" in text
+    assert f"they keep up with {bound} records/s at most" in text
+    assert said[-1] == f"  logbroker queue split GROUP KEY --by header:NAME --into {split.into}"
+    assert "shorter" not in text
+    assert ("In a queue group by key, a split of that key helps" in text) == (mode == GROUP)
+
+
 def test_a_queue_group_is_planned_by_workers() -> None:
     found = planning.plan(demand(250, key_shares("uniform", 100), QUEUE), SERVICE)
     assert (found.chosen.partitions, found.chosen.consumers) == (1, 4)
@@ -185,6 +251,15 @@ def test_the_advice_says_where_partitions_stop_helping_and_which_key_is_hot() ->
     assert "key-0 is hot: 80% of the records" in text
     assert "4 workers of a queue group by key to 300 records/s at best (1 partition)." in text
     assert "0 records were finished after a later one of their key (as promised)" in text
+    assert "split" not in text
+    runs.append(a_run(1, 100, mode=QUEUE, skew="hot"))
+    runs.append(a_run(1, 320, mode=QUEUE, skew="hot", split_into=8))
+    text = " ".join(advice(Scaling(seed=1, keys=KEYS, runs=with_predictions(runs))))
+    assert (
+        "4 workers with 10 ms of work: 320 records/s with the hot key split into 8, 100 without (3.2 times as many)"
+        in text
+    )
+    assert "4 workers of a queue group by key to 100 records/s at best" in text, "without the split"
     wrong = advice(Scaling(seed=1, keys=KEYS, runs=with_predictions([a_run(4, 350, violations=3)])))
     assert any("THIS MUST NOT HAPPEN" in sentence for sentence in wrong)
 
@@ -202,12 +277,14 @@ def test_the_choice_is_what_every_skew_can_live_with() -> None:
 
 
 def test_metrics_and_report_have_every_run() -> None:
-    found = Scaling(seed=5, keys=KEYS, runs=with_predictions([a_run(1, 95), a_run(1, 300, mode=QUEUE)]))
+    split = a_run(1, 300, mode=QUEUE, skew="hot", split_into=8)
+    found = Scaling(seed=5, keys=KEYS, runs=with_predictions([a_run(1, 95), split]))
     head, *rows = scaling_csv(found).splitlines()
-    assert head.startswith("mode,partitions,consumers,skew,work_ms,records,")
+    assert head.startswith("mode,partitions,consumers,skew,work_ms,split_into,records,")
     assert [row.split(",")[0] for row in rows] == ["group", "queue"]
     html = scaling_page(found, {"model": b"<svg/>"}, "")
     assert html.count("<tr>") == 1 + 2
+    assert "hot, split into 8" in html
     assert "data:image/svg+xml;base64,PHN2Zy8+" in html
     assert "seed 5" in html
 
@@ -219,6 +296,32 @@ def test_the_command_plans_from_what_is_given() -> None:
     said = output_of("plan", "--rate", "400", "--work-ms", "20").decode()
     assert "Take " in said
     assert "Assumed: 20.00 ms of work" in said
+
+
+def test_the_command_says_when_a_split_helps() -> None:
+    hot = ("plan", "--rate", "400", "--work-ms", "20", "--hottest-share", "0.5")
+    for mode in MODES:
+        assert b"logbroker queue split GROUP KEY --by header:NAME --into 16" in output_of(*hot, "--mode", mode)
+    found = json.loads(output_of(*hot, "--mode", "queue", "--json"))
+    assert found["split"]["into"] == 16
+    assert found["hottest_key_records_per_second"] == pytest.approx(80)
+    fits = json.loads(output_of("plan", "--rate", "400", "--work-ms", "20", "--json"))
+    assert fits["split"] is None
+
+
+def test_a_skew_and_a_share_of_the_hottest_key_are_refused_together() -> None:
+    for skew in keys.SKEWS:
+        result = logbroker("plan", "--rate", "5", "--work-ms", "20", "--skew", skew, "--hottest-share", "0.2")
+        assert result.returncode == 2
+        assert b"give either --skew or --hottest-share" in result.stderr
+
+
+def test_measurements_made_before_there_were_splits_are_read(tmp_path: Path) -> None:
+    document = msgspec.to_builtins(Scaling(seed=1, keys=KEYS, runs=[a_run(1, 95)]))
+    del document["runs"][0]["split_into"]
+    path = tmp_path / "scaling.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert b"Measured: " in output_of("plan", "--from", path)
 
 
 def test_the_command_says_what_is_missing_or_wrong(tmp_path: Path) -> None:

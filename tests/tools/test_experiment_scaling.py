@@ -24,6 +24,7 @@ GRID = [
     Cell(mode=GROUP, partitions=4, consumers=3, skew="hot", work_ms=WORK_MS),
     Cell(mode=QUEUE, partitions=2, consumers=4, skew="uniform", work_ms=WORK_MS),
     Cell(mode=QUEUE, partitions=2, consumers=4, skew="hot", work_ms=WORK_MS),
+    Cell(mode=QUEUE, partitions=2, consumers=4, skew="hot", work_ms=WORK_MS, split_into=8),
 ]
 
 
@@ -41,6 +42,9 @@ def test_order_is_kept_in_both_kinds_of_groups(found: Scaling) -> None:
         assert 0 <= run.idle_share < 1
         assert run.p50_ms <= run.p99_ms
         assert run.p50_ms >= WORK_MS
+    *_, hot, split = found.runs
+    assert hot.handover_ms is not None
+    assert split.handover_ms is None, "several records of the key are worked on at once"
     shares = [run.rebalance_ms for run in found.runs if run.mode == GROUP]
     assert all(took is not None and took > 0 for took in shares)
     for run in found.runs:
@@ -56,6 +60,7 @@ def test_pictures_are_drawn(found: Scaling) -> None:
         assert ElementTree.fromstring(picture.svg).tag.endswith("svg")
         assert picture.png.startswith(b"\x89PNG")
     assert b"one key has 80 %" in pictures["throughput"].svg
+    assert b"queue group of 4, split into 8" in pictures["throughput"].svg
 
 
 @pytest.mark.prove

@@ -25,7 +25,8 @@ SKEW_NAMES: Final = {
 def advice(found: Scaling) -> list[str]:
     """Return the advice, the choice first."""
     runs = found.runs
-    return [*_choice(runs), *_hot_keys(runs), *_knees(runs), *_queue_groups(runs), *_order(runs), *_model(runs)]
+    said = [*_choice(runs), *_hot_keys(runs), *_splits(runs), *_knees(runs), *_queue_groups(runs)]
+    return [*said, *_order(runs), *_model(runs)]
 
 
 def knee(runs: Sequence[ScalingRun]) -> ScalingRun:
@@ -109,6 +110,24 @@ def _hot_keys(runs: Sequence[ScalingRun]) -> list[str]:
     return said
 
 
+def _splits(runs: Sequence[ScalingRun]) -> list[str]:
+    """Compare each best run with a split key to the best one of the same queue group without."""
+    said = []
+    for consumers, work_ms in sorted({(run.consumers, run.work_ms) for run in runs if run.split_into}):
+        alike = [run for run in runs if (run.mode, run.consumers, run.work_ms) == (QUEUE, consumers, work_ms)]
+        split = max((run for run in alike if run.split_into), key=lambda run: run.records_per_second)
+        whole = [run.records_per_second for run in alike if run.skew == split.skew and not run.split_into]
+        if whole:
+            said.append(
+                f"{consumers} workers with {work_ms:g} ms of work: {split.records_per_second:,.0f} records/s with the"
+                f" hot key split into {split.split_into}, {max(whole):,.0f} without"
+                f" ({split.records_per_second / max(whole):.1f} times as many)"
+            )
+    if not said:
+        return []
+    return [f"In a queue group, a split of the hot key lifts that bound, which partitions do not. {'; '.join(said)}."]
+
+
 def _queue_groups(runs: Sequence[ScalingRun]) -> list[str]:
     said = []
     consumers, work_ms = max(run.consumers for run in runs), min(run.work_ms for run in runs)
@@ -117,7 +136,7 @@ def _queue_groups(runs: Sequence[ScalingRun]) -> list[str]:
         best = {
             mode: max(of_mode, key=lambda run: run.records_per_second)
             for mode in (GROUP, QUEUE)
-            if (of_mode := [run for run in alike if (run.mode, run.skew) == (mode, skew)])
+            if (of_mode := [run for run in alike if (run.mode, run.skew, run.split_into) == (mode, skew, 0)])
         }
         if len(best) == 2:
             group, queue = (

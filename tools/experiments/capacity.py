@@ -2,7 +2,8 @@
 
 In a consumer group a partition belongs to one consumer, so the consumer with the largest share of the records decides.
 In a queue group by key, any worker takes any key, but one record of a key at a time. So the limit is either all workers
-together, or the hottest key: each of its records waits until the record before it is settled and synced.
+together, or the hottest key: each of its records waits until the record before it is settled and synced. If that key is
+split, its hottest sub-lane takes its place.
 """
 
 from __future__ import annotations
@@ -52,22 +53,24 @@ def group_rate(shares: Sequence[float], service: Service) -> float:
     return 1 / (max(shares) * service.per_worker)
 
 
-def queue_rate(hottest_key_share: float, workers: int, service: Service) -> float:
-    """Return the records/s that a queue group by key keeps up with."""
-    return min(workers / service.per_worker, 1 / (hottest_key_share * service.per_key))
+def queue_rate(hottest_share: float, workers: int, service: Service) -> float:
+    """Return the records/s that a queue group by key keeps up with. `hottest_share` is the share of the hottest lane: a
+    key, or a sub-lane of one that is split."""
+    return min(workers / service.per_worker, 1 / (hottest_share * service.per_key))
 
 
-def queue_drain_seconds(counts: Sequence[int], workers: int, service: Service) -> float:
-    """Return how long a queue group by key takes for a backlog. `counts` has the number of records of each key.
+def queue_drain_seconds(counts: Sequence[float], workers: int, service: Service) -> float:
+    """Return how long a queue group by key takes for a backlog. `counts` has the number of records of each lane: a
+    key, or a sub-lane of one that is split.
 
-    After each record, its key goes to the end of the line, so the keys take their turns round by round. A round takes
-    as long as the workers need for one record of each remaining key, and at least as long as one record with its
+    After each record, its lane goes to the end of the line, so the lanes take their turns round by round. A round takes
+    as long as the workers need for one record of each remaining lane, and at least as long as one record with its
     handover.
     """
-    seconds, done = 0.0, 0
+    seconds, done = 0.0, 0.0
     left = sorted(counts)
     for place, count in enumerate(left):
-        keys = len(left) - place
-        seconds += (count - done) * max(keys * service.per_worker / workers, service.per_key)
+        lanes = len(left) - place
+        seconds += (count - done) * max(lanes * service.per_worker / workers, service.per_key)
         done = count
     return seconds

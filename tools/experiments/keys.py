@@ -1,5 +1,5 @@
 """The distribution of records over keys (uniform, by Zipf's law, or one key with most records), and the share of each
-partition."""
+partition, and of each sub-lane of a key that is split."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from logbroker.record.partitioner import partition_for_key
 
 ZIPF_EXPONENT: Final = 1.1
 HOT_SHARE: Final = 0.8
+SECOND_KEYS: Final = 100
+"""Number of second keys that a key has if it is split."""
 SKEWS: Final = ("uniform", "zipf", "hot")
 """uniform: all keys have equal shares. zipf: the k-th most frequent key is k^1.1 times rarer than the first. hot: the
 first key has 80 %."""
@@ -59,6 +61,17 @@ def draw_keys(shares: Sequence[float], records: int, seed: int) -> list[int]:
     drawn = [key for key, count in enumerate(counts) for _ in range(count)]
     random.Random(seed).shuffle(drawn)
     return drawn
+
+
+def second_key(record: int) -> bytes:
+    """Return the second key of this record of a split key, which are numbered from 0."""
+    return key_name(record % SECOND_KEYS)
+
+
+def sub_lane_shares(into: int, placement: str = "") -> list[float]:
+    """Return the share of a split key's records that each sub-lane gets if the 100 second keys have equal shares. A
+    second key goes to a sub-lane as a key goes to a partition."""
+    return partition_shares([1 / SECOND_KEYS] * SECOND_KEYS, into, placement)
 
 
 def partition_shares(shares: Sequence[float], partitions: int, placement: str = "") -> list[float]:

@@ -4,7 +4,7 @@ were finished. No I/O."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -30,7 +30,17 @@ class StripPlan(msgspec.Struct, frozen=True, kw_only=True):
     ordering: str
     workers: int
     keys: Sequence[int]
+    """The key within which each record is in order: its second key, if its key is split."""
     key_count: int
+    sent_keys: Sequence[int] = ()
+    """The key with which each record is sent. Empty: `keys`."""
+    split_into: int = 0
+    """Number of sub-lanes into which the hot key is split, by the second key. 0: it is not split."""
+
+    @property
+    def record_keys(self) -> Sequence[int]:
+        """The key with which each record is sent."""
+        return self.sent_keys or self.keys
 
 
 class StripMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +49,11 @@ class StripMetrics(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     ordering: str
     keys: int
+    """Number of keys within which order is checked: second keys, if a key is split."""
+    hottest_key_share: float
+    """The share of all records that the most frequent key has, split or not."""
+    split_into: int
+    """Number of sub-lanes into which the hottest key is split. 0: it is not split."""
     workers: int
     records: int
     seconds: float
@@ -169,6 +184,8 @@ class Strip:
             name=self.plan.name,
             ordering=self.plan.ordering,
             keys=self.plan.key_count,
+            hottest_key_share=max(Counter(self.plan.record_keys).values()) / self.total,
+            split_into=self.plan.split_into,
             workers=self.plan.workers,
             records=self.total,
             seconds=seconds,

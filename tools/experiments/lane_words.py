@@ -26,10 +26,19 @@ def _sentence(strip: StripMetrics, all_of_them: Sequence[StripMetrics]) -> str:
         return f"none: {times:.1f} times as fast as single; {at_work}; {order}."
     is_single = strip.ordering == "single"
     kept = (
-        ("all records in order" if is_single else "every key in order")
+        ("all records in order" if is_single else f"every {'second ' if strip.split_into else ''}key in order")
         if not strip.violations
         else f"{strip.violations:,} records OUT OF ORDER, which must not happen"
     )
     if is_single:
         return f"single: {kept}; {at_work}, because only one may work at a time."
-    return f"{strip.name}: {kept}, {times:.1f} times as fast as single; {at_work}, at most one per key."
+    if strip.split_into:
+        twins = [each for each in all_of_them if each.ordering == "key" and not each.split_into]
+        unsplit = next((each for each in twins if each.hottest_key_share == strip.hottest_key_share), strip)
+        gain = strip.records_per_second / unsplit.records_per_second
+        return (
+            f"{strip.name}: {kept}, {times:.1f} times as fast as single, and {gain:.1f} times as fast as the same hot"
+            f" key unsplit; {at_work}, at most one per sub-lane."
+        )
+    hottest = f", and one key has {strip.hottest_key_share:.0%} of the records" if strip.hottest_key_share > 0.5 else ""
+    return f"{strip.name}: {kept}, {times:.1f} times as fast as single; {at_work}, at most one per key{hottest}."

@@ -1,4 +1,5 @@
-"""The lanes experiment: the same records drained side by side without order, one by one, and in order per key."""
+"""The lanes experiment: the same records drained side by side without order, one by one, in order per key, and with a
+hot key that is split."""
 
 from __future__ import annotations
 
@@ -20,6 +21,14 @@ from logbroker.tools.experiments.worker_process import WorkerJob
 
 FEW_KEYS: Final = 4
 MANY_KEYS: Final = 100
+HOT_KEYS: Final = 80
+"""Number of the 100 keys that are one key in the strips with a hot key. They are its second keys."""
+HOT_KEY: Final = 2
+"""The hot key. Its colour is not like red, which means disorder."""
+SPLIT_INTO: Final = 8
+SECOND_KEY_HEADER: Final = "aircraft"
+STRIPS: Final = 6
+"""Number of strips."""
 PREFETCH: Final = 16
 """Maximum number of unsettled records of a worker. With this number, 8 workers could have all 100 keys at once."""
 LOOK_SECONDS: Final = 0.1
@@ -29,15 +38,27 @@ Row = tuple[bytes, bytes]
 
 
 def strip_plans(rows: Sequence[Row], workers: int) -> list[StripPlan]:
-    """Return the plans of the four strips, one queue group each (see `lane_strip`). The keys of the rows are hashed to
-    4 or to 100 keys, in the same way on every machine."""
+    """Return the plans of the six strips, one queue group each (see `lane_strip`). The keys of the rows are hashed to
+    4 or to 100 keys, in the same way on every machine. In the last two strips, 80 of the 100 keys are one, which is
+    split in the last one."""
     few = [zlib.crc32(subject) % FEW_KEYS for subject, _ in rows]
     many = [zlib.crc32(subject) % MANY_KEYS for subject, _ in rows]
+    hot = [HOT_KEY if key < HOT_KEYS else key for key in many]
     return [
         StripPlan(name="none", ordering="none", workers=workers, keys=many, key_count=MANY_KEYS),
         StripPlan(name="single", ordering="single", workers=workers, keys=many, key_count=MANY_KEYS),
         StripPlan(name=f"key of {FEW_KEYS}", ordering="key", workers=workers, keys=few, key_count=FEW_KEYS),
         StripPlan(name=f"key of {MANY_KEYS}", ordering="key", workers=workers, keys=many, key_count=MANY_KEYS),
+        StripPlan(name="hot key", ordering="key", workers=workers, keys=hot, key_count=MANY_KEYS),
+        StripPlan(
+            name=f"split into {SPLIT_INTO}",
+            ordering="key",
+            workers=workers,
+            keys=many,
+            key_count=MANY_KEYS,
+            sent_keys=hot,
+            split_into=SPLIT_INTO,
+        ),
     ]
 
 
@@ -67,6 +88,10 @@ async def drain(
         for name, strip in zip(names, strips, strict=True):
             await admin.create_topic(name, 1)
             await queues.create_queue(name, name, QueueSettings(ordering=strip.plan.ordering))
+            if strip.plan.split_into:
+                await queues.split_lane(
+                    name, b"%d" % HOT_KEY, by=f"header:{SECOND_KEY_HEADER}", into=strip.plan.split_into
+                )
             crew = await stack.enter_async_context(Crew(strip.add))
             crew.hire(
                 [
@@ -96,12 +121,14 @@ async def drain(
 
 
 async def _send(broker: str, names: Sequence[str], strips: Sequence[Strip], rows: Sequence[Row]) -> None:
-    """Send all records to all strips, record by record, so that no strip begins earlier than the others."""
+    """Send all records to all strips, record by record, so that no strip begins earlier than the others. In the strip
+    with a split key, the header has the second key; the others have it so that the work is the same."""
     async with Producer(broker) as producer:
         begun = monotonic()
         for strip in strips:
             strip.begun = begun
-        for position, (_, value) in enumerate(rows):
+        for position, (subject, value) in enumerate(rows):
+            headers = ((SECOND_KEY_HEADER, b"%d" % (zlib.crc32(subject) % MANY_KEYS)),)
             for name, strip in zip(names, strips, strict=True):
-                await producer.send(name, value, b"%d" % strip.plan.keys[position])
+                await producer.send(name, value, b"%d" % strip.plan.record_keys[position], headers=headers)
         await producer.flush()

@@ -11,7 +11,7 @@ from logbroker.tools.experiments.lane_strip import Strip, StripMetrics
 from logbroker.tools.experiments.lane_words import conclusions
 from logbroker.tools.experiments.palette import key_colour
 
-_STRIP_COLOURS: Final = ("#c0262c", "#5a6775", "#e8912d", "#1c7c4a")
+_STRIP_COLOURS: Final = ("#c0262c", "#5a6775", "#e8912d", "#1c7c4a", "#8a6fd1", "#2f7ed8")
 _CLOSE_RECORDS: Final = 60
 _CLOSE_WORKS: Final = 30
 """The width of a workers' picture, as a multiple of the work time of a record."""
@@ -19,7 +19,7 @@ _POINTS: Final = 200
 _INTRODUCTION: Final = """
 A queue holds {one.records:,} records, and {one.workers} workers share them. Every record has a key: it is about one
 thing, such as one aircraft, and what happens to one thing must often be dealt with in the order in which it happened.
-How much does that order cost, and who keeps it? Four queues were filled with the same records (real flights out of
+How much does that order cost, and who keeps it? Six queues were filled with the same records (real flights out of
 New York) and drained side by side on one machine, each by {one.workers} processes that take {work_ms:g} ms for a
 record. The queues differ only in their rule:
 """
@@ -27,25 +27,31 @@ _RULES: Final = (
     "none: any record to any worker.",
     "single: one record at a time, in order.",
     "key: one record of each key at a time, in order; several keys at the same time. Once with 4 keys, once with 100.",
+    "hot key: key again, but 80 of the 100 keys are one, which has {hot.hottest_key_share:.0%} of the records.",
+    (
+        "split into {split.split_into}: the same keys, but the lane of the hot key is split into {split.split_into}"
+        " sub-lanes by a second key in a header. Order is kept within each second key."
+    ),
 )
 _COLUMNS: Final = """
-Out of order: records finished after a later record of the same key (none and single have 100 keys, too). Idle: the
+Out of order: records finished after a later record of the same key or, where the hot key is split, of the same second
+key (none and single have 100 keys, too). Idle: the
 share of the workers' time in which they had nothing to do. Waiting and finished: seconds from the sending of all
 records, in one burst, until the work on a record began or ended; half of the records were faster than p50, 99 of 100
 faster than p99.
 """
 _SHARED: Final = """
-Records finished, over time. All four queues shared the processors: when one was done, the others went faster.
+Records finished, over time. All queues shared the processors: when one was done, the others went faster.
 """
 _CLOSELY: Final = """
 On the left records in the order in which they were sent, on the right in the order in which they were finished; one
-line is one record, its colour is its key. Lines that cross have changed places. That is harmless between two keys.
-Thick red lines are records that were finished after a later one of their own key: somebody would have seen the
-landing before the departure.
+line is one record, its colour is its key (in the split key, its second key). Lines that cross have changed places.
+That is harmless between two keys. Thick red lines are records that were finished after a later one of their own
+key: somebody would have seen the landing before the departure.
 """
 _MOMENT: Final = """
-Each row is a worker, each block a record that it works on, coloured by key; white is idle. In order per key, a colour
-is never in two rows at the same moment.
+Each row is a worker, each block a record that it works on, coloured by key (in the split key, by second key); white is
+idle. In order per key, a colour is never in two rows at the same moment.
 """
 _MEASURED: Final = """
 Nothing is simulated: a real broker and real worker processes on one machine, and work that takes its time by sleeping
@@ -64,7 +70,7 @@ def lanes_page(strips: Sequence[Strip], metrics: Sequence[StripMetrics], work_ms
     """Return the page for drained strips and their metrics."""
     parts = [
         page.paragraph(_INTRODUCTION.format(one=metrics[0], work_ms=work_ms)),
-        page.bullets(_RULES),
+        page.bullets(rule.format(hot=metrics[-2], split=metrics[-1]) for rule in _RULES),
         "<h2>What came out</h2>",
         page.bullets(conclusions(metrics)),
         _table(metrics),
@@ -82,7 +88,7 @@ def lanes_page(strips: Sequence[Strip], metrics: Sequence[StripMetrics], work_ms
         page.paragraph(_MEASURED.format(one=metrics[0], work_ms=work_ms)),
         page.command(_COMMAND.format(one=metrics[0], work_ms=work_ms)),
     ]
-    return page.page("What order costs: one queue, four rules", parts)
+    return page.page("What order costs: one queue, six rules", parts)
 
 
 def _table(metrics: Sequence[StripMetrics]) -> str:
@@ -158,7 +164,8 @@ def _order(strip: Strip, metrics: StripMetrics) -> str:
             latest[key] = position
             lines.append(page.line(*ends, key_colour(key, strip.plan.key_count), 1.5))
     shapes = [page.words(60, 12, "sent", "middle"), page.words(width - 60, 12, "finished", "middle"), *lines, *wrong]
-    title = f"{metrics.name}: {len(wrong)} of these {len(positions)} out of order in their key"
+    of = "second key" if metrics.split_into else "key"
+    title = f"{metrics.name}: {len(wrong)} of these {len(positions)} out of order in their {of}"
     return f"<div><h3>{title}</h3>" + page.picture(width, height, shapes, title) + "</div>"
 
 

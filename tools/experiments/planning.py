@@ -1,4 +1,4 @@
-"""The choice of partition and consumer counts, by the model of `capacity` and `queueing`."""
+"""The choice of partition and consumer counts, and of splits, by the model of `capacity` and `queueing`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import msgspec
 
 from logbroker.tools.experiments import capacity, queueing
 from logbroker.tools.experiments.capacity import QUEUE, Service
-from logbroker.tools.experiments.keys import partition_shares_of
+from logbroker.tools.experiments.keys import partition_shares_of, sub_lane_shares
 
 CANDIDATES: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+SUB_LANES: Final = (2, 4, 8, 16, 32, 64)
+_MOST_SPLIT_KEYS: Final = 8
+"""Maximum number of keys that an operator would split."""
 _MAX_CONSUMERS: Final = 4096
 _PLACEMENTS: Final = 15
 """Number of sets of key names over which the median is taken, because it depends on chance which keys share a
@@ -64,11 +67,22 @@ class CapacityPlan(msgspec.Struct, frozen=True, kw_only=True):
     options: list[Option]
 
 
+class SplitPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue group whose hottest keys are split."""
+
+    keys: int
+    """Number of keys to split: the hottest ones."""
+    into: int
+    """Number of sub-lanes of each of these keys."""
+    option: Option
+    """The result, with as many workers as it needs to meet the target."""
+
+
 def plan(demand: Demand, service: Service, candidates: Sequence[int] = CANDIDATES) -> CapacityPlan:
     """Return the smallest partition count that meets the target or, if none does, the smallest after which more
     partitions gain next to nothing."""
     if demand.mode == QUEUE:
-        chosen = _queue_option(demand, service)
+        chosen = _queue_option(demand, service, demand.shares[0])
         return CapacityPlan(chosen=chosen, fits=chosen.busiest_utilisation <= demand.target, options=[chosen])
     placed = _placed(demand.shares, candidates)
     options = [
@@ -124,11 +138,46 @@ def _group_option(
     )
 
 
-def _queue_option(demand: Demand, service: Service) -> Option:
-    """Return the option for a queue group. Partitions do not divide its work, so one is enough."""
+def hottest_key_utilisation(demand: Demand, service: Service) -> float:
+    """Return the share of the time that the records of the hottest key take, one after the other. Neither partitions
+    nor consumers change it."""
+    return demand.rate * demand.shares[0] * (service.per_key if demand.mode == QUEUE else service.per_worker)
+
+
+def hottest_key_rate(demand: Demand, service: Service) -> float:
+    """Return the records/s of all keys that the hottest key allows, however many partitions and consumers there are."""
+    return demand.rate / hottest_key_utilisation(demand, service)
+
+
+def split_plan(demand: Demand, service: Service) -> SplitPlan | None:
+    """Return the smallest split of the hottest keys with which a queue group meets the target, or None if no key is too
+    hot for it, or splits are not enough. `service` is that of a queue group. The second keys are 100 with equal shares:
+    in the median of several placements, the busiest sub-lane decides."""
+
+    def is_too_hot(share: float) -> bool:
+        return queueing.utilisation(demand.rate * share, service.per_key, 1) > demand.target
+
+    too_hot = sum(map(is_too_hot, demand.shares))
+    if not 1 <= too_hot <= _MOST_SPLIT_KEYS:
+        return None
+    for into in SUB_LANES:
+        placed = (max(sub_lane_shares(into, f"{number}:")) for number in range(_PLACEMENTS))
+        hottest = max([demand.shares[0] * statistics.median(placed), *demand.shares[too_hot : too_hot + 1]])
+        if is_too_hot(hottest):
+            continue
+        for consumers in (demand.consumers, None):
+            wanted = msgspec.structs.replace(demand, mode=QUEUE, consumers=consumers)
+            option = _queue_option(wanted, service, hottest)
+            if option.busiest_utilisation <= demand.target:
+                return SplitPlan(keys=too_hot, into=into, option=option)
+    return None
+
+
+def _queue_option(demand: Demand, service: Service, hottest: float) -> Option:
+    """Return the option for a queue group, with the share of its hottest lane. Partitions do not divide its work, so
+    one is enough."""
     needed = max(1, math.ceil(demand.rate * service.per_worker / demand.target - 1e-9))
     workers = demand.consumers or min(_MAX_CONSUMERS, needed)
-    hottest = demand.shares[0]
     waits = (
         queueing.mean_wait_seconds(demand.rate, service.per_worker, workers),
         queueing.mean_wait_seconds(demand.rate * hottest, service.per_key),
@@ -153,8 +202,9 @@ def rate_text(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 10 else f"{per_second:.2g}"
 
 
-def words(demand: Demand, service: Service, found: CapacityPlan) -> list[str]:
-    """Return the plan in sentences: what to take, and why."""
+def words(demand: Demand, service: Service, found: CapacityPlan, split: SplitPlan | None = None) -> list[str]:
+    """Return the plan in sentences: what to take, and why. `split` is what helps if the hottest key is the reason why
+    nothing fits."""
     chosen = found.chosen
     who = "worker" if demand.mode == QUEUE else "consumer"
     consumers = f"{chosen.consumers} {who}{'s' if chosen.consumers > 1 else ''}"
@@ -166,7 +216,7 @@ def words(demand: Demand, service: Service, found: CapacityPlan) -> list[str]:
     )
     if demand.mode == QUEUE:
         said.append("In a queue group partitions do not part the work: any worker takes the next key that is free.")
-    alone = demand.rate * demand.shares[0] * (service.per_key if demand.mode == QUEUE else service.per_worker)
+    alone = hottest_key_utilisation(demand, service)
     if found.fits:
         if chosen.wait_ms is not None:
             said.append(f"A record waits {chosen.wait_ms:,.1f} ms on average before the busiest begins with it.")
@@ -174,11 +224,29 @@ def words(demand: Demand, service: Service, found: CapacityPlan) -> list[str]:
         said.append(
             f"That is above the target of {demand.target:.0%}, and neither partitions nor {who}s can mend it: the"
             f" hottest key has {demand.shares[0]:.0%} of the records, and they take {alone:.0%} of the time there is,"
-            " one after the other. Make the work shorter, or find a finer key."
+            " one after the other. However many there are, they keep up with"
+            f" {rate_text(hottest_key_rate(demand, service))} records/s at most."
         )
+        said += _split_words(demand, split) if split else ["Make the work shorter, or find a finer key."]
     else:
         said.append(
             f"That is above the target of {demand.target:.0%}:"
             f" {'more workers' if demand.mode == QUEUE else 'more consumers (and as many partitions)'} would mend it."
         )
     return said
+
+
+def _split_words(demand: Demand, split: SplitPlan) -> list[str]:
+    option = split.option
+    helps = "A split of that key helps" if split.keys == 1 else f"Splits of the {split.keys} hottest keys help"
+    if demand.mode != QUEUE:
+        helps = f"In a queue group by key, {helps[0].lower()}{helps[1:]}"
+    workers = f"{option.consumers} worker{'s' if option.consumers > 1 else ''}"
+    return [
+        (
+            f"{helps}: {workers} then keep up with {rate_text(option.records_per_second)} records/s, and the busiest"
+            f" has to do {option.busiest_utilisation:.0%} of what it can, if a key has 100 second keys or more that are"
+            " all alike. Order is then kept within a second key only:"
+        ),
+        f"  logbroker queue split GROUP KEY --by header:NAME --into {split.into}",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -15,9 +16,10 @@ from logbroker.errors import RequestTimeoutError
 from logbroker.record.partitioner import PartitionCache
 from logbroker.tools.experiments.capacity import QUEUE, Service
 from logbroker.tools.experiments.crew import Crew
-from logbroker.tools.experiments.keys import draw_keys, key_name, key_shares
+from logbroker.tools.experiments.keys import draw_keys, key_name, key_shares, second_key
 from logbroker.tools.experiments.metrics import Finish
 from logbroker.tools.experiments.scaling_run import (
+    HOTTEST_KEY,
     KEYS,
     Cell,
     Observed,
@@ -32,6 +34,7 @@ from logbroker.tools.experiments.worker_process import WorkerJob
 
 LOAD_SHARE: Final = 0.6
 """The rate of the steady load, as a share of the rate of the drain."""
+_SECOND_KEY_HEADER: Final = "second"
 _MIN_RECORDS: Final = 40
 _MAX_RECORDS: Final = 20_000
 _SLACK: Final = 20.0
@@ -64,6 +67,8 @@ class _Experiment:
         self._route = PartitionCache(cell.partitions)
         self._keys: list[int] = []
         """The key of each record, in the order of sending."""
+        self._second_keys = itertools.count()
+        """The numbers of the next records of the hottest key."""
         self._sent_at: list[float] = []
         self._places: dict[int, list[int]] = defaultdict(list)
         """The record at each offset, by partition."""
@@ -76,6 +81,9 @@ class _Experiment:
         await self._admin.create_topic(self._name, cell.partitions)
         if cell.mode == QUEUE:
             await self._queues.create_queue(self._name, self._name)
+        if cell.split_into:
+            by = f"header:{_SECOND_KEY_HEADER}"
+            await self._queues.split_lane(self._name, key_name(HOTTEST_KEY), by=by, into=cell.split_into)
         async with Crew(self._take) as crew:
             rebalance_seconds = await self._gather(crew)
             async with Producer(self._broker, linger_ms=0) as producer:
@@ -131,9 +139,11 @@ class _Experiment:
         to = self._route[name] if name is not None else partition
         assert to is not None
         self._places[to].append(len(self._keys))
+        number = len(self._keys)
         self._keys.append(key)
         self._sent_at.append(monotonic() if due_at is None else due_at)
-        await producer.send(self._name, b"%d" % (len(self._keys) - 1), name, partition=partition)
+        headers = ((_SECOND_KEY_HEADER, second_key(next(self._second_keys))),) if key == HOTTEST_KEY else ()
+        await producer.send(self._name, b"%d" % number, name, headers=headers, partition=partition)
 
     async def _warm(self, crew: Crew, producer: Producer) -> None:
         """Let every consumer and the producer process some records before the measurement."""

@@ -48,7 +48,7 @@ def draw(found: Scaling) -> dict[str, Picture]:
 
 def _by_partitions(runs: Sequence[ScalingRun], unit: str, metric_of: Callable[[ScalingRun], float]) -> Picture:
     """Return a picture with a row of charts for each work time, a column for each skew, and a line for each mode and
-    number of consumers."""
+    number of consumers, and for those with a split key."""
     works = sorted({run.work_ms for run in runs})
     skews = [skew for skew in SKEWS if any(run.skew == skew for run in runs)]
     counts = sorted({run.partitions for run in runs})
@@ -78,12 +78,12 @@ def _lines(
     drawn = {}
     for mode in MODES:
         for count, colour in colours.items():
-            line = sorted(
-                (run.partitions, metric_of(run)) for run in runs if (run.mode, run.consumers) == (mode, count)
-            )
-            if line:
-                style = "-o" if mode == GROUP else "--s"
+            of_count = [run for run in runs if (run.mode, run.consumers) == (mode, count)]
+            for split_into in sorted({run.split_into for run in of_count}):
+                line = sorted((run.partitions, metric_of(run)) for run in of_count if run.split_into == split_into)
+                style = ":D" if split_into else "-o" if mode == GROUP else "--s"
                 name = f"{'consumer' if mode == GROUP else 'queue'} group of {count}"
+                name += f", split into {split_into}" if split_into else ""
                 (drawn[name],) = chart.plot(*zip(*line, strict=True), style, markersize=4, color=colour)
     return drawn
 

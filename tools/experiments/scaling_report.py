@@ -16,11 +16,12 @@ _LISTS: Final = ("held", "key_counts")
 """Fields that are left out of table rows, because they are lists."""
 
 _INTRODUCTION: Final = """
-A log of records is split into partitions, and each record has a key: it is about one thing, such as one customer. All
-records of a key lie in one partition, in order. In a consumer group each partition belongs to one consumer, so more
-partitions let more consumers work; in a queue group by key, any worker takes any key, but only one record of a key
-at a time. How far does adding partitions and consumers help, and what do hot keys do to it? Here it was measured: real
-consumer processes on a real broker, on one machine, for each combination below. Work takes its time by sleeping.
+A log of records is split into partitions, and each record has a key: it is about one thing, such as one customer.
+All records of a key lie in one partition, in order. In a consumer group each partition belongs to one consumer, so
+more partitions let more consumers work; in a queue group by key, any worker takes any key, but only one record of a
+key at a time. There a hot key can be split into sub-lanes, which keep the order of a second key. How far does
+adding partitions and consumers help, and what do hot keys do to it? Here it was measured: real consumer processes
+on a real broker, on one machine, for each combination below. Work takes its time by sleeping.
 """
 _RUNS: Final = """
 Each run has two parts. First a backlog is worked off as fast as possible. This gives the throughput, and the share of
@@ -28,12 +29,13 @@ their time in which consumers were idle. Then records arrive at a steady rate, 6
 latency p99 (99 of 100 records are finished within it) and the utilisation, the share of their time in which consumers
 work. A part lasts about a second, so p99 comes from a few records, or only from the slowest one. Keys: 100, all alike
 (uniform), by Zipf's law with exponent 1.1 (the k-th most frequent key k^1.1 times rarer than the first), or one with
-80 % of the records (hot).
+80 % of the records (hot). "split into 8": the hot key is split by one of 100 second keys in a header.
 """
 _TABLE: Final = """
-Predicted: the rate by the model of logbroker plan, which knows the cost of a record in these runs. Disorder: records
-that were finished after a later record of their key. Rebalance: the time from the join of the last consumer until all
-hold their share of the partitions, or a dash if no partition moved.
+Predicted: the rate by the model of logbroker plan, which knows the cost of a record in these runs. Disorder:
+records that were finished after a later record of their key or, where it is split, of their second key. Rebalance:
+the time from the join of the last consumer until all hold their share of the partitions, or a dash if no partition
+moved.
 """
 CAPTIONS: Final = {
     "throughput": "Records per second, by partitions. Where a line is flat, partitions do not help.",
@@ -52,6 +54,11 @@ def scaling_csv(found: Scaling) -> str:
     for run in found.runs:
         writer.writerow(["" if getattr(run, name) is None else getattr(run, name) for name in names])
     return out.getvalue()
+
+
+def keys_text(run: ScalingRun) -> str:
+    """Return the skew of a run, and its split."""
+    return run.skew + (f", split into {run.split_into}" if run.split_into else "")
 
 
 def scaling_page(found: Scaling, pictures: Mapping[str, bytes], without: str = "") -> str:
@@ -86,7 +93,7 @@ def _table(runs: Sequence[ScalingRun]) -> str:
                 run.mode,
                 str(run.partitions),
                 str(run.consumers),
-                run.skew,
+                keys_text(run),
                 f"{run.work_ms:g}",
                 f"{run.records_per_second:,.0f}",
                 f"{run.predicted_records_per_second:,.0f}",

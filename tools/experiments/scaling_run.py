@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -10,10 +11,12 @@ import msgspec
 
 from logbroker.tools.experiments import capacity, metrics
 from logbroker.tools.experiments.capacity import GROUP, MODES, QUEUE, Service
-from logbroker.tools.experiments.keys import SKEWS, key_shares, partition_shares
+from logbroker.tools.experiments.keys import SECOND_KEYS, SKEWS, key_shares, partition_shares, sub_lane_shares
 from logbroker.tools.experiments.metrics import Finish
 
 KEYS: Final = 100
+HOTTEST_KEY: Final = 0
+SPLIT_INTO: Final = 8
 ASSUMED: Final = {
     GROUP: Service(work_seconds=0, worker_pause_seconds=0.0002, handover_seconds=0.0002),
     QUEUE: Service(work_seconds=0, worker_pause_seconds=0.004, handover_seconds=0.005),
@@ -30,6 +33,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     consumers: int
     skew: str
     work_ms: float
+    split_into: int = 0
+    """Number of sub-lanes into which the hottest key is split, in a queue group. 0: it is not split."""
 
 
 class ScalingRun(Cell, frozen=True, kw_only=True):
@@ -44,12 +49,14 @@ class ScalingRun(Cell, frozen=True, kw_only=True):
     idle_share: float
     """The idle share of the consumers' time, in the drain."""
     violations: int
-    """Number of records that were finished after a later record of their key, in both parts."""
+    """Number of records that were finished after a later record of their key or, in a split key, of their second key,
+    in both parts."""
     work_ms_mean: float
     worker_pause_ms: float | None
     """The median pause of a consumer between two records, in the drain. None if no consumer had two records."""
     handover_ms: float | None
-    """The median pause between two records of the hottest key, in the drain. None if it did not have two records."""
+    """The median pause between two records of the hottest key, in the drain. None if it did not have two records, or is
+    split."""
     load_records_per_second: float
     p50_ms: float
     """The median time from the sending of a record to the end of the work on it, under the steady load. `p99_ms` is the
@@ -106,7 +113,7 @@ def evaluated(cell: Cell, seen: Observed) -> ScalingRun:
     shares = [count / len(drained) for count in counts]
     begun, ended = min(finish.begun for finish in drained), drained[-1].finished
     busy = metrics.busy_shares(drained, cell.consumers, begun, ended)
-    of_hottest = [0 if key == hottest else -1 for key in drained_keys]
+    of_hottest = [0 if key == hottest and not cell.split_into else -1 for key in drained_keys]
     order = sorted(seen.finishes, key=lambda record: seen.finishes[record].finished)
     load_begun, load_ended = seen.sent_at[seen.loaded[0]], seen.sent_at[seen.loaded[-1]]
     load_finishes = [seen.finishes[record] for record in seen.loaded]
@@ -119,7 +126,7 @@ def evaluated(cell: Cell, seen: Observed) -> ScalingRun:
         records_per_second=len(drained) / (ended - begun),
         predicted_records_per_second=0.0,
         idle_share=1 - metrics.mean(busy),
-        violations=sum(metrics.violations(order, seen.keys).values()),
+        violations=sum(metrics.violations(order, _ordered_within(cell, seen.keys)).values()),
         work_ms_mean=1e3 * metrics.mean([finish.finished - finish.begun for finish in drained]),
         worker_pause_ms=_median_ms(metrics.pauses(drained, [each.worker for each in drained])),
         handover_ms=_median_ms(metrics.pauses(drained, of_hottest)),
@@ -136,6 +143,15 @@ def evaluated(cell: Cell, seen: Observed) -> ScalingRun:
     )
 
 
+def _ordered_within(cell: Cell, keys: Sequence[int]) -> Sequence[int]:
+    """Return the key within which each record is in order. For a split key, it is the second key, as a negative
+    number."""
+    if not cell.split_into:
+        return keys
+    numbers = itertools.count()
+    return [-1 - next(numbers) % SECOND_KEYS if key == HOTTEST_KEY else key for key in keys]
+
+
 def _median_ms(seconds: Sequence[float]) -> float | None:
     return 1e3 * statistics.median(seconds) if seconds else None
 
@@ -144,6 +160,7 @@ def quick_grid() -> list[Cell]:
     """Return the most informative runs, which take less than a minute together."""
     cells = _cells(GROUP, (1, 4, 8), (4,), SKEWS, (10.0,))
     cells += _cells(QUEUE, (1, 4), (4,), SKEWS, (10.0,))
+    cells += _cells(QUEUE, (1, 4), (4,), ("hot",), (10.0,), SPLIT_INTO)
     for mode in MODES:
         cells += _cells(mode, (4,), (1,), ("uniform",), (10.0,))
     return cells
@@ -153,14 +170,21 @@ def default_grid() -> list[Cell]:
     """Return the runs for an experiment of some minutes. Queue groups get fewer partition counts, because partitions do
     not divide their work."""
     consumers, work_ms = (2, 8), (5.0, 20.0)
-    return _cells(GROUP, (1, 2, 4, 8, 16), consumers, SKEWS, work_ms) + _cells(QUEUE, (1, 8), consumers, SKEWS, work_ms)
+    cells = _cells(GROUP, (1, 2, 4, 8, 16), consumers, SKEWS, work_ms)
+    cells += _cells(QUEUE, (1, 8), consumers, SKEWS, work_ms)
+    return cells + _cells(QUEUE, (1, 8), consumers, ("hot",), work_ms, SPLIT_INTO)
 
 
 def _cells(
-    mode: str, partitions: Sequence[int], consumers: Sequence[int], skews: Sequence[str], work_ms: Sequence[float]
+    mode: str,
+    partitions: Sequence[int],
+    consumers: Sequence[int],
+    skews: Sequence[str],
+    work_ms: Sequence[float],
+    split_into: int = 0,
 ) -> list[Cell]:
     return [
-        Cell(mode=mode, partitions=parts, consumers=count, skew=skew, work_ms=work)
+        Cell(mode=mode, partitions=parts, consumers=count, skew=skew, work_ms=work, split_into=split_into)
         for work in work_ms
         for count in consumers
         for skew in skews
@@ -172,15 +196,24 @@ def expected_rate(cell: Cell, service: Service) -> float:
     """Return the expected records/s of a run, to choose its number of records."""
     shares = key_shares(cell.skew, KEYS)
     if cell.mode == QUEUE:
-        return capacity.queue_rate(shares[0], cell.consumers, service)
+        return capacity.queue_rate(max(_lanes(shares, cell.split_into)), cell.consumers, service)
     held = capacity.dealt(cell.partitions, cell.consumers)
     return capacity.group_rate(capacity.consumer_shares(partition_shares(shares, cell.partitions), held), service)
+
+
+def _lanes(of_keys: Sequence[float], split_into: int) -> list[float]:
+    """Return shares or counts by lane: those of the keys, the first of which is split."""
+    if not split_into:
+        return list(of_keys)
+    return [of_keys[HOTTEST_KEY] * share for share in sub_lane_shares(split_into)] + list(of_keys[1:])
 
 
 def predicted_rate(run: ScalingRun, service: Service) -> float:
     """Return the predicted records/s at which the backlog of a run is drained."""
     if run.mode == QUEUE:
-        return run.records / capacity.queue_drain_seconds(run.key_counts, run.consumers, service)
+        return run.records / capacity.queue_drain_seconds(
+            _lanes(run.key_counts, run.split_into), run.consumers, service
+        )
     shares = [count / run.records for count in run.key_counts]
     return capacity.group_rate(capacity.consumer_shares(partition_shares(shares, run.partitions), run.held), service)
 

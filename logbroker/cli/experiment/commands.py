@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final, TypeVar
 
 import click
@@ -24,7 +26,7 @@ from logbroker.embedded_broker import embedded
 from logbroker.errors import LogbrokerError
 from logbroker.tools.experiments.advice import advice
 from logbroker.tools.experiments.lane_words import conclusions
-from logbroker.tools.experiments.lanes import drain
+from logbroker.tools.experiments.lanes import STRIPS, drain
 from logbroker.tools.experiments.lanes_page import lanes_page
 from logbroker.tools.experiments.scaling import scale
 from logbroker.tools.experiments.scaling_pictures import HOW_TO_INSTALL, can_draw, draw
@@ -36,6 +38,8 @@ T = TypeVar("T")
 SECONDS: Final = 1.2
 """Approximate duration of each of the two parts of a run."""
 QUICK_SECONDS: Final = 0.8
+_ROOM_BYTES: Final = 4 * 1024 * 1024
+"""More than the files of an experiment have together."""
 
 
 @click.group()
@@ -67,10 +71,11 @@ def experiment(context: click.Context) -> None:
 @click.option("--plain", is_flag=True, help="Print a line every two seconds instead of moving bars.")
 @json_option
 def lanes(work_ms: float, records: int, workers: int, html: Path | None, plain: bool, as_json: bool) -> None:
-    """Drain the same records without order, one by one, and by key.
+    """Drain the same records without order, one by one, by key, and with a hot key.
 
-    Four queue groups drain the same flights side by side, each with its own worker processes: with the ordering none,
-    single, and key with 4 and with 100 keys. There are 27,004 flights.
+    Six queue groups drain the same flights side by side, each with its own worker processes: with the ordering none,
+    single, and key with 4 and with 100 keys, and twice with one key that has 80 % of the records. The second time, this
+    key is split into 8 sub-lanes by a second key. There are 27,004 flights.
 
     \b
     Examples:
@@ -81,8 +86,8 @@ def lanes(work_ms: float, records: int, workers: int, html: Path | None, plain: 
     if records > len(rows):
         raise click.BadParameter(f"there are {len(rows):,} flights", param_hint="--records")
     rows = rows[:records]
-    warn(f"Starting {4 * workers} worker processes...")
     with _writable(*[html] if html is not None else []), embedded() as broker, shown(plain=plain) as look:
+        warn(f"Starting {STRIPS * workers} worker processes...")
         strips = _run(drain(broker.address, rows, workers=workers, work_seconds=work_ms / 1000, look=look))
         metrics = [strip.settle() for strip in strips]
         if html is not None:
@@ -151,17 +156,33 @@ def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
 
 @contextmanager
 def _writable(*paths: Path) -> Iterator[None]:
-    """Check that files can be written, before the experiment runs. Raises OSError. The files keep their content until
-    they are written. If the experiment fails, files that did not exist before are removed."""
+    """Check that files can be written, and that the disk has room for them, before the experiment runs. Raises OSError.
+    The files keep their content until they are written. If the experiment fails, files that did not exist before are
+    removed."""
     made = [path for path in paths if not path.exists()]
     try:
         for path in paths:
             path.open("ab").close()
+        for directory in {path.resolve().parent for path in paths if path.is_file()}:
+            _check_room(directory)
         yield
     except BaseException:
         for path in made:
             path.unlink(missing_ok=True)
         raise
+
+
+def _check_room(directory: Path) -> None:
+    """Raise OSError if the disk has no room for the files of an experiment. The attempt leaves nothing behind."""
+    try:
+        with TemporaryFile(dir=directory) as file:
+            file.write(bytes(_ROOM_BYTES))
+            file.flush()
+            os.fsync(file.fileno())  # Some file systems say only now that they are full.
+    except PermissionError:
+        return  # The files are there already, and more cannot be made beside them.
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(directory)) from None
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

@@ -61,22 +61,22 @@ class _Lines:
 
 
 def strips_text(strips: Sequence[Strip], now: float, width: int) -> Group:
-    """Return all strips, `width` columns wide and five lines each."""
+    """Return all strips, `width` columns wide and three lines each, so that they fit a terminal of 24 lines."""
     columns = min(width, _MAX_WIDTH) - _LABEL_WIDTH
     lines: list[Text] = []
     for strip in strips:
         busy = strip.recent_busy(now)
         pace = f"in {strip.seconds:,.1f} s" if strip.is_done else f"{strip.recent_rate(now):,.0f}/s"
-        facts = f"{len(strip.finishes):>6,} of {strip.total:,}  {pace:>10}"
-        head = Text.assemble((f"{strip.plan.name:<14}", "bold"), facts)
-        head.append(f"  out of order in their key: {strip.violations:,}", "bold red" if strip.violations else "green")
+        facts = f"{len(strip.finishes):>6,} of {strip.total:,} {pace:>9}"
+        head = Text.assemble((f"{strip.plan.name:<12}", "bold"), facts)
+        head.append(f"  disorder {strip.violations:<5,} ", "bold red" if strip.violations else "green")
+        head.append_text(_workers(busy))
         lines.append(head)
         lines.append(_labelled("waiting", _waiting(strip, columns)))
-        lines.append(_labelled("workers", _workers(busy)))
         lines.append(_labelled("finished", _tracer(strip, columns)))
-        lines.append(Text())
-    lines.append(Text("waiting: the head on the left, a colour for each key", "dim"))
-    lines.append(Text("finished: a rising ramp means order (with keys: within one colour); red: out of order", "dim"))
+    lines.append(Text("waiting: the head on the left, a colour for each key (a split key: second key)", "dim"))
+    lines.append(Text("finished: a rising ramp is order (with keys: within one colour); red: disorder", "dim"))
+    lines.append(Text("hot key: one key has 80 % of the records. split: the same, the key in sub-lanes", "dim"))
     for line in lines:
         line.no_wrap = True
         line.truncate(width)
@@ -98,8 +98,8 @@ def _workers(busy: Sequence[float]) -> Text:
     text = Text()
     for share in busy:
         dot, style = next((dot, style) for least, dot, style in _DOTS if share >= least)
-        text.append(f"{dot} ", style)
-    return text.append(f" {sum(busy):.1f} of {len(busy)} busy")
+        text.append(dot, style)
+    return text.append(f" {sum(busy):.1f} busy")
 
 
 def _tracer(strip: Strip, columns: int) -> Text:
@@ -132,8 +132,8 @@ def show_lanes(metrics: Sequence[StripMetrics]) -> None:
         )
     terminal.show(table)
     terminal.say(
-        "disorder: records that were finished after a later record of the same key. wait, end: the time from the "
-        "sending of all records"
+        "disorder: records that were finished after a later record of the same key, or, if it is split, of the same"
+        " second key. wait, end: the time from the sending of all records"
         " until the work on a record began or ended (p50: for half of them, p99: for 99 of 100)."
     )
 
@@ -149,7 +149,7 @@ def show_scaling(runs: Sequence[ScalingRun]) -> None:
     for run in runs:
         table.add_row(
             "queue" if run.mode == QUEUE else "consumer",
-            run.skew,
+            run.skew if not run.split_into else f"{run.skew}/{run.split_into}",
             str(run.partitions),
             str(run.consumers),
             f"{run.work_ms:g} ms",
@@ -160,3 +160,5 @@ def show_scaling(runs: Sequence[ScalingRun]) -> None:
             f"{run.violations:,}",
         )
     terminal.show(table)
+    if any(run.split_into for run in runs):
+        terminal.say("hot/8: the hot key is split into 8 sub-lanes, by a second key.")
