@@ -42,11 +42,28 @@ class HandleCache:
         self._failure: StorageFailedError | None = None
         """First failure of a sync. The kernel reports a failure only once, so the next sync of the same file would seem
         to succeed."""
+        self._created_files = 0
+        self._owed_files = 0
         self._open: OrderedDict[str, Handle] = OrderedDict()
         """Handles by path; the handle that was acquired last is at the end."""
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def created_files(self) -> int:
+        """Number of files that were opened to be made, if they did not exist, so far."""
+        return self._created_files
+
+    @property
+    def owed_files(self) -> int:
+        """Number of files that will be made later, without being asked whether there is room: see `owe`."""
+        return self._owed_files
+
+    def owe(self, files: int) -> None:
+        """Count files that will be made later, or, with a negative number, that were made or are not needed."""
+        with self._lock:
+            self._owed_files += files
 
     def acquire(self, path: str, *, create: bool = False) -> Handle:
         """Return the file's handle, pinned; `release` it soon.
@@ -63,6 +80,7 @@ class HandleCache:
         handle = self._open.get(path)
         if handle is None:
             handle = self._open[path] = Handle(path, self._open_file(path, create))
+            self._created_files += create
         else:
             self._open.move_to_end(path)
         handle.pins += 1
@@ -177,6 +195,9 @@ class PartitionHandles(HandleCache):
 
     def release(self, handle: Handle) -> None:
         self._cache.release(handle)
+
+    def owe(self, files: int) -> None:
+        self._cache.owe(files)
 
     def ensure_open(self, path: str) -> None:
         self._cache.ensure_open(path)

@@ -41,7 +41,19 @@ class IndexFile:
     look up.
     """
 
-    __slots__ = ("_entry", "_files", "_handles", "_has_file", "_loaded", "_lock", "_saved", "_saving", "_tail", "path")
+    __slots__ = (
+        "_entry",
+        "_files",
+        "_handles",
+        "_has_file",
+        "_is_owed",
+        "_loaded",
+        "_lock",
+        "_saved",
+        "_saving",
+        "_tail",
+        "path",
+    )
 
     def __init__(self, path: str, entry: struct.Struct, files: Files, handles: HandleCache) -> None:
         self.path = path
@@ -55,6 +67,8 @@ class IndexFile:
         """Last entry that `load` or `replace` found."""
         self._tail = bytearray()
         self._has_file = True
+        self._is_owed = False
+        """Whether the file is counted as one that will be made."""
 
     def __len__(self) -> int:
         with self._lock:
@@ -63,6 +77,17 @@ class IndexFile:
     @property
     def unsaved_bytes(self) -> int:
         return len(self._tail) if self._has_file else 0
+
+    def begin(self) -> None:
+        """Begin an index whose file is made when it is first saved."""
+        self._is_owed = True
+        self._handles.owe(1)
+
+    def owe_no_file(self) -> None:
+        """Note that the file is made, or not needed."""
+        if self._is_owed:
+            self._is_owed = False
+            self._handles.owe(-1)
 
     def load(self, below: Entry) -> bool:
         """Load the file's entries, and cut off entries that do not ascend or are not below the limits.
@@ -151,6 +176,7 @@ class IndexFile:
             try:
                 with self._handles.pinned(self.path, create=True) as handle:
                     is_open = True
+                    self.owe_no_file()
                     if content:
                         write_all(self._files, handle.fd, [content], saved * self._entry.size)
             except OSError as error:
@@ -202,6 +228,7 @@ class IndexFile:
         if self._has_file:
             _log.warning("the index %s is kept in memory: %s; %s", self.path, reason_of(error), _advice(error))
         self._has_file = False
+        self.owe_no_file()
 
     def _read(self, fd: int, index: int, *, nowait: bool) -> Entry:
         size = self._entry.size

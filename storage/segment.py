@@ -120,6 +120,8 @@ class Segment:
         """Make an empty segment ready for appends."""
         self.created_ms = now_ms
         self._make_indexes()
+        self.offset_index.begin()
+        self.time_index.begin()
         self.loaded = True
 
     def append(self, last_offset: int, size_bytes: int, timestamp_ms: int, index_interval_bytes: int) -> int:
@@ -247,6 +249,9 @@ class Segment:
 
     def close(self) -> None:
         """Close the files; they open again on use."""
+        if self.loaded:
+            self.offset_index.owe_no_file()
+            self.time_index.owe_no_file()
         for suffix in SUFFIXES:
             self._handles.forget(self._stem + suffix)
 

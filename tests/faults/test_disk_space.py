@@ -172,6 +172,37 @@ async def test_what_makes_files_is_refused_while_few_are_free(open_at: OpenEngin
         assert opened.failures == []
 
 
+async def test_the_indexes_of_new_segments_count_before_they_are_made(open_at: OpenEngine, disk: FakeDisk) -> None:
+    """A stop, or the next rolls, would make all of them at once. This disk never shows a file that was made."""
+    async with open_at(min_free_disk_bytes=MIB, checkpoint_seconds=0.01) as opened:
+        topic = await opened.engine.create_topic("t", 12, {"segment.bytes": "256"})
+
+        async def append(*partitions: int) -> int:
+            """Append to partitions at once; return how many took it."""
+            await disk.measured_again()
+            results = await opened.engine.append([Append(topic.id, each, batch(bytes(100))) for each in partitions])
+            assert all(isinstance(result, Appended | DiskFullError) for result in results)
+            return sum(isinstance(result, Appended) for result in results)
+
+        # Each begins a segment, and there is no entry for its indexes yet.
+        disk.free_files = KEPT_FILES + 11
+        for partition in range(5):
+            assert await append(partition)
+        assert not await append(5)
+        disk.free_files += 2
+        assert await append(5)
+        # What the first ones of a call make counts before the disk is measured again.
+        disk.free_files += 9
+        assert await append(*range(6, 12)) == 3
+        # The indexes of a segment are made when the next one begins, and those of a deleted topic never.
+        assert await append(0)
+        await opened.engine.delete_topic(topic.id)
+        disk.free_files = KEPT_FILES + 6
+        await disk.measured_again()
+        await opened.engine.create_topic("u", 1, {})
+        assert opened.failures == []
+
+
 async def test_a_file_system_without_a_limit_on_files(open_at: OpenEngine, disk: FakeDisk) -> None:
     disk.files = disk.free_files = 0
     async with open_at(min_free_disk_bytes=MIB) as opened:

@@ -7,7 +7,8 @@ below it                        writes that take room: appends, topics, partitio
 below half of it                also writes that process existing records: commits of offsets, sessions, other
                                 settlements
 
-Free files (inodes) count in the same way, against KEPT_FILES: whatever makes files is refused before none is left.
+Free files (inodes) count in the same way, against KEPT_FILES: whatever makes files is refused before none is left. The
+indexes of new segments are made later, without being asked, so they count from the beginning.
 Writes that make room, or that follow from earlier decisions, are never refused.
 """
 
@@ -17,7 +18,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -31,8 +32,7 @@ _log = logging.getLogger(__name__)
 _MEASURE_AGAIN_SECONDS: Final = 0.1
 KEPT_FILES: Final = 1000
 """Files that are kept free for what is not refused: a start makes one (issued-numbers) and, after a crash, up to three
-in each partition that it cuts; a stop makes two (the indexes) in each partition whose active segment has none yet. If
-there are too many of them, indexes stay in memory."""
+in each partition that it cuts. If there are too many of them, indexes stay in memory."""
 FILES_OF_PARTITION: Final = 6
 """Directory, partition.metadata, leader-epoch-checkpoint, and the three files of the first segment."""
 FILES_OF_SEGMENT: Final = 3
@@ -52,8 +52,19 @@ class DiskSpace:
     for everything that is written besides the records: indexes, metadata, accepted appends, and other programs.
     """
 
-    def __init__(self, path: Path, min_free_bytes: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        min_free_bytes: int,
+        created_files: Callable[[], int] = lambda: 0,
+        owed_files: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`created_files` and `owed_files`: see HandleCache."""
         self._path = path
+        self._created_files = created_files
+        self._owed_files = owed_files
+        self._created_before = 0
+        """Number of created files at the last measurement."""
         self._min_free_bytes = min_free_bytes
         self._free_bytes = 0
         self._free_files: float = 0
@@ -70,6 +81,7 @@ class DiskSpace:
         self._free_bytes = found.f_bavail * found.f_frsize - self._unwritten_bytes
         # Some file systems (Btrfs, some of networks) have no limit on files, and report a total of 0.
         self._free_files = found.f_favail if found.f_files else math.inf
+        self._created_before = self._created_files()
         self._measured_at = time.monotonic()
         if self._refused:
             self._tell_of_room()
@@ -114,8 +126,11 @@ class DiskSpace:
         kept_bytes = self._min_free_bytes if use is DiskUse.TAKES_ROOM else self._kept_by(use)
         if self._free_bytes - kept_bytes <= size_bytes:
             raise self._refusal(self._bytes_text(kept_bytes), use)
-        if files and self._free_files - files < (kept_files := int(KEPT_FILES * _RESERVE[use])):
+        if files and self._files_left() - files < (kept_files := int(KEPT_FILES * _RESERVE[use])):
             raise self._refusal(self._files_text(files, kept_files), use)
+
+    def _files_left(self) -> float:
+        return self._free_files - (self._created_files() - self._created_before) - self._owed_files()
 
     def _kept_by(self, use: DiskUse) -> int:
         return int(self._min_free_bytes * _RESERVE[use])
@@ -129,7 +144,7 @@ class DiskSpace:
 
     def _files_text(self, files: int, kept_files: int) -> str:
         return (
-            f"the disk of {self._path} has room for {max(0, self._free_files):.0f} more files (inodes), this takes up"
+            f"the disk of {self._path} has room for {max(0, self._files_left()):.0f} more files (inodes), this takes up"
             f" to {files}, and {kept_files} are kept free for writes that make room; delete topics, lower"
             " retention.bytes or retention.ms of topics, or delete files on the disk, then try again"
         )

@@ -92,7 +92,9 @@ async def open_engine(
         partitions = PartitionTable(
             data_dir, store, files, handles, pool, failure, unsynced_bound_bytes, config.sync_threads
         )
-        disk = DiskSpace(data_dir.path, config.min_free_disk_bytes)
+        disk = DiskSpace(
+            data_dir.path, config.min_free_disk_bytes, lambda: handles.created_files, lambda: handles.owed_files
+        )
         changes = TopicChanges(config, clock, store, catalog, partitions, helpers, failure, disk)
         deleted, recovery_points = _load_topics(store, config, catalog, partitions)
         if recovery_points:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from logbroker.broker.local_engine.catalog import partition_row_key
-from logbroker.broker.local_engine.disk_space import FILES_OF_SEGMENT, DiskSpace
+from logbroker.broker.local_engine.disk_space import DiskSpace
 from logbroker.broker.local_engine.helpers import Helpers
 from logbroker.broker.local_engine.partition import Partition
 from logbroker.broker.local_engine.partition_table import PartitionTable
@@ -108,7 +108,7 @@ class Upkeep:
         self._lag_bytes += size_bytes
         self._lag_batches += batches
         begun = len(self._changed) - known
-        self.disk.take(size_bytes + _FIRST_APPEND_BYTES * begun, FILES_OF_SEGMENT * begun)
+        self.disk.take(size_bytes + _FIRST_APPEND_BYTES * begun)
         self._partitions.limit_producers(self._config.max_producers)
         lag = max(self._lag_bytes / MAX_LAG_BYTES, self._lag_batches / MAX_LAG_BATCHES)
         if lag >= 0.5 or (lag >= _ASK_SHARE and self._lag_bytes >= len(self._changed) * _ASK_BYTES_OF_PARTITION):
