@@ -123,7 +123,7 @@ async def test_what_a_topic_does_not_take_refuses_the_settlement_and_leaves_the_
             (AskedOutput(topic_id, 0, 0, with_producer(batch_of(b"v"), 7, 0, 0)), InvalidRequestError),
             (AskedOutput(topic_id, 0, 0, batch_of(b"v", stamp_ms=1 << 50)), InvalidTimestampError),
             (AskedOutput(small.id, 0, 0, batch_of(bytes(1000))), RecordTooLargeError),
-            (to_out(opened, b"v" * (1 << 20)), InvalidRequestError),
+            (to_out(opened, b"v" * (2 << 20)), InvalidRequestError),
         ):
             with pytest.raises(error):
                 await settle(link, [receipt], to_out(opened, b"good"), output)

@@ -27,6 +27,7 @@ from logbroker.client.worker.delivery_batch import HELD, LOST, OVER, SAID, Deliv
 from logbroker.client.worker.leases import Leases
 from logbroker.client.worker.sent_records import (
     MAX_OUTPUT_BYTES,
+    MAX_OUTPUT_HEADERS,
     RECORDS_AT_ONCE,
     OutputRoutes,
     SentRecord,
@@ -131,6 +132,7 @@ class SettlementBatch:
         "is_broken",
         "is_routed",
         "output_bytes",
+        "output_headers",
         "output_records",
         "part",
         "state",
@@ -143,6 +145,7 @@ class SettlementBatch:
         self.deliveries: list[Settled] = []
         """The settled deliveries that are not answered yet. Each holds its own `word`."""
         self.output_bytes = 0
+        self.output_headers = 0
         self.output_records = 0
         self.part = 0
         """Number of deliveries in the next message, because the broker refused an output; 0: all."""
@@ -196,11 +199,12 @@ class SettlementBatch:
             message.outputs.extend(packed)
         return message
 
-    def takes(self, output_records: int, output_bytes: int) -> bool:
+    def takes(self, outputs: SentRecords) -> bool:
         """Return whether there is room for the outputs of another delivery."""
         return (
-            self.output_records + output_records <= RECORDS_AT_ONCE
-            and self.output_bytes + output_bytes <= MAX_OUTPUT_BYTES
+            self.output_records + len(outputs) <= RECORDS_AT_ONCE
+            and self.output_bytes + outputs.size_bytes <= MAX_OUTPUT_BYTES
+            and self.output_headers + outputs.headers <= MAX_OUTPUT_HEADERS
         )
 
     def sent_state(self) -> bytes | None:
@@ -394,15 +398,13 @@ class _Queue:
     def settlement(self, delivery: Settled) -> SettlementBatch:
         """Return the settlement that takes the next delivery."""
         before, outputs = self.open, delivery.outputs
-        output_bytes = outputs.size_bytes if outputs else 0
-        if len(before.deliveries) >= _MAX_DELIVERIES or (
-            outputs and before.deliveries and not before.takes(len(outputs), output_bytes)
-        ):
+        if len(before.deliveries) >= _MAX_DELIVERIES or (outputs and before.deliveries and not before.takes(outputs)):
             settlement = SettlementBatch()
             self.waiting += (before,)
             self.open = settlement
         if outputs:
-            self.open.output_bytes += output_bytes
+            self.open.output_bytes += outputs.size_bytes
+            self.open.output_headers += outputs.headers
             self.open.output_records += len(outputs)
         return self.open
 

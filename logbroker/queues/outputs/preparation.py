@@ -17,8 +17,9 @@ from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
 from logbroker.record.header import check_new_batch
 from logbroker.types import TimestampType, TopicId
 
-MAX_OUTPUT_BYTES: Final = 1024 * 1024
-"""Maximum bytes of the outputs of one settlement: keys, values and headers, or batches."""
+MAX_OUTPUT_BYTES: Final = 2 * 1024 * 1024
+"""Maximum bytes of the outputs of one settlement as they are sent. Clients count keys, values and headers, up to 1 MiB;
+with the most records and headers, messages and batches need almost as much again."""
 INLINE_RECORDS: Final = 500
 """Maximum number of records of an output that are routed and encoded on the event loop."""
 
