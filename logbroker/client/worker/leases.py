@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from logbroker.client.transport.status import error_of_item
-from logbroker.client.worker.delivery_batch import HELD, SAID, DeliveryBatch, ranges
+from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch, ranges
 from logbroker.config import MIN_LEASE_SECONDS
 from logbroker.errors import LogbrokerError
 from logbroker.v1 import queues_pb2
@@ -77,14 +77,15 @@ class Leases:
         return self._remember(message, now, 0.0, by_receipt, asked)
 
     def due(self, batches: Iterable[DeliveryBatch[Any]], correlation_id: int, now: float) -> queues_pb2.Settle | None:
-        """Return the extensions of leases that end soon, except for deliveries that the worker has had for too long."""
+        """Return the extensions of leases that end soon, except for deliveries that the program has had for too
+        long."""
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
         soon = now + self.lease_seconds * RENEW_SHARE
         for batch in batches:
             if batch.until > soon and not batch.until_by_hand:
                 continue
-            put_off = (index for index in batch.put_off if batch.states[index] == SAID)
-            extended = [*put_off, *(batch.held() if now < batch.extend_until else ())]
+            # A settlement may wait for long: for room, or behind another one. The program has done its part.
+            extended = list(batch.kept() if now < batch.extend_until else batch.said())
             if by_receipt and len(by_receipt) + len(batch) > _MAX_RECEIPTS:
                 break
             for index in extended:

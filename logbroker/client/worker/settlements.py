@@ -507,12 +507,7 @@ class Settlements:
             return None
         queue = self._queues[topics]
         settlement = queue.unanswered.pop(answer.correlation_id)
-        for delivery in settlement.deliveries:
-            delivery.batch.put_off.discard(delivery.index)
         outcome = settlement.take_answer(answer.failures, self.outbox.routes, in_session=self.is_session)
-        if outcome is not _Outcome.DONE:
-            for delivery in settlement.deliveries:
-                delivery.batch.put_off.add(delivery.index)
         if outcome is not _Outcome.DONE:
             queue.waiting.appendleft(settlement)
             queue.is_paused = outcome is _Outcome.WAIT
