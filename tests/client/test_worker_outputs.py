@@ -246,11 +246,7 @@ async def test_a_session_sends_with_its_next_ack_and_state(address: str, topic: 
         async with worker.session(b"k1") as session:
             await work(session, 4)
             session.send(out, b"never acked")
-    found = await values(address, out)
-    assert [value for value in found if value != b"first try 2"] == [
-        b"%d" % number + end for number in range(4) for end in (b"'", b"")
-    ]
-    assert found.count(b"first try 2") == 1, "it went with the next ack"
+    assert await values(address, out) == [b"%d" % number + end for number in range(4) for end in (b"'", b"")]
 
 
 async def test_a_synchronous_worker_sends_too(address: str, topic: str, out: str) -> None:

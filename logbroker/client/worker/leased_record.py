@@ -26,7 +26,7 @@ from logbroker.client.worker.settlements import (
     Word,
 )
 from logbroker.config import MAX_DELAY_SECONDS, MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
-from logbroker.errors import InvalidRequestError, RequestTimeoutError
+from logbroker.errors import InvalidRequestError, RecordTooLargeError, RequestTimeoutError
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import priority_of
 from logbroker.record.serializers import Decoding
@@ -167,7 +167,11 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         interrupted, and the record is not at fault."""
         if error is None:
             if self.settlement is None:
-                self.ack()
+                try:
+                    self.ack()
+                except RecordTooLargeError as refusal:  # The session adds its outputs to those of the delivery.
+                    self.nack(reason=reason_of(refusal))
+                    raise
         elif self.settlement is None and not self.lost:
             if is_failure:
                 self.nack(reason=reason_of(error))

@@ -135,6 +135,13 @@ class SentRecords(list[SentRecord]):
         places |= new
 
 
+def joined(*parts: SentRecords | None) -> SentRecords:
+    """Return the records of all parts. Raises RecordTooLargeError."""
+    whole = SentRecords()
+    whole.add(*(sent for part in parts for sent in part or ()))
+    return whole
+
+
 class _Route:
     """The routing of one topic's records."""
 

@@ -395,9 +395,9 @@ class _Queue:
         self.is_paused = False
         """Whether the broker had no room. If so, nothing is sent for a moment."""
 
-    def settlement(self, delivery: Settled) -> SettlementBatch:
-        """Return the settlement that takes the next delivery."""
-        before, outputs = self.open, delivery.outputs
+    def settlement(self, outputs: SentRecords | None) -> SettlementBatch:
+        """Return the settlement that takes the next delivery, with these outputs."""
+        before = self.open
         if len(before.deliveries) >= _MAX_DELIVERIES or (outputs and before.deliveries and not before.takes(outputs)):
             settlement = SettlementBatch()
             self.waiting += (before,)
@@ -452,26 +452,28 @@ class Settlements:
         A signal handler may raise an exception at any call. There is no call between the first assignment and the
         append at the end, so either all of it happens or nothing.
         """
-        settlement = self._settlement(delivery, word)
+        settlement = self._settlement(word, delivery.outputs)
         delivery.word = word
         delivery.settlement = settlement
         delivery.batch.states[delivery.index] = SAID
         self.outbox.in_hand -= 1
         settlement.deliveries.append(delivery)
 
-    def _settlement(self, delivery: Settled, word: Word) -> SettlementBatch:
-        """Return the settlement that takes the next delivery."""
+    def _settlement(self, word: Word, outputs: SentRecords | None) -> SettlementBatch:
+        """Return the settlement that takes the next delivery, with these outputs if it is acked."""
         topics = NO_TOPICS
-        if delivery.outputs and word is ACK:
+        if word is not ACK:
+            outputs = None
+        if outputs:
             if self.is_session:
                 # If the broker refused one message, it must not carry out the next one.
                 self._queues[NO_TOPICS].max_unanswered = 1
             else:
-                topics = frozenset(sent.topic for sent in delivery.outputs)
+                topics = frozenset(sent.topic for sent in outputs)
         queue = self._queues.get(topics)
         if queue is None:
             queue = self._queues[topics] = _Queue()
-        return queue.settlement(delivery)
+        return queue.settlement(outputs)
 
     def lose_delivery(self, batch: DeliveryBatch[Settlements], index: int, error: LogbrokerError) -> None:
         """Mark a delivery as lost."""
