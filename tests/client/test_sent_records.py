@@ -12,6 +12,7 @@ from logbroker.client.worker.sent_records import MAX_OUTPUT_HEADERS, MAX_OUTPUT_
 from logbroker.errors import (
     InvalidRecordError,
     InvalidTimestampError,
+    LeaseLostError,
     LogbrokerError,
     RecordTooLargeError,
     UnknownPartitionError,
@@ -22,7 +23,7 @@ from logbroker.grpc_api.request_parsing import request_parser
 from logbroker.queues.outputs.preparation import MAX_OUTPUT_BYTES
 from logbroker.types import TopicId
 from logbroker.v1 import queues_pb2
-from tests.client.in_flight_by_hand import Worker
+from tests.client.in_flight_by_hand import NOW, Worker, acks, extensions
 
 _descriptor: Any = queues_pb2.WorkerRequest.DESCRIPTOR
 _parse = request_parser(_descriptor)
@@ -96,7 +97,7 @@ async def test_what_send_takes_fits_into_a_message_that_the_broker_reads(case: s
 
 async def all_readable(worker: Worker) -> None:
     """Build all messages, and read them as the broker does."""
-    while (settle := worker.in_flight.next_settle(100.0)) is not None:
+    while (settle := worker.in_flight.next_settle(NOW)) is not None:
         assert len(settle.outputs) <= MAX_OUTPUTS
         assert sum(output.ByteSize() for output in settle.outputs) <= MAX_OUTPUT_BYTES
         await _parse(queues_pb2.WorkerRequest(settle=settle).SerializeToString())
@@ -143,3 +144,81 @@ def test_refusals_say_what_to_do() -> None:
     ):
         with pytest.raises(LogbrokerError, match=text):
             delivery.send(*arguments, **named)
+
+
+LIMIT = 30_000
+
+
+def size_of(settle: queues_pb2.Settle) -> int:
+    return queues_pb2.WorkerRequest(settle=settle, add_credit=1_000_000).ByteSize()
+
+
+@pytest.mark.parametrize("in_session", [False, True])
+@pytest.mark.parametrize("routed", [False, True], ids=["plain", "routed"])
+def test_no_message_is_larger_than_the_broker_reads(routed: bool, in_session: bool) -> None:
+    worker = Worker(max_request_bytes=LIMIT)
+    session = worker.open_session() if in_session else None
+    if routed:
+        worker.in_flight.outbox.routes.found("out", TopicInfo("out", TopicId(bytes(16)), 3, 1))
+    worker.receive(1, range(60), session=session)
+    taken = worker.take(60, buffer=None if session is None else session.buffer)
+    for delivery in taken:
+        number = delivery.offset
+        if session is not None:
+            session.set_state(b"%d " % number + bytes(1000))
+        delivery.send("out", b"%d " % number + bytes(LIMIT - 5 if number == 40 else 2000), partition=0).ack()
+    acked: list[int] = []
+    nacked: list[queues_pb2.Nack] = []
+    while (settle := worker.in_flight.next_settle(NOW)) is not None:
+        assert size_of(settle) <= LIMIT
+        acked += [receipt for first, last in acks(settle) for receipt in range(first, last + 1)]
+        if settle.states:
+            assert int(settle.states[0].state.split(b" ")[0]) == acked[-1] - 1
+        nacked += settle.nacks
+        worker.answer(settle)
+        if nacked and in_session:
+            break  # A broker refuses the acks behind it.
+    assert acked == [receipt for receipt in range(1, 41 if in_session else 61) if receipt != 41]
+    assert [(nack.first_receipt, nack.last_receipt) for nack in nacked] == [(41, 41)]
+    assert "the broker reads 29,968 at once (max_request_bytes)" in nacked[0].reason
+    if session is not None:
+        with pytest.raises(LeaseLostError):
+            session.check()
+
+
+def test_acks_and_extensions_are_split_for_a_broker_that_reads_little() -> None:
+    worker = Worker(max_request_bytes=2000)
+    worker.receive(1, range(4000))
+    taken = worker.take(4000)
+    for delivery in taken[::3]:
+        delivery.extend(60)
+    for delivery in taken[1::3]:
+        delivery.ack()
+    extended: list[int] = []
+    acked: list[int] = []
+    while (settle := worker.in_flight.next_settle(NOW)) is not None:
+        assert size_of(settle) <= 2000
+        extended += [first for first, _ in extensions(settle)]
+        acked += [first for first, _ in acks(settle)]
+        worker.answer(settle)
+    assert (extended, acked) == (list(range(1, 4001, 3)), list(range(2, 4001, 3)))
+
+
+def test_a_state_that_the_broker_does_not_read_ends_its_session() -> None:
+    worker = Worker(max_request_bytes=1000)
+    session = worker.open_session()
+    worker.receive(1, range(1), session=session)
+    [delivery] = worker.take(1, buffer=session.buffer)
+    session.set_state(bytes(2000))
+    delivery.ack()
+    assert worker.sends_nothing()
+    with pytest.raises(RecordTooLargeError, match=r"the broker reads 968 at once \(max_request_bytes\)"):
+        session.check()
+
+
+def test_send_refuses_at_once_what_the_broker_never_reads() -> None:
+    worker = Worker(max_request_bytes=LIMIT)
+    worker.receive(1, range(1))
+    [delivery] = worker.take(1)
+    with pytest.raises(RecordTooLargeError, match=r"up to 30,000 bytes \(max_request_bytes of the broker\)"):
+        delivery.send("out", bytes(LIMIT + 1))

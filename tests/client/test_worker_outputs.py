@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -201,6 +202,28 @@ async def test_outputs_beyond_a_settlement_go_in_several(address: str, topic: st
             delivery.ack()
         await worker.flush()
     assert len(await sent(address, out)) == 10
+
+
+async def test_a_broker_that_reads_little_at_once_gets_the_outputs_in_small_messages(topic: str) -> None:
+    with EmbeddedBroker(max_request_bytes=100_000) as broker:
+        async with Admin(broker.address) as admin:
+            await admin.create_topic("out", 1)
+        await create(broker.address, topic, backoff_initial_seconds=60)
+        await fill(broker.address, topic, 20, keys=20)
+        worker = Worker(broker.address, topic)
+        deliveries = await first(worker, 20)
+        for number, delivery in enumerate(deliveries):
+            delivery.send("out", os.urandom(99_990 if number == 7 else 30_000)).ack()
+        with pytest.raises(RecordTooLargeError, match="max_request_bytes"):
+            await deliveries[7]
+        for number, delivery in enumerate(deliveries):
+            if number != 7:
+                await delivery
+        assert len(await values(broker.address, "out")) == 19
+        counts = (await describe(broker.address, topic)).counts
+        assert (counts.acked, counts.nacked, counts.leases_lost) == (19, 1, 0)
+        with suppress(RecordTooLargeError):
+            await worker.close()
 
 
 async def test_what_no_settlement_takes_is_refused_at_once(address: str, topic: str, out: str) -> None:

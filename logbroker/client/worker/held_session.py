@@ -151,7 +151,7 @@ class HeldSession(Settlements, Generic[D]):
             latest = self._latest
             during = latest if latest is not None and latest[0].states[latest[1]] == HELD else None
             if not self._unsent or self._unsent[-1][0] != during:
-                self._unsent.append((during, SentRecords()))
+                self._unsent.append((during, SentRecords(self.outbox.max_output_bytes)))
             self._unsent[-1][1].add(sent)
 
     def check(self) -> None:

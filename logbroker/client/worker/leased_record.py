@@ -133,7 +133,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
             if self.batch.states[self.index] != HELD:
                 self.batch.check_held(self.index)
             if self.outputs is None:
-                self.outputs = SentRecords()
+                self.outputs = SentRecords(self.batch.settlements.outbox.max_output_bytes)
             self.outputs.add(sent)
         return self
 

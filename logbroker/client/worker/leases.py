@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,8 @@ RENEW_SHARE: Final = 0.6
 """A lease or session lock is extended when less than this share of it is left."""
 _MAX_RECEIPTS: Final = 50_000
 """Maximum number of receipts in one message. The next message carries the others."""
+_EXTENSION_BYTES: Final = 40
+"""Upper bound of the size of an extension in a message."""
 
 
 _Asked = dict[tuple[DeliveryBatch[Any], int], float | None]
@@ -43,6 +46,11 @@ class Leases:
         """Extensions that the program requested and that are not sent yet. Read-only for other classes."""
         self.sent: dict[int, _Sent] = {}
         """Unanswered extensions, by correlation id. Read-only for other classes."""
+        self._max_receipts = _MAX_RECEIPTS
+
+    def bound(self, max_request_bytes: int) -> None:
+        """Let no message be larger than the broker reads at once."""
+        self._max_receipts = max(1, min(_MAX_RECEIPTS, max_request_bytes // _EXTENSION_BYTES - 1))
 
     def begin(self, batch: DeliveryBatch[Any], lease_seconds: float, since: float, now: float) -> None:
         """Start the lease of a batch that was received, or confirmed under new receipts. The broker started the lease
@@ -64,7 +72,8 @@ class Leases:
             return None
         message = queues_pb2.Settle(correlation_id=correlation_id)
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
-        asked, self.asked = self.asked, {}
+        asked = dict(islice(self.asked.items(), self._max_receipts))
+        self.asked = {place: seconds for place, seconds in self.asked.items() if place not in asked}
         for (batch, index), lease_seconds in asked.items():
             if batch.states[index] != HELD:
                 continue
@@ -86,7 +95,7 @@ class Leases:
                 continue
             # A settlement may wait for long: for room, or behind another one. The program has done its part.
             extended = list(batch.kept() if now < batch.extend_until else batch.said())
-            if by_receipt and len(by_receipt) + len(batch) > _MAX_RECEIPTS:
+            if by_receipt and len(by_receipt) + len(batch) > self._max_receipts:
                 break
             for index in extended:
                 if batch.ends_at(index) <= soon:

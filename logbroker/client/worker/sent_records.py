@@ -95,10 +95,11 @@ def sent_record(
 class SentRecords(list[SentRecord]):
     """The records that one delivery sends."""
 
-    __slots__ = ("_places", "headers", "size_bytes")
+    __slots__ = ("_places", "headers", "max_bytes", "size_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_OUTPUT_BYTES) -> None:
         super().__init__()
+        self.max_bytes = max_bytes
         self.size_bytes = 0
         self.headers = 0
         """Number of headers of all records."""
@@ -110,10 +111,11 @@ class SentRecords(list[SentRecord]):
         count = len(self) + len(records)
         size_bytes = self.size_bytes + sum(sent.size_bytes for sent in records)
         headers = self.headers + sum(len(sent.headers) for sent in records)
-        if size_bytes > MAX_OUTPUT_BYTES or count > MAX_OUTPUT_RECORDS or headers > MAX_OUTPUT_HEADERS:
+        if size_bytes > self.max_bytes or count > MAX_OUTPUT_RECORDS or headers > MAX_OUTPUT_HEADERS:
+            limit = " (max_request_bytes of the broker)" if self.max_bytes < MAX_OUTPUT_BYTES else ""
             raise RecordTooLargeError(
                 f"the outputs of the delivery would have {size_bytes:,} bytes in {count:,} records with {headers:,}"
-                f" headers; it sends up to {MAX_OUTPUT_BYTES:,} bytes in {MAX_OUTPUT_RECORDS:,} records with"
+                f" headers; it sends up to {self.max_bytes:,} bytes{limit} in {MAX_OUTPUT_RECORDS:,} records with"
                 f" {MAX_OUTPUT_HEADERS:,} headers: send a reference to large values"
             )
         if count > MAX_PLACES:
@@ -137,7 +139,7 @@ class SentRecords(list[SentRecord]):
 
 def joined(*parts: SentRecords | None) -> SentRecords:
     """Return the records of all parts. Raises RecordTooLargeError."""
-    whole = SentRecords()
+    whole = SentRecords(min(part.max_bytes for part in parts if part is not None))
     whole.add(*(sent for part in parts for sent in part or ()))
     return whole
 
