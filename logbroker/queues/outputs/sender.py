@@ -27,7 +27,9 @@ import msgspec
 
 from logbroker.engine import Append, Appended, Topic
 from logbroker.errors import (
+    BatchExpandsTooFarError,
     BrokerUnavailableError,
+    CorruptBatchError,
     LogbrokerError,
     OutOfOrderSequenceError,
     OverloadedError,
@@ -36,12 +38,14 @@ from logbroker.errors import (
     StorageFailedError,
     UnknownPartitionError,
     UnknownTopicError,
+    UnsupportedCompressionError,
+    UnsupportedFormatError,
 )
 from logbroker.queues.context import GroupContext
 from logbroker.queues.model.messages import Output, Refusal
 from logbroker.queues.outputs.routing import outputs_for, records_of, routed
 from logbroker.queues.outputs.search import appended, stamp
-from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
+from logbroker.queues.records.decoder import in_decoder
 from logbroker.queues.state.outbox import OutboxEntry, StreamKey
 from logbroker.types import Durability, TopicId
 
@@ -65,6 +69,12 @@ _STALE: Final = (
     UnknownPartitionError,
 )
 """Errors after which the entries for a topic have to be renewed."""
+_UNREADABLE: Final = (
+    CorruptBatchError,
+    BatchExpandsTooFarError,
+    UnsupportedCompressionError,
+    UnsupportedFormatError,
+)
 
 
 class _Trouble(msgspec.Struct):
@@ -339,16 +349,32 @@ class OutputSender:
     async def _routed_anew(self, topic: Topic, output: Output) -> list[Output]:
         """Return an output as it is to be appended now. Raises RecordTooLargeError."""
         partition: int | None = output.partition
+        generation = topic.generation if output.generation else 0
         if output.generation and output.generation != topic.generation:
             partition = None
         if partition is None or len(output.batch) > topic.config.max_message_bytes:
-            batches = await in_decoder_if(
-                len(output.batch) > INLINE_BYTES, lambda: routed(topic, records_of(output.batch), partition)
-            )
+            try:
+                batches = await in_decoder(lambda: routed(topic, records_of(output.batch), partition))
+            except _UNREADABLE as error:
+                # Nobody can read its keys, so its place is as good as another. Settlements refuse such batches now.
+                batches, generation = [(output.partition, self._unreadable(topic, output, error))], 0
         else:
             batches = [(partition, output.batch)]
-        generation = topic.generation if output.generation else 0
         return outputs_for(self._engine, topic, batches, generation)
+
+    def _unreadable(self, topic: Topic, output: Output, error: LogbrokerError) -> bytes:
+        """Return a batch that cannot be decoded, to be appended as it is. Raises RecordTooLargeError."""
+        size_bytes = len(output.batch)
+        if size_bytes > topic.config.max_message_bytes:
+            raise RecordTooLargeError(
+                f"{error.message}; set max.message.bytes of the topic to {size_bytes} or more, and it is appended as it"
+                " is"
+            )
+        _log.warning(
+            "queue group %s: a batch goes to partition %d of topic %s as it is: %s",
+            *(self._context.group_id, output.partition, topic.name, error.message),
+        )
+        return output.batch
 
 
 def _refuse(future: asyncio.Future[list[Refusal]], error: LogbrokerError) -> None:
