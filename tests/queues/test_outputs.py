@@ -23,13 +23,16 @@ from logbroker.errors import (
     LogbrokerError,
     OutOfOrderSequenceError,
     OverloadedError,
+    PartitionOfflineError,
     RecordTooLargeError,
     UnknownPartitionError,
     UnknownTopicError,
 )
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
+from logbroker.queues.machine.inspect import AlarmKind
 from logbroker.queues.model.messages import AskedOutput, Refusal, Settlement
+from logbroker.queues.model.record_id import Moment
 from logbroker.queues.outputs import preparation
 from logbroker.queues.outputs.preparation import prepared
 from logbroker.queues.outputs.routing import (
@@ -446,6 +449,90 @@ async def test_a_topic_that_takes_nothing_holds_up_only_itself(tmp_path: Path) -
         assert not outbox(opened).troubles
         assert await settle(link, [third, fifth], to_out(opened, b"3")) == []
         assert await values_in(opened) == [b"1", b"2", b"3"]
+
+
+def output_alarms(opened: Shell) -> list[str]:
+    group = opened.groups.group("g")
+    return [each.message for each in group.inspector.alarms(group.moment()) if each.kind is AlarmKind.OUTPUTS]
+
+
+def set_time(opened: Shell, monkeypatch: pytest.MonkeyPatch, seconds: Callable[[], float]) -> None:
+    group = opened.groups.group("g")
+    for where in (group, group._context):
+        monkeypatch.setattr(where, "moment", lambda: Moment(seconds(), 0))
+
+
+def no_room(opened: Shell, patched: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise DiskFullError("full")
+
+    patched.setattr(opened.groups.group("g"), "check_room", full)
+
+
+def no_producer(opened: Shell, patched: pytest.MonkeyPatch) -> None:
+    async def full() -> tuple[int, int]:
+        raise DiskFullError("full")
+
+    patched.setattr(opened.engine, "init_producer_id", full)
+
+
+def offline(opened: Shell, patched: pytest.MonkeyPatch) -> None:
+    facts, topic_id = opened.engine.partition_facts, opened.engine.topic(OUT).id
+
+    def missing(asked: TopicId, partition: int) -> Any:
+        if asked == topic_id:
+            raise PartitionOfflineError("full")
+        return facts(asked, partition)
+
+    patched.setattr(opened.engine, "partition_facts", missing)
+
+
+def full_outbox(opened: Shell, patched: pytest.MonkeyPatch) -> None:
+    patched.setattr("logbroker.queues.outputs.sender.MAX_OUTBOX_BYTES", -1)
+
+
+@pytest.mark.parametrize("obstacle", [no_room, no_producer, offline, full_outbox])
+async def test_an_alarm_says_why_an_ack_waits_before_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obstacle: Callable[[Shell, pytest.MonkeyPatch], None]
+) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 1)
+        await opened.topic("other")
+        [receipt] = await taken(link, 1)
+        seconds = 1000.0
+        set_time(opened, monkeypatch, lambda: seconds)
+        outputs = [to_out(opened, b"v"), *([to_out(opened, b"v", topic="other")] if obstacle is offline else [])]
+        with monkeypatch.context() as patched:
+            obstacle(opened, patched)
+            for waited in (0.0, 1.1):
+                assert output_alarms(opened) == []
+                seconds += waited
+                with pytest.raises(LogbrokerError):
+                    await settle(link, [receipt], *outputs)
+            [alarm] = output_alarms(opened)
+            assert alarm.startswith("acks wait with outputs for topic out: ")
+            seconds += 6
+            assert output_alarms(opened) == [], "nobody tries any more"
+            for _ in range(2):
+                with pytest.raises(LogbrokerError):
+                    await settle(link, [receipt], *outputs)
+                seconds += 1.1
+            assert output_alarms(opened) == [alarm]
+        assert await settle(link, [receipt], *outputs) == []
+        assert output_alarms(opened) == []
+
+
+async def test_what_refuses_an_output_for_good_is_no_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 1)
+        [receipt] = await taken(link, 1)
+        seconds = 1000.0
+        set_time(opened, monkeypatch, lambda: seconds)
+        for _ in range(3):
+            with pytest.raises(UnknownPartitionError):
+                await settle(link, [receipt], to_out(opened, b"v", partition=7))
+            seconds += 1.1
+        assert output_alarms(opened) == []
 
 
 async def test_a_stop_does_not_wait_for_a_topic_that_takes_nothing(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@ nothing but the state of a disk or a partition can keep its outputs from being a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from logbroker.clock import Clock
 from logbroker.engine import LogEngine, Topic
-from logbroker.errors import InvalidRequestError, InvalidTimestampError, RecordTooLargeError
+from logbroker.errors import InvalidRequestError, InvalidTimestampError, LogbrokerError, RecordTooLargeError
 from logbroker.pacing import Pace
 from logbroker.queues.model.messages import OUTPUT_STEPS, AskedOutput, Output
 from logbroker.queues.outputs.routing import check_readable, outputs_for, records_of, routed
@@ -28,9 +28,14 @@ INLINE_BATCH_RECORDS: Final = 100
 
 
 @asynccontextmanager
-async def prepared(engine: LogEngine, clock: Clock, asked: Sequence[AskedOutput]) -> AsyncIterator[list[Output]]:
+async def prepared(
+    engine: LogEngine,
+    clock: Clock,
+    asked: Sequence[AskedOutput],
+    on_refusal: Callable[[TopicId, LogbrokerError], None] = lambda topic_id, error: None,
+) -> AsyncIterator[list[Output]]:
     """Yield the outputs of a settlement, in their order. Within the block, the topics neither grow nor change their
-    configs.
+    configs. `on_refusal` gets the topic whose output is refused, and the error that is then raised.
 
     Raises InvalidRequestError, UnknownTopicError, UnknownPartitionError, RecordTooLargeError, InvalidTimestampError,
     PartitionOfflineError or an error of a batch that is not valid: then nothing of the settlement must be done.
@@ -47,9 +52,13 @@ async def prepared(engine: LogEngine, clock: Clock, asked: Sequence[AskedOutput]
         pace = Pace()
         for each in asked:
             await pace.step(OUTPUT_STEPS)
-            if each.topic_id not in pinned:
-                pinned[each.topic_id] = await engine.pin(each.topic_id)
-            outputs += await _outputs(engine, pinned[each.topic_id], each, clock.wall_ms())
+            try:
+                if each.topic_id not in pinned:
+                    pinned[each.topic_id] = await engine.pin(each.topic_id)
+                outputs += await _outputs(engine, pinned[each.topic_id], each, clock.wall_ms())
+            except LogbrokerError as error:
+                on_refusal(each.topic_id, error)
+                raise
         yield outputs
     finally:
         for topic_id in pinned:

@@ -33,6 +33,7 @@ from logbroker.errors import (
     LogbrokerError,
     OutOfOrderSequenceError,
     OverloadedError,
+    PartitionOfflineError,
     RecordTooLargeError,
     StaleGenerationError,
     StorageFailedError,
@@ -132,6 +133,12 @@ class OutputSender:
                 raise OverloadedError(f"{self._outbox.troubles[output.topic_id]}; try again later")
             if output.topic_id in self._stale:
                 raise OverloadedError("earlier outputs for this topic are being finished; try again shortly")
+
+    def refused(self, topic_id: TopicId, error: LogbrokerError) -> None:
+        """Note that a settlement with outputs for a topic was refused, for an alarm if its worker has to wait."""
+        if error.retriable or isinstance(error, PartitionOfflineError):
+            why = f"acks wait with outputs for topic {self._name(topic_id)}: {error.message}"
+            self._outbox.refused(topic_id, why, self._context.moment().seconds)
 
     def expect(self, entry: OutboxEntry, refusals: list[Refusal]) -> asyncio.Future[list[Refusal]]:
         """Return a future that completes with the refusals when the outputs of an entry are appended and synced."""
