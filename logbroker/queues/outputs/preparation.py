@@ -25,6 +25,8 @@ INLINE_RECORDS: Final = 500
 INLINE_BATCH_BYTES: Final = 8 * 1024
 INLINE_BATCH_RECORDS: Final = 100
 """Maximum size of a batch without compression that is decoded on the event loop."""
+_BYTES_PER_STEP: Final = 40
+"""Bytes of a batch that are decoded in a step of a `Pace`, where its records are smallest."""
 
 
 @asynccontextmanager
@@ -51,7 +53,7 @@ async def prepared(
         outputs: list[Output] = []
         pace = Pace()
         for each in asked:
-            await pace.step(OUTPUT_STEPS)
+            await pace.step(OUTPUT_STEPS + min(len(each.batch or b""), INLINE_BATCH_BYTES) // _BYTES_PER_STEP)
             try:
                 if each.topic_id not in pinned:
                     pinned[each.topic_id] = await engine.pin(each.topic_id)
