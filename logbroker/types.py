@@ -14,6 +14,9 @@ PartitionId = NewType("PartitionId", int)
 TopicId = NewType("TopicId", bytes)
 """16 random bytes. A topic that is deleted and created again has another id."""
 
+MAX_TOPIC_CHARACTERS: Final = 249
+"""Longest name of a topic, as in Kafka: with a dash and a partition number it still fits into a file name."""
+
 INTERNAL_PREFIX: Final = "__queue."
 """Prefix of the names of internal topics, which only the broker creates, changes and writes. They hold records that
 queue groups keep after retention."""

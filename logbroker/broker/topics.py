@@ -26,10 +26,7 @@ from logbroker.errors import (
     quoted,
 )
 from logbroker.record.bands import bands_text, partitions_of
-from logbroker.types import TopicId
-
-MAX_NAME_LENGTH = 249
-"""Longest name, as in Kafka: with a dash and a partition number it still fits into a file name."""
+from logbroker.types import MAX_TOPIC_CHARACTERS, TopicId
 
 MAX_START_OFFSETS = 200_000
 """Maximum number of start offsets in all generations of a topic together, so that they fit into its row and into one
@@ -42,8 +39,10 @@ def check_topic_name(name: str) -> None:
     """Raise InvalidTopicNameError unless the name is legal in Kafka."""
     if not name:
         raise InvalidTopicNameError("a topic name cannot be empty")
-    if len(name) > MAX_NAME_LENGTH:
-        raise InvalidTopicNameError(f"a topic name has at most {MAX_NAME_LENGTH} characters; this one has {len(name)}")
+    if len(name) > MAX_TOPIC_CHARACTERS:
+        raise InvalidTopicNameError(
+            f"a topic name has at most {MAX_TOPIC_CHARACTERS} characters; this one has {len(name)}"
+        )
     if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
         raise InvalidTopicNameError(
             f"{quoted(name)} is not a topic name: use a-z, A-Z, 0-9, '.', '_' and '-', not '.' or '..'"

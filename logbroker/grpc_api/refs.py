@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from logbroker.broker.topics import MAX_NAME_LENGTH
 from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError
-from logbroker.types import INTERNAL_PREFIX, TopicId
+from logbroker.types import INTERNAL_PREFIX, MAX_TOPIC_CHARACTERS, TopicId
 from logbroker.v1.log_pb2 import Isolation
 
 MAX_ITEMS: Final = 20_000
@@ -24,7 +23,7 @@ class NamesTopic(Protocol):
 
 def echoed_name(name: str) -> str:
     """Return a name for an answer, cut to the maximum length of a topic name."""
-    return name[:MAX_NAME_LENGTH]
+    return name[:MAX_TOPIC_CHARACTERS]
 
 
 def echoed_id(topic_id: bytes) -> bytes:

@@ -334,10 +334,19 @@ class QueueGroup:
         """Apply a settlement together with its outputs. If an output, a state or an ack is refused, nothing of it is
         done. The future completes with the refusals once everything is synced and the outputs are appended. Raises the
         errors of `prepared` and `OutputSender.check`."""
-        await self.output_sender.prepare()
-        async with prepared(self._engine, self._clock, asked) as outputs:
-            self.output_sender.check(outputs)
-            return self.settle(worker_id, msgspec.structs.replace(settlement, outputs=outputs))
+        sender = self.output_sender
+        async with prepared(self._engine, self._clock, asked, sender.refused) as outputs:
+            try:
+                await sender.prepare()
+                sender.check(outputs)
+                settling = self.settle(worker_id, msgspec.structs.replace(settlement, outputs=outputs))
+            except LogbrokerError as error:
+                for each in asked:
+                    sender.refused(each.topic_id, error)
+                raise
+        for each in asked:
+            self.queue.outbox.accepted(each.topic_id)
+        return settling
 
     def _check_settling(self, settlement: Settlement) -> None:
         self._context.check_serving(settling=True)

@@ -228,7 +228,7 @@ class Obstacle(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("resumed", "lease_ms", "grace_ms", "reclaimed", "sessions", "ordering", "topic", "life")
+    __slots__ = ("resumed", "lease_ms", "grace_ms", "reclaimed", "sessions", "ordering", "topic", "life", "max_request_bytes")
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     GRACE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -237,6 +237,7 @@ class Welcome(_message.Message):
     ORDERING_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
+    MAX_REQUEST_BYTES_FIELD_NUMBER: _ClassVar[int]
     resumed: bool
     lease_ms: int
     grace_ms: int
@@ -245,7 +246,8 @@ class Welcome(_message.Message):
     ordering: str
     topic: str
     life: int
-    def __init__(self, resumed: _Optional[bool] = ..., lease_ms: _Optional[int] = ..., grace_ms: _Optional[int] = ..., reclaimed: _Optional[_Iterable[_Union[Deliveries, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ..., ordering: _Optional[str] = ..., topic: _Optional[str] = ..., life: _Optional[int] = ...) -> None: ...
+    max_request_bytes: int
+    def __init__(self, resumed: _Optional[bool] = ..., lease_ms: _Optional[int] = ..., grace_ms: _Optional[int] = ..., reclaimed: _Optional[_Iterable[_Union[Deliveries, _Mapping]]] = ..., sessions: _Optional[_Iterable[_Union[SessionRef, _Mapping]]] = ..., ordering: _Optional[str] = ..., topic: _Optional[str] = ..., life: _Optional[int] = ..., max_request_bytes: _Optional[int] = ...) -> None: ...
 
 class Deliveries(_message.Message):
     __slots__ = ("first_receipt", "count", "batches", "partitions", "offsets", "attempts", "redelivered", "lease_ms", "session_token", "session_key", "records")

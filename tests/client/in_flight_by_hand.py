@@ -21,14 +21,20 @@ NOW = 100.0
 class Worker:
     """A worker's records in flight, with a broker by hand: the test says what comes, and sees what goes."""
 
-    def __init__(self, max_extension_seconds: float = 1000.0) -> None:
+    def __init__(self, max_extension_seconds: float = 1000.0, max_request_bytes: int = 0) -> None:
+        self._max_request_bytes = max_request_bytes
         self.in_flight = InFlight(WorkerDelivery, wake=lambda: None, max_extension_seconds=max_extension_seconds)
         self.welcome()
 
     def welcome(self, *, resumed: bool = False, reclaimed: Iterable[queues_pb2.Deliveries] = ()) -> int:
         sessions = [queues_pb2.SessionRef(key=session.key, token=session.token) for session in self.in_flight.sessions]
         welcome = queues_pb2.Welcome(
-            resumed=resumed, lease_ms=round(LEASE_SECONDS * 1000), topic="t", reclaimed=reclaimed, sessions=sessions
+            resumed=resumed,
+            lease_ms=round(LEASE_SECONDS * 1000),
+            topic="t",
+            reclaimed=reclaimed,
+            sessions=sessions,
+            max_request_bytes=self._max_request_bytes,
         )
         return self.in_flight.welcomed(welcome, NOW, NOW)
 

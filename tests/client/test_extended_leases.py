@@ -7,7 +7,7 @@ import pytest
 from logbroker.client.worker.in_flight import InFlight
 from logbroker.client.worker.leased_record import WorkerDelivery
 from logbroker.client.worker.settlements import Settlements
-from logbroker.errors import BrokerUnavailableError, OverloadedError
+from logbroker.errors import AlreadySettledError, BrokerUnavailableError, OverloadedError, StaleSessionError
 from logbroker.v1 import queues_pb2
 from tests.client.in_flight_by_hand import LEASE_SECONDS, NOW, Worker, acks, extensions, status
 
@@ -96,6 +96,48 @@ def test_what_is_put_off_when_the_stream_breaks_goes_on_the_next(worker: Worker)
     assert acks(worker.sent()) == [(1, 1)]
     worker.in_flight.again(again)
     assert worker.sends_nothing()
+
+
+def test_all_settled_deliveries_are_extended_until_they_are_answered() -> None:
+    """However they wait: refused, behind a refused one, behind one that is stored, or in another queue."""
+    worker = Worker(max_extension_seconds=1)
+    worker.receive(1, range(9))
+    refused, behind, stored, behind_stored, *large, done, held = worker.take(9)
+    refused.send("full", b"").ack()
+    again = refuse(worker.in_flight, worker.sent())
+    behind.send("full", b"").ack()
+    stored.send("stuck", b"").ack()
+    worker.sent()
+    behind_stored.send("stuck", b"").ack()
+    for delivery in large:
+        delivery.send("stuck", bytes(1 << 20)).ack()
+    done.ack()
+    worker.answer(worker.sent())
+    while not worker.sends_nothing():
+        pass  # None of these is answered.
+    extended = worker.in_flight.extensions(NOW + 5)
+    assert extensions(extended) == [(1, 7)]
+    assert extended is not None
+    worker.answer(extended, [(3, 3, AlreadySettledError("stored"))])
+    worker.in_flight.again(again)
+    worker.answer(worker.sent())
+    assert extensions(worker.in_flight.extensions(NOW + 12)) == [(2, 7)]
+    assert not any(delivery.lost for delivery in (stored, behind, *large))
+    assert not held.settled
+
+
+def test_a_session_that_was_left_is_renewed_until_its_settlements_are_answered() -> None:
+    worker = Worker()
+    session = worker.open_session()
+    worker.receive(1, range(1), session=session)
+    [delivery] = worker.take(1, buffer=session.buffer)
+    delivery.ack()
+    sent = worker.sent()
+    sessions = worker.in_flight.sessions
+    sessions.leave(session, StaleSessionError("closed"))
+    assert sessions.renewals(NOW + 9) == [session]
+    worker.answer(sent)
+    assert sessions.renewals(NOW + 9) == []
 
 
 def refuse(in_flight: InFlight[WorkerDelivery], settle: queues_pb2.Settle) -> Settlements:

@@ -265,6 +265,7 @@ def test_leases_are_prolonged_while_the_program_works(worker: Worker) -> None:
     worker.receive(1, range(5))
     taken = worker.take(5)
     taken[2].ack()
+    worker.answer(worker.sent())
     assert worker.in_flight.extensions(NOW + 3) is None
     message = worker.in_flight.extensions(NOW + 5)
     assert extensions(message) == [(1, 2), (4, 5)]

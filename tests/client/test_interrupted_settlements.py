@@ -15,10 +15,12 @@ from logbroker.client.worker.delivery_batch import LOST
 from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.in_flight import InFlight
 from logbroker.client.worker.leased_record import SyncWorkerDelivery
+from logbroker.client.worker.sent_records import sent_record
 from logbroker.v1 import queues_pb2
 from tests.client.in_flight_by_hand import NOW, Worker, acks, releases
 
 MOST_POINTS = 200
+SENT = sent_record("out", b"of the session", None, None, (), None, None, None)
 
 
 class RungError(Exception):
@@ -103,12 +105,20 @@ def _said(settle: queues_pb2.Settle | None) -> Said:
     return acked, nacked, released
 
 
+def _outputs(settle: queues_pb2.Settle | None) -> list[bytes]:
+    outputs = () if settle is None else settle.outputs
+    return [record.value for output in outputs for record in output.records.records]
+
+
 def _taken(worker: SyncWorker, now: float, *, in_session: bool) -> tuple[list[Any], HeldSession[Any] | None]:
     session = worker.open_session() if in_session else None
     worker.receive(50, range(3), now, session)
     taken = worker.take(3, now, None if session is None else session.buffer)
+    taken[0].send("out", b"of the delivery")
     if session is not None:
         session.set_state(b"after")
+        session.handed_out(taken[0])
+        session.send(SENT)
     worker.in_flight.outbox.awake = False
     return taken, session
 
@@ -116,6 +126,7 @@ def _taken(worker: SyncWorker, now: float, *, in_session: bool) -> tuple[list[An
 @pytest.mark.parametrize("in_session", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_word_is_said_whole_or_not_at_all(way: str, in_session: bool) -> None:
+    outputs = [b"of the delivery", *([b"of the session"] if in_session else [])]
     for point in range(MOST_POINTS):
         worker = SyncWorker()
         (delivery, later, _), session = _taken(worker, NOW, in_session=in_session)
@@ -127,6 +138,7 @@ def test_a_word_is_said_whole_or_not_at_all(way: str, in_session: bool) -> None:
         is_said = delivery.settled
         settle = worker.in_flight.next_settle(NOW)
         assert _said(settle) == (WORDS[way] if is_said else NOTHING)
+        assert _outputs(settle) == (outputs if is_said and way == "ack" else [])
         if session is None:
             assert worker.in_flight.in_hand == (2 if is_said else 3)
         else:
@@ -136,8 +148,15 @@ def test_a_word_is_said_whole_or_not_at_all(way: str, in_session: bool) -> None:
             assert (later.batch.states[later.index] == LOST) == (is_said and way != "ack")
         if not is_said:
             delivery.ack()
-            assert _said(worker.sent()) == WORDS["ack"]
+            settle = worker.sent()
+            assert (_said(settle), _outputs(settle)) == (WORDS["ack"], outputs)
             assert worker.woken
+        elif way != "ack" and session is not None:
+            worker.answer(worker.sent() if settle is None else settle)
+            worker.receive(60, range(1), session=session)
+            [again] = worker.take(1, buffer=session.buffer)
+            again.ack()
+            assert _outputs(worker.sent()) == [], "it is sent again while the delivery is worked on again"
     pytest.fail("it never came to its end")
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from time import monotonic
 
 import pytest
 
 from logbroker.client.worker.held_session import HeldSession, IdleWait
 from logbroker.client.worker.leased_record import WorkerDelivery
-from logbroker.errors import LeaseLostError, StaleSessionError
+from logbroker.client.worker.sent_records import sent_record
+from logbroker.errors import LeaseLostError, RecordTooLargeError, StaleSessionError
 from logbroker.v1 import queues_pb2
 from tests.client.in_flight_by_hand import LEASE_SECONDS, NOW, Worker, acks, releases
 
@@ -158,7 +162,7 @@ def test_a_session_hands_out_the_first_of_its_records_before_patience_counts(wor
     # Nor is it waited for without end: something may befall it on its way.
     assert session.patience_seconds(0, NOW + 3600) == 0
     worker.receive(1, [0, 1], session=session)
-    session.handed_out()
+    session.handed_out(worker.take(2, buffer=session.buffer)[0])
     assert session.patience_seconds(0.5, NOW) == 0.5
 
 
@@ -176,3 +180,85 @@ def test_a_session_is_idle_once_the_broker_has_answered_after_the_wait_began(wor
     assert wait.is_over(NOW - 0.1, NOW + 1 + LEASE_SECONDS), "the broker may never answer"
     assert IdleWait(session, 0, NOW).is_over(NOW - 0.1, NOW)
     assert IdleWait(session, None, NOW).until == math.inf
+
+
+def sends(session: HeldSession[WorkerDelivery], *values: bytes) -> None:
+    for value in values:
+        session.send(sent_record("out", value, None, None, (), None, None, None))
+
+
+def outputs(settle: queues_pb2.Settle) -> list[bytes]:
+    return [record.value for output in settle.outputs for record in output.records.records]
+
+
+async def failing(delivery: WorkerDelivery) -> None:
+    with suppress(ValueError):
+        async with delivery:
+            raise ValueError("bad")
+
+
+async def cancelled(delivery: WorkerDelivery) -> None:
+    with suppress(KeyboardInterrupt):
+        async with delivery:
+            raise KeyboardInterrupt
+
+
+async def nacked(delivery: WorkerDelivery) -> None:
+    delivery.nack()
+
+
+async def released(delivery: WorkerDelivery) -> None:
+    delivery.release()
+
+
+def session_now(worker: Worker) -> HeldSession[WorkerDelivery]:
+    """Open a session whose lock has not ended by the real clock, which blocks of deliveries look at."""
+    worker.in_flight.outbox.heard_at = monotonic()
+    return worker.open_session()
+
+
+@pytest.mark.parametrize("give_back", [nacked, released, failing, cancelled])
+async def test_what_a_session_sends_for_a_delivery_goes_with_it(
+    worker: Worker, give_back: Callable[[WorkerDelivery], Awaitable[None]]
+) -> None:
+    session = session_now(worker)
+    worker.receive(1, [0, 1, 2, 3], session=session)
+    first, second, third, _ = worker.take(4, monotonic(), session.buffer)
+    sends(session, b"before")
+    session.handed_out(first)
+    sends(session, b"first")
+    session.handed_out(second)
+    sends(session, b"second")
+    session.handed_out(third)
+    sends(session, b"third", b"third")
+    await give_back(second)
+    sends(session, b"about the failure")
+    first.ack()
+    settle = worker.sent()
+    assert outputs(settle) == [b"before", b"first", b"about the failure"]
+    worker.answer(settle)
+    worker.receive(5, [1, 2], session=session)
+    for delivery in worker.take(2, monotonic(), session.buffer):
+        session.handed_out(delivery)
+        sends(session, b"again %d" % delivery.offset)
+        async with delivery:
+            pass
+        settle = worker.sent()
+        assert outputs(settle) == [b"again %d" % delivery.offset]
+        worker.answer(settle)
+
+
+async def test_a_block_whose_outputs_are_too_large_together_gives_its_delivery_back(
+    worker: Worker,
+) -> None:
+    session = session_now(worker)
+    worker.receive(1, [0], session=session)
+    [delivery] = worker.take(1, monotonic(), session.buffer)
+    session.handed_out(delivery)
+    sends(session, bytes(600_000))
+    with pytest.raises(RecordTooLargeError):
+        async with delivery:
+            delivery.send("out", bytes(600_000))
+    settle = worker.sent()
+    assert (settle.nacks[0].first_receipt, len(settle.outputs)) == (1, 0)
+    assert "the outputs of the delivery would have 1,200,000 bytes" in settle.nacks[0].reason

@@ -44,6 +44,7 @@ FIXED: Final = {
     "key": b"k",
     "lane": b"k",
     "value": b"",
+    "by": "none",
     "decision": "resume",
     "offsets": {TopicPartition("t", 0): 0},
     "settings": sync.QueueSettings(),

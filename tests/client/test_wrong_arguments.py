@@ -70,6 +70,7 @@ VALUES: Final[list[Callable[[], Any]]] = [
 ]
 
 USUAL: Final[dict[str, Any]] = {
+    "by": "none",
     "concurrency": 1,
     "configs": None,
     "decision": "drop",

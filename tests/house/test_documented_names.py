@@ -34,8 +34,8 @@ def shown(thing: object) -> set[str]:
 
 
 def words(text: str) -> Iterator[str]:
-    for inherited, name in re.findall(r"those of a `?(\w+)`?|`(\w+)`", text):
-        yield from shown(THOSE_OF[inherited]) if inherited else {name}
+    for inherited, without, name in re.findall(r"those of a `?(\w+)`?(?: without `(\w+)`)?|`(\w+)`", text):
+        yield from shown(THOSE_OF[inherited]) - {without} if inherited else {name}
 
 
 def listed(module: ModuleType) -> dict[str, set[str]]:

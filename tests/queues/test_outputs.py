@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+import random
+import struct
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from logbroker.clock import SystemClock
 from logbroker.engine import Append, Appended
 from logbroker.errors import (
     AlreadySettledError,
@@ -19,17 +23,32 @@ from logbroker.errors import (
     LogbrokerError,
     OutOfOrderSequenceError,
     OverloadedError,
+    PartitionOfflineError,
     RecordTooLargeError,
     UnknownPartitionError,
     UnknownTopicError,
 )
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
+from logbroker.queues.machine.inspect import AlarmKind
 from logbroker.queues.model.messages import AskedOutput, Nack, Refusal, Settlement
+from logbroker.queues.model.record_id import Moment
+from logbroker.queues.outputs import preparation
+from logbroker.queues.outputs.preparation import prepared
+from logbroker.queues.outputs.routing import (
+    MAX_BATCH_HEADERS,
+    MAX_BATCH_RECORDS,
+    check_readable,
+    records_of,
+    routed,
+)
 from logbroker.queues.outputs.sender import OutputSender
 from logbroker.queues.state.outbox import TransactionalOutbox
 from logbroker.record.codec import NewRecord, encode_batch, with_producer
+from logbroker.record.compression import Codec
+from logbroker.record.header import HEADER, HEADER_BYTES
 from logbroker.types import TopicId
+from tests.hostile.batch_mutants import mutated_batch, sealed, sound_batch
 from tests.queues.shell import Shell, ack, hello, shell, take, until
 
 OUT = "out"
@@ -152,7 +171,7 @@ async def test_what_a_topic_does_not_take_refuses_the_settlement_and_leaves_the_
             (AskedOutput(topic_id, 0, 0, with_producer(batch_of(b"v"), 7, 0, 0)), InvalidRequestError),
             (AskedOutput(topic_id, 0, 0, batch_of(b"v", stamp_ms=1 << 50)), InvalidTimestampError),
             (AskedOutput(small.id, 0, 0, batch_of(bytes(1000))), RecordTooLargeError),
-            (to_out(opened, b"v" * (1 << 20)), InvalidRequestError),
+            (to_out(opened, b"v" * (2 << 20)), InvalidRequestError),
         ):
             with pytest.raises(error):
                 await settle(link, [receipt], to_out(opened, b"good"), output)
@@ -200,6 +219,98 @@ async def test_a_batch_that_was_routed_before_the_topic_grew_is_routed_anew(tmp_
         assert await settle(link, [receipt], AskedOutput(topic.id, 0, 1, batch)) == []
         assert len(await opened.stored(OUT, 0)) < 30
         assert sorted(await values_in(opened)) == sorted(b"%d" % number for number in range(50))  # type: ignore[type-var]
+
+
+async def test_whatever_batch_is_taken_can_be_routed_anew(tmp_path: Path) -> None:
+    """Otherwise it would hold up all outputs for its topic once this grows."""
+    rng = random.Random(1)
+    sound = batch_of(b"v")
+    small = [sound, *(sound_batch(rng) for _ in range(300))]
+    mutants = [mutated_batch(rng, batch) for batch in small]
+    header = list(HEADER.unpack_from(sound))
+    records = struct.pack(">b", -2) + sound[HEADER_BYTES + 1 :]
+    many = batch_of(*[b""] * (MAX_BATCH_RECORDS + 1))
+    headers = [NewRecord(b"", headers=[("", None)] * 1000)] * (MAX_BATCH_HEADERS // 1000)
+    named = {
+        "a record of a negative length": sealed(header, records),
+        "no record": sealed(header, b""),
+        "late": sealed([*header[:7], (1 << 63) - 1, (1 << 63) - 1, *header[9:]], sound[HEADER_BYTES:]),
+        "many records": many,
+        "many records, compressed": encode_batch([NewRecord(b"")] * (MAX_BATCH_RECORDS + 1), codec=Codec.ZSTD),
+        "many headers": encode_batch([*headers, headers[0]]),
+        "many headers, compressed": encode_batch([*headers, headers[0]], codec=Codec.ZSTD),
+    }
+    taken_at_all = refused = 0
+    async with shell(tmp_path) as opened:
+        topic = await opened.topic(OUT, 3, **{"message.timestamp.after.max.ms": str((1 << 63) - 1)})
+        for batch in (*small, *mutants, *named.values()):
+            for generation in (0, topic.generation, 7):
+                asked = AskedOutput(topic.id, 0, generation, batch, size_bytes=len(batch))
+                try:
+                    async with prepared(opened.engine, SystemClock(), [asked]) as outputs:
+                        pass
+                except LogbrokerError:
+                    refused += 1
+                    assert batch not in small
+                    continue
+                taken_at_all += 1
+                for output in outputs:
+                    assert routed(topic, records_of(output.batch), None)
+    assert taken_at_all > 900
+    assert refused > 100
+
+
+@pytest.mark.parametrize("generation", [0, 7])
+@pytest.mark.parametrize("kind", ["large", "many records", "compressed"])
+async def test_a_batch_that_is_not_small_is_decoded_in_the_decoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, generation: int
+) -> None:
+    threads: set[str] = set()
+
+    def seen(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            threads.add(threading.current_thread().name.split("_")[0])
+            return function(*arguments)
+
+        return call
+
+    for function in (check_readable, records_of, routed):
+        monkeypatch.setattr(preparation, function.__name__, seen(function))
+    values = {"large": [bytes(9000)], "many records": [b""] * 200, "compressed": [bytes(1000)]}[kind]
+    codec = Codec.ZSTD if kind == "compressed" else Codec.NONE
+    async with shell(tmp_path) as opened:
+        topic = await opened.topic(OUT, 3)
+        batch = encode_batch([NewRecord(value) for value in values], codec=codec)
+        asked = AskedOutput(topic.id, 0, generation, batch, size_bytes=len(batch))
+        async with prepared(opened.engine, SystemClock(), [asked]) as outputs:
+            assert sum(len(records_of(output.batch)) for output in outputs) == len(values)
+    assert threads == {"queue decoder"}
+
+
+async def test_an_unreadable_batch_of_an_earlier_version_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = batch_of(bytes(1000))
+    garbage = sealed(list(HEADER.unpack_from(sound)), b"\xff" * 1000)
+    monkeypatch.setattr(preparation, "check_readable", lambda *_: None)
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 2)
+        first, second = await taken(link, 2)
+        topic = opened.engine.topic(OUT)
+        with opened.commits_held() as release:
+            unreadable = AskedOutput(topic.id, 0, topic.generation, garbage, size_bytes=len(garbage))
+            answers = [await begin(link, [first], unreadable), await begin(link, [second], to_out(opened, b"v"))]
+            await opened.engine.alter_topic(topic.id, partitions=4, set_configs={"max.message.bytes": "500"})
+            release.set()
+            await until(lambda: outbox(opened).troubles)
+        [trouble] = outbox(opened).troubles.values()
+        size_bytes = len(garbage)
+        assert f"set max.message.bytes of the topic to {size_bytes} or more, and it is appended as it is" in trouble
+        await opened.engine.alter_topic(topic.id, set_configs={"max.message.bytes": str(size_bytes)})
+        opened.groups.group("g").output_sender.topics_changed()
+        assert await asyncio.gather(*answers) == [[], []]
+        assert not outbox(opened).troubles
+        assert opened.engine.partition_facts(topic.id, 0).high_watermark >= 1
 
 
 async def test_outputs_keep_the_order_of_the_settlements(tmp_path: Path) -> None:
@@ -367,6 +478,90 @@ async def test_a_topic_that_takes_nothing_holds_up_only_itself(tmp_path: Path) -
         assert not outbox(opened).troubles
         assert await settle(link, [third, fifth], to_out(opened, b"3")) == []
         assert await values_in(opened) == [b"1", b"2", b"3"]
+
+
+def output_alarms(opened: Shell) -> list[str]:
+    group = opened.groups.group("g")
+    return [each.message for each in group.inspector.alarms(group.moment()) if each.kind is AlarmKind.OUTPUTS]
+
+
+def set_time(opened: Shell, monkeypatch: pytest.MonkeyPatch, seconds: Callable[[], float]) -> None:
+    group = opened.groups.group("g")
+    for where in (group, group._context):
+        monkeypatch.setattr(where, "moment", lambda: Moment(seconds(), 0))
+
+
+def no_room(opened: Shell, patched: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise DiskFullError("full")
+
+    patched.setattr(opened.groups.group("g"), "check_room", full)
+
+
+def no_producer(opened: Shell, patched: pytest.MonkeyPatch) -> None:
+    async def full() -> tuple[int, int]:
+        raise DiskFullError("full")
+
+    patched.setattr(opened.engine, "init_producer_id", full)
+
+
+def offline(opened: Shell, patched: pytest.MonkeyPatch) -> None:
+    facts, topic_id = opened.engine.partition_facts, opened.engine.topic(OUT).id
+
+    def missing(asked: TopicId, partition: int) -> Any:
+        if asked == topic_id:
+            raise PartitionOfflineError("full")
+        return facts(asked, partition)
+
+    patched.setattr(opened.engine, "partition_facts", missing)
+
+
+def full_outbox(opened: Shell, patched: pytest.MonkeyPatch) -> None:
+    patched.setattr("logbroker.queues.outputs.sender.MAX_OUTBOX_BYTES", -1)
+
+
+@pytest.mark.parametrize("obstacle", [no_room, no_producer, offline, full_outbox])
+async def test_an_alarm_says_why_an_ack_waits_before_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, obstacle: Callable[[Shell, pytest.MonkeyPatch], None]
+) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 1)
+        await opened.topic("other")
+        [receipt] = await taken(link, 1)
+        seconds = 1000.0
+        set_time(opened, monkeypatch, lambda: seconds)
+        outputs = [to_out(opened, b"v"), *([to_out(opened, b"v", topic="other")] if obstacle is offline else [])]
+        with monkeypatch.context() as patched:
+            obstacle(opened, patched)
+            for waited in (0.0, 1.1):
+                assert output_alarms(opened) == []
+                seconds += waited
+                with pytest.raises(LogbrokerError):
+                    await settle(link, [receipt], *outputs)
+            [alarm] = output_alarms(opened)
+            assert alarm.startswith("acks wait with outputs for topic out: ")
+            seconds += 6
+            assert output_alarms(opened) == [], "nobody tries any more"
+            for _ in range(2):
+                with pytest.raises(LogbrokerError):
+                    await settle(link, [receipt], *outputs)
+                seconds += 1.1
+            assert output_alarms(opened) == [alarm]
+        assert await settle(link, [receipt], *outputs) == []
+        assert output_alarms(opened) == []
+
+
+async def test_what_refuses_an_output_for_good_is_no_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 1)
+        [receipt] = await taken(link, 1)
+        seconds = 1000.0
+        set_time(opened, monkeypatch, lambda: seconds)
+        for _ in range(3):
+            with pytest.raises(UnknownPartitionError):
+                await settle(link, [receipt], to_out(opened, b"v", partition=7))
+            seconds += 1.1
+        assert output_alarms(opened) == []
 
 
 async def test_a_stop_does_not_wait_for_a_topic_that_takes_nothing(tmp_path: Path) -> None:

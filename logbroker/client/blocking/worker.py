@@ -373,8 +373,9 @@ class Session:
         timestamp_ms: int | None = None,
         priority: int | None = None,
     ) -> None:
-        """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. What no
-        ack has sent when the session ends is not sent."""
+        """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. It is
+        not sent if the session ends before, or if the delivery that the program received last is nacked or released
+        before: that delivery comes again."""
         self._session().send(sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, priority))
 
     def flush(self) -> None:
@@ -390,7 +391,7 @@ class Session:
             return _next_delivery(self._core, buffer, session, self._idle_seconds, keeps=keeps, over=self._over)
 
         while (delivery := next_delivery()) is not None:
-            session.handed_out()
+            session.handed_out(delivery)
             if keeps:
                 buffer.on_the_way = []
             yield delivery

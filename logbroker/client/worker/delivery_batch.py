@@ -46,7 +46,6 @@ class DeliveryBatch(Generic[L]):
         "lost",
         "offsets",
         "partitions",
-        "put_off",
         "redelivered",
         "settlements",
         "size_bytes",
@@ -86,8 +85,6 @@ class DeliveryBatch(Generic[L]):
         """The end of the lease unless it is extended, in monotonic seconds."""
         self.extend_until = 0.0
         """The time after which the worker does not extend the lease any more, in monotonic seconds."""
-        self.put_off: set[int] = set()
-        """Settled deliveries whose settlements the broker cannot carry out yet. Their leases are extended meanwhile."""
         self.until_by_hand: dict[int, float] = {}
         """The ends of the leases that the program requested for single deliveries, by index. They replace `until`."""
 
@@ -115,6 +112,10 @@ class DeliveryBatch(Generic[L]):
     def held(self) -> Iterator[int]:
         """Return the deliveries that the program has not settled."""
         return (index for index, state in enumerate(self.states) if state == HELD)
+
+    def said(self) -> Iterator[int]:
+        """Return the deliveries that the program has settled and the broker has not answered."""
+        return (index for index, state in enumerate(self.states) if state == SAID)
 
     def kept(self) -> Iterator[int]:
         """Return the deliveries that are neither over nor lost."""

@@ -13,10 +13,10 @@ import math
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from logbroker.client.runtime.arguments import as_bytes, fits
-from logbroker.client.worker.delivery_batch import SAID, DeliveryBatch
+from logbroker.client.worker.delivery_batch import HELD, SAID, DeliveryBatch
 from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
-from logbroker.client.worker.sent_records import SentRecord, SentRecords
+from logbroker.client.worker.sent_records import SentRecord, SentRecords, joined
 from logbroker.client.worker.settlements import (
     ACK,
     NO_TOPICS,
@@ -31,6 +31,8 @@ from logbroker.errors import LeaseLostError, LogbrokerError, StateTooLargeError,
 from logbroker.v1 import queues_pb2
 
 D = TypeVar("D", bound=LeasedRecord)
+_Place = tuple[DeliveryBatch[Settlements], int]
+"""A delivery by its batch and its index."""
 
 MAX_STATE_BYTES: Final = 256 * 1024
 _LOOK_SECONDS: Final = 0.05
@@ -104,8 +106,11 @@ class HeldSession(Settlements, Generic[D]):
         """The error because of which the state of the program may differ from the state of the broker."""
         self.unsaved = False
         """Whether the program set the state and no settlement contains it yet."""
-        self.unsent = SentRecords()
-        """Records that are sent together with the next ack."""
+        self._latest: _Place | None = None
+        """The delivery that the program received last. The delivery itself is not kept: the program may drop it."""
+        self._unsent: list[tuple[_Place | None, SentRecords]] = []
+        """Records that are sent together with the next ack, by the delivery during whose work the program sent them;
+        None: between two deliveries."""
         self._returned: set[tuple[int, int]] = set()
         """Records that will be delivered again. Kept while other records may arrive before them."""
         self._returned_first: tuple[int, tuple[int, int]] = 0, (0, 0)
@@ -124,9 +129,10 @@ class HeldSession(Settlements, Generic[D]):
         announced first record. Otherwise the session might be opened again and again without handing out a record."""
         return None if idle_seconds is None else max(idle_seconds, self._first_until - now)
 
-    def handed_out(self) -> None:
-        """Note that the program received a record of the session."""
+    def handed_out(self, delivery: Settled) -> None:
+        """Note that the program received a delivery of the session."""
         self._first_until = 0.0
+        self._latest = delivery.batch, delivery.index
 
     def set_state(self, state: bytes) -> None:
         """Set the state. The next ack stores it. Raises StateTooLargeError, or the error of a lost session."""
@@ -142,7 +148,11 @@ class HeldSession(Settlements, Generic[D]):
         """Send a record together with the next ack. Raises RecordTooLargeError, or the error of a lost session."""
         with self.outbox.lock.free():
             self.check()
-            self.unsent.add(sent)
+            latest = self._latest
+            during = latest if latest is not None and latest[0].states[latest[1]] == HELD else None
+            if not self._unsent or self._unsent[-1][0] != during:
+                self._unsent.append((during, SentRecords(self.outbox.max_output_bytes)))
+            self._unsent[-1][1].add(sent)
 
     def check(self) -> None:
         """Raise the error because of which the session is lost or cannot go on."""
@@ -151,15 +161,17 @@ class HeldSession(Settlements, Generic[D]):
             raise type(error)(error.message)
 
     def say(self, delivery: Settled, word: Word) -> None:
-        """See `Settlements.say`. The state is stored, and records of the session are sent, with the next ack. Raises
-        RecordTooLargeError."""
+        """See `Settlements.say`. The state is stored, and records of the session are sent, with the next ack. If a
+        delivery is given back, what was sent during its work is dropped: it comes again. Raises RecordTooLargeError."""
         self._mend()
-        if self.unsent and word is ACK:
-            if delivery.outputs is None:
-                delivery.outputs = SentRecords()
-            delivery.outputs.add(*self.unsent)
-            self.unsent = SentRecords()
-        settlement = self._settlement(delivery, word)
+        outputs, unsent = delivery.outputs, self._unsent
+        if unsent and word is ACK:
+            outputs, unsent = joined(outputs, *(records for _, records in unsent)), []
+        elif unsent:
+            receipt = delivery.batch.receipt(delivery.index)
+            unsent = [each for each in unsent if each[0] is None or each[0][0].receipt(each[0][1]) < receipt]
+        settlement = self._settlement(word, outputs)
+        delivery.outputs, self._unsent = outputs, unsent
         delivery.word = word
         delivery.settlement = settlement
         delivery.batch.states[delivery.index] = SAID

@@ -119,11 +119,12 @@ class HeldSessions(Generic[D]):
     # --- time -------------------------------------------------------------------------------------------------------
 
     def renewals(self, now: float) -> list[HeldSession[D]]:
-        """Return the sessions whose lock ends soon."""
+        """Return the sessions whose lock ends soon. One that the program has left is kept until its settlements are
+        answered."""
         return [
             session
             for session in self
-            if session.lost is None
-            and not session.renewal_id
+            if not session.renewal_id
             and session.until < now + session.lock_seconds * RENEW_SHARE
+            and (session.lost is None or session.unfinished())
         ]

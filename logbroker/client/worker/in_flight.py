@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from logbroker.client.runtime.thread_locks import taken_here
+from logbroker.client.transport.metadata import DEFAULT_MAX_REQUEST_BYTES
 from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch
 from logbroker.client.worker.held_session import HeldSession
 from logbroker.client.worker.held_sessions import HeldSessions
@@ -347,6 +348,8 @@ class InFlight(Generic[D]):
         with self.lock.free():
             self.outbox.heard_at = hello_at
             self.outbox.topic, self.group_epoch = welcome.topic, welcome.life
+            self.outbox.max_request_bytes = welcome.max_request_bytes or DEFAULT_MAX_REQUEST_BYTES
+            self._leases.bound(self.outbox.max_request_bytes)
             self._leases.lease_seconds = welcome.lease_ms / 1000
             lost = self.sessions.welcomed(welcome.sessions)
             if not welcome.resumed:

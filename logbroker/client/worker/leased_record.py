@@ -26,7 +26,7 @@ from logbroker.client.worker.settlements import (
     Word,
 )
 from logbroker.config import MAX_DELAY_SECONDS, MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
-from logbroker.errors import InvalidRequestError, RequestTimeoutError
+from logbroker.errors import InvalidRequestError, RecordTooLargeError, RequestTimeoutError
 from logbroker.record.codec import Headers
 from logbroker.record.message_headers import priority_of
 from logbroker.record.serializers import Decoding
@@ -122,18 +122,19 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         """Send a record to a topic together with the ack of this delivery: both happen, once, or neither. Call it
         before `ack`. A delivery that is nacked or released sends nothing.
 
-        The arguments are those of `Producer.send`. The outputs of a delivery may have up to 1 MiB in 10,000 records. If
-        the broker refuses them, because the topic does not exist or does not take the record, the delivery is nacked
-        with this reason, and whoever waits for the ack gets the error. Raises AlreadySettledError, LeaseLostError (in a
-        session, StaleSessionError), RecordTooLargeError, InvalidTimestampError, InvalidRequestError for a priority out
-        of range or a sub-key without a key, or TypeError.
+        The arguments are those of `Producer.send`. The outputs of a delivery may have up to 1 MiB in 10,000 records
+        with 50,000 headers. If the broker refuses them, because the topic does not exist or does not take the record,
+        the delivery is nacked with this reason, and whoever waits for the ack gets the error. Raises
+        AlreadySettledError, LeaseLostError (in a session, StaleSessionError), RecordTooLargeError, InvalidRecordError,
+        InvalidTimestampError, UnknownTopicError or UnknownPartitionError for what no broker has, InvalidRequestError
+        for a priority out of range or a sub-key without a key, or TypeError.
         """
         sent = sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, priority)
         with self.batch.settlements.outbox.lock.free():
             if self.batch.states[self.index] != HELD:
                 self.batch.check_held(self.index)
             if self.outputs is None:
-                self.outputs = SentRecords()
+                self.outputs = SentRecords(self.batch.settlements.outbox.max_output_bytes)
             self.outputs.add(sent)
         return self
 
@@ -167,7 +168,11 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         interrupted, and the record is not at fault."""
         if error is None:
             if self.settlement is None:
-                self.ack()
+                try:
+                    self.ack()
+                except RecordTooLargeError as refusal:  # The session adds its outputs to those of the delivery.
+                    self.nack(reason=reason_of(refusal))
+                    raise
         elif self.settlement is None and not self.lost:
             if is_failure:
                 self.nack(reason=reason_of(error))

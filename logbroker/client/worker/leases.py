@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from logbroker.client.transport.status import error_of_item
-from logbroker.client.worker.delivery_batch import HELD, SAID, DeliveryBatch, ranges
+from logbroker.client.worker.delivery_batch import HELD, DeliveryBatch, ranges
 from logbroker.config import MIN_LEASE_SECONDS
 from logbroker.errors import LogbrokerError
 from logbroker.v1 import queues_pb2
@@ -18,6 +19,8 @@ RENEW_SHARE: Final = 0.6
 """A lease or session lock is extended when less than this share of it is left."""
 _MAX_RECEIPTS: Final = 50_000
 """Maximum number of receipts in one message. The next message carries the others."""
+_EXTENSION_BYTES: Final = 40
+"""Upper bound of the size of an extension in a message."""
 
 
 _Asked = dict[tuple[DeliveryBatch[Any], int], float | None]
@@ -43,6 +46,11 @@ class Leases:
         """Extensions that the program requested and that are not sent yet. Read-only for other classes."""
         self.sent: dict[int, _Sent] = {}
         """Unanswered extensions, by correlation id. Read-only for other classes."""
+        self._max_receipts = _MAX_RECEIPTS
+
+    def bound(self, max_request_bytes: int) -> None:
+        """Let no message be larger than the broker reads at once."""
+        self._max_receipts = max(1, min(_MAX_RECEIPTS, max_request_bytes // _EXTENSION_BYTES - 1))
 
     def begin(self, batch: DeliveryBatch[Any], lease_seconds: float, since: float, now: float) -> None:
         """Start the lease of a batch that was received, or confirmed under new receipts. The broker started the lease
@@ -64,7 +72,8 @@ class Leases:
             return None
         message = queues_pb2.Settle(correlation_id=correlation_id)
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
-        asked, self.asked = self.asked, {}
+        asked = dict(islice(self.asked.items(), self._max_receipts))
+        self.asked = {place: seconds for place, seconds in self.asked.items() if place not in asked}
         for (batch, index), lease_seconds in asked.items():
             if batch.states[index] != HELD:
                 continue
@@ -77,15 +86,16 @@ class Leases:
         return self._remember(message, now, 0.0, by_receipt, asked)
 
     def due(self, batches: Iterable[DeliveryBatch[Any]], correlation_id: int, now: float) -> queues_pb2.Settle | None:
-        """Return the extensions of leases that end soon, except for deliveries that the worker has had for too long."""
+        """Return the extensions of leases that end soon, except for deliveries that the program has had for too
+        long."""
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
         soon = now + self.lease_seconds * RENEW_SHARE
         for batch in batches:
             if batch.until > soon and not batch.until_by_hand:
                 continue
-            put_off = (index for index in batch.put_off if batch.states[index] == SAID)
-            extended = [*put_off, *(batch.held() if now < batch.extend_until else ())]
-            if by_receipt and len(by_receipt) + len(batch) > _MAX_RECEIPTS:
+            # A settlement may wait for long: for room, or behind another one. The program has done its part.
+            extended = list(batch.kept() if now < batch.extend_until else batch.said())
+            if by_receipt and len(by_receipt) + len(batch) > self._max_receipts:
                 break
             for index in extended:
                 if batch.ends_at(index) <= soon:

@@ -14,17 +14,26 @@ import msgspec
 from logbroker.client.runtime.arguments import record_parts, sub_stream
 from logbroker.client.transport.band_route import ways_of
 from logbroker.client.transport.metadata import TopicInfo
-from logbroker.errors import RecordTooLargeError
+from logbroker.errors import InvalidRecordError, RecordTooLargeError, UnknownPartitionError, UnknownTopicError, quoted
 from logbroker.record.codec import BatchBuilder, Headers, check_timestamp
 from logbroker.record.message_headers import DEFAULT_PRIORITY, priority_of, with_priority
+from logbroker.types import MAX_TOPIC_CHARACTERS
 from logbroker.v1 import queues_pb2
 
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
 MAX_OUTPUT_RECORDS: Final = 10_000
 """Maximum bytes and number of the records that are sent with one delivery."""
+MAX_OUTPUT_HEADERS: Final = 50_000
+"""Maximum number of headers of these records. The broker ends the stream of a worker that lists more than 100,000
+elements in one message."""
+MAX_PLACES: Final = 1_000
+"""Maximum number of partitions that are chosen by hand for these records: the broker takes this many outputs."""
 RECORDS_AT_ONCE: Final = 1_000
 """Maximum number of records that are sent with one settlement of several deliveries: the broker takes this many
 batches."""
+_MAX_PARTITION: Final = (1 << 31) - 1
+_MAX_NAME_BYTES: Final = 64 * 1024
+"""Longest name of a header: the broker ends a stream with a longer text."""
 _STALE_SECONDS: Final = 30.0
 """The time after which a topic is looked up again. Records that are routed by an earlier generation of their topic are
 routed anew by the broker."""
@@ -53,7 +62,11 @@ def sent_record(
     priority: int | None,
 ) -> SentRecord:
     """Return a record to be sent. Raises InvalidRequestError for a priority out of range or a sub-key without a key,
-    InvalidTimestampError or TypeError."""
+    InvalidTimestampError, InvalidRecordError, UnknownTopicError, UnknownPartitionError or TypeError.
+
+    Whatever is accepted here fits into a message: if building one failed, the worker's stream would fail again and
+    again.
+    """
     if sub_key is not None:
         key, headers = sub_stream(key, sub_key, headers)
     if priority is not None:
@@ -65,35 +78,73 @@ def sent_record(
         and headers == ()
         and partition is timestamp_ms is None
         and type(topic) is str
+        and topic.isascii()
     ):
         value, key, headers, _ = record_parts(topic, value, key, headers, partition, timestamp_ms, None)
         check_timestamp(timestamp_ms)
+    if len(topic) > MAX_TOPIC_CHARACTERS:
+        raise UnknownTopicError(f"no topic {quoted(topic)}: a name has at most {MAX_TOPIC_CHARACTERS} characters")
+    if partition is not None and not 0 <= partition <= _MAX_PARTITION:
+        raise UnknownPartitionError(f"topic {topic!r} has no partition {partition}; they are counted from 0")
     size_bytes = len(value or b"") + len(key or b"")
     for name, content in headers:
-        size_bytes += len(name.encode()) + len(content or b"")
+        name_bytes = len(name.encode())
+        if name_bytes > _MAX_NAME_BYTES:
+            raise InvalidRecordError(f"a header's name has {name_bytes:,} bytes; at most {_MAX_NAME_BYTES:,} are sent")
+        size_bytes += name_bytes + len(content or b"")
     return SentRecord(topic, partition, value, key, headers, timestamp_ms, size_bytes)
 
 
 class SentRecords(list[SentRecord]):
     """The records that one delivery sends."""
 
-    __slots__ = ("size_bytes",)
+    __slots__ = ("_places", "headers", "max_bytes", "size_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_OUTPUT_BYTES) -> None:
         super().__init__()
+        self.max_bytes = max_bytes
         self.size_bytes = 0
+        self.headers = 0
+        """Number of headers of all records."""
+        self._places: set[tuple[str, int | None]] | None = None
+        """Topics and partitions of the records, once they can be more than MAX_PLACES."""
 
     def add(self, *records: SentRecord) -> None:
         """Add records. Raises RecordTooLargeError, and adds none, if they would be too many for one delivery."""
         count = len(self) + len(records)
         size_bytes = self.size_bytes + sum(sent.size_bytes for sent in records)
-        if size_bytes > MAX_OUTPUT_BYTES or count > MAX_OUTPUT_RECORDS:
+        headers = self.headers + sum(len(sent.headers) for sent in records)
+        if size_bytes > self.max_bytes or count > MAX_OUTPUT_RECORDS or headers > MAX_OUTPUT_HEADERS:
+            limit = " (max_request_bytes of the broker)" if self.max_bytes < MAX_OUTPUT_BYTES else ""
             raise RecordTooLargeError(
-                f"the outputs of the delivery would have {size_bytes:,} bytes in {count:,} records; it sends up to"
-                f" {MAX_OUTPUT_BYTES:,} bytes in {MAX_OUTPUT_RECORDS:,} records: send a reference to large values"
+                f"the outputs of the delivery would have {size_bytes:,} bytes in {count:,} records with {headers:,}"
+                f" headers; it sends up to {self.max_bytes:,} bytes{limit} in {MAX_OUTPUT_RECORDS:,} records with"
+                f" {MAX_OUTPUT_HEADERS:,} headers: send a reference to large values"
             )
+        if count > MAX_PLACES:
+            self._add_places(records)
         self += records
         self.size_bytes = size_bytes
+        self.headers = headers
+
+    def _add_places(self, records: Iterable[SentRecord]) -> None:
+        places = self._places
+        if places is None:
+            places = self._places = {(sent.topic, sent.partition) for sent in self}
+        new = {(sent.topic, sent.partition) for sent in records} - places
+        if len(places) + len(new) > MAX_PLACES:
+            raise RecordTooLargeError(
+                f"the outputs of the delivery would go to {len(places) + len(new):,} partitions; it sends to up to"
+                f" {MAX_PLACES:,} that are chosen by hand: let the key choose the partition"
+            )
+        places |= new
+
+
+def joined(*parts: SentRecords | None) -> SentRecords:
+    """Return the records of all parts. Raises RecordTooLargeError."""
+    whole = SentRecords(min(part.max_bytes for part in parts if part is not None))
+    whole.add(*(sent for part in parts for sent in part or ()))
+    return whole
 
 
 class _Route:

@@ -22,11 +22,13 @@ from typing import ClassVar, Final, Protocol
 import msgspec
 
 from logbroker.client.runtime.thread_locks import ThreadLock, taken_here
+from logbroker.client.transport.metadata import DEFAULT_MAX_REQUEST_BYTES
 from logbroker.client.transport.status import error_of_item
 from logbroker.client.worker.delivery_batch import HELD, LOST, OVER, SAID, DeliveryBatch, ranges
 from logbroker.client.worker.leases import Leases
 from logbroker.client.worker.sent_records import (
     MAX_OUTPUT_BYTES,
+    MAX_OUTPUT_HEADERS,
     RECORDS_AT_ONCE,
     OutputRoutes,
     SentRecord,
@@ -49,6 +51,7 @@ from logbroker.errors import (
     UnknownTopicError,
 )
 from logbroker.v1 import queues_pb2
+from logbroker.v1.common_pb2 import Status
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +60,8 @@ _SEND_AT_ONCE: Final = 1000
 _MAX_DELIVERIES: Final = 5000
 """Maximum number of deliveries in one settlement. Each may need a receipt range of its own."""
 _MAX_UNANSWERED: Final = 8
+_REQUEST_BYTES: Final = 32
+"""Upper bound of the size of a request without its settlement."""
 NO_TOPICS: Final[frozenset[str]] = frozenset()
 _FAULTS_OF_OUTPUTS: Final = (
     UnknownTopicError
@@ -131,6 +136,7 @@ class SettlementBatch:
         "is_broken",
         "is_routed",
         "output_bytes",
+        "output_headers",
         "output_records",
         "part",
         "state",
@@ -143,6 +149,7 @@ class SettlementBatch:
         self.deliveries: list[Settled] = []
         """The settled deliveries that are not answered yet. Each holds its own `word`."""
         self.output_bytes = 0
+        self.output_headers = 0
         self.output_records = 0
         self.part = 0
         """Number of deliveries in the next message, because the broker refused an output; 0: all."""
@@ -196,12 +203,19 @@ class SettlementBatch:
             message.outputs.extend(packed)
         return message
 
-    def takes(self, output_records: int, output_bytes: int) -> bool:
+    def takes(self, outputs: SentRecords) -> bool:
         """Return whether there is room for the outputs of another delivery."""
         return (
-            self.output_records + output_records <= RECORDS_AT_ONCE
-            and self.output_bytes + output_bytes <= MAX_OUTPUT_BYTES
+            self.output_records + len(outputs) <= RECORDS_AT_ONCE
+            and self.output_bytes + outputs.size_bytes <= outputs.max_bytes
+            and self.output_headers + outputs.headers <= MAX_OUTPUT_HEADERS
         )
+
+    def halve(self) -> bool:
+        """Put only half of the deliveries into the next message; return False if it has one at most."""
+        count = len(self._sent())
+        self.part = count // 2 or self.part
+        return count > 1
 
     def sent_state(self) -> bytes | None:
         """Return the state that goes with the present message."""
@@ -269,7 +283,7 @@ class SettlementBatch:
             self.failures[at_fault] = refusal
             at_fault.word = NackWord(f"its outputs were refused: {refusal.message}"[:REASON_CHARACTERS], None)
         else:
-            self.part = len(self._sent()) // 2
+            self.halve()
         return _Outcome.REPEAT if len(self) else _Outcome.DONE
 
     def _fail_from(self, first: int, error: LogbrokerError) -> None:
@@ -391,18 +405,16 @@ class _Queue:
         self.is_paused = False
         """Whether the broker had no room. If so, nothing is sent for a moment."""
 
-    def settlement(self, delivery: Settled) -> SettlementBatch:
-        """Return the settlement that takes the next delivery."""
-        before, outputs = self.open, delivery.outputs
-        output_bytes = outputs.size_bytes if outputs else 0
-        if len(before.deliveries) >= _MAX_DELIVERIES or (
-            outputs and before.deliveries and not before.takes(len(outputs), output_bytes)
-        ):
+    def settlement(self, outputs: SentRecords | None) -> SettlementBatch:
+        """Return the settlement that takes the next delivery, with these outputs."""
+        before = self.open
+        if len(before.deliveries) >= _MAX_DELIVERIES or (outputs and before.deliveries and not before.takes(outputs)):
             settlement = SettlementBatch()
             self.waiting += (before,)
             self.open = settlement
         if outputs:
-            self.open.output_bytes += output_bytes
+            self.open.output_bytes += outputs.size_bytes
+            self.open.output_headers += outputs.headers
             self.open.output_records += len(outputs)
         return self.open
 
@@ -450,26 +462,28 @@ class Settlements:
         A signal handler may raise an exception at any call. There is no call between the first assignment and the
         append at the end, so either all of it happens or nothing.
         """
-        settlement = self._settlement(delivery, word)
+        settlement = self._settlement(word, delivery.outputs)
         delivery.word = word
         delivery.settlement = settlement
         delivery.batch.states[delivery.index] = SAID
         self.outbox.in_hand -= 1
         settlement.deliveries.append(delivery)
 
-    def _settlement(self, delivery: Settled, word: Word) -> SettlementBatch:
-        """Return the settlement that takes the next delivery."""
+    def _settlement(self, word: Word, outputs: SentRecords | None) -> SettlementBatch:
+        """Return the settlement that takes the next delivery, with these outputs if it is acked."""
         topics = NO_TOPICS
-        if delivery.outputs and word is ACK:
+        if word is not ACK:
+            outputs = None
+        if outputs:
             if self.is_session:
                 # If the broker refused one message, it must not carry out the next one.
                 self._queues[NO_TOPICS].max_unanswered = 1
             else:
-                topics = frozenset(sent.topic for sent in delivery.outputs)
+                topics = frozenset(sent.topic for sent in outputs)
         queue = self._queues.get(topics)
         if queue is None:
             queue = self._queues[topics] = _Queue()
-        return queue.settlement(delivery)
+        return queue.settlement(outputs)
 
     def lose_delivery(self, batch: DeliveryBatch[Settlements], index: int, error: LogbrokerError) -> None:
         """Mark a delivery as lost."""
@@ -488,14 +502,33 @@ class Settlements:
 
     def next_message(self, correlation_id: int) -> queues_pb2.Settle | None:
         """Return the next message, under this correlation id, or None if nothing is to be sent now."""
-        for queue in self._queues.values():
-            if (settlement := queue.next()) is not None:
+        most = self.outbox.max_request_bytes - _REQUEST_BYTES
+        for queue in list(self._queues.values()):
+            while (settlement := queue.next()) is not None:
                 queue.unanswered[correlation_id] = settlement
                 message = settlement.message(correlation_id, self.outbox.routes)
                 if (state := settlement.sent_state()) is not None:
                     self.add_state(message, state)
-                return message
+                if (size_bytes := message.ByteSize()) <= most:
+                    return message
+                self._is_too_large(queue, correlation_id, size_bytes, most)
         return None
+
+    def _is_too_large(self, queue: _Queue, correlation_id: int, size_bytes: int, most: int) -> None:
+        """Handle a message that the broker would not read: it would end the stream, again and again."""
+        settlement = queue.unanswered[correlation_id]
+        if settlement.halve():
+            queue.waiting.appendleft(queue.unanswered.pop(correlation_id))
+            if self.is_session:
+                queue.max_unanswered = 1  # The other half must not be overtaken.
+            return
+        settlement.is_routed = False  # Other routes would not make it smaller.
+        error = RecordTooLargeError(
+            f"the settlement has {size_bytes:,} bytes; the broker reads {most:,} at once (max_request_bytes)"
+        )
+        status = Status(code=error.code, reason=error.reason, message=error.message)
+        failures = [queues_pb2.SettleFailure(status=status)]
+        self.answered(queues_pb2.SettleAnswer(correlation_id=correlation_id, failures=failures))
 
     def answered(self, answer: queues_pb2.SettleAnswer) -> bool | None:
         """Apply the answer to a settlement. Return None if the answer belongs to none of these settlements. Return
@@ -505,12 +538,7 @@ class Settlements:
             return None
         queue = self._queues[topics]
         settlement = queue.unanswered.pop(answer.correlation_id)
-        for delivery in settlement.deliveries:
-            delivery.batch.put_off.discard(delivery.index)
         outcome = settlement.take_answer(answer.failures, self.outbox.routes, in_session=self.is_session)
-        if outcome is not _Outcome.DONE:
-            for delivery in settlement.deliveries:
-                delivery.batch.put_off.add(delivery.index)
         if outcome is not _Outcome.DONE:
             queue.waiting.appendleft(settlement)
             queue.is_paused = outcome is _Outcome.WAIT
@@ -581,6 +609,8 @@ class SettlementOutbox:
         self.check_loop: Callable[[], None] = lambda: None
         """Raises an error if an asynchronous program calls from another event loop than the worker's."""
         self.topic = ""
+        self.max_request_bytes = DEFAULT_MAX_REQUEST_BYTES
+        """The largest message that the broker reads."""
         self.routes = OutputRoutes()
         self.in_hand = 0
         """Number of deliveries outside of sessions that the program has not settled."""
@@ -597,6 +627,11 @@ class SettlementOutbox:
         looks."""
         self._untold: list[SettlementBatch] = []
         """Refused settlements that were not reported to the program yet."""
+
+    @property
+    def max_output_bytes(self) -> int:
+        """Maximum bytes of the records that are sent with one delivery."""
+        return min(MAX_OUTPUT_BYTES, self.max_request_bytes)
 
     def say(self, delivery: Settled, word: Word) -> None:
         """Settle a delivery for the program. Raises an error if the delivery cannot be settled."""

@@ -415,8 +415,9 @@ class Session:
         timestamp_ms: int | None = None,
         priority: int | None = None,
     ) -> None:
-        """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. What no
-        ack has sent when the session ends is not sent."""
+        """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. It is
+        not sent if the session ends before, or if the delivery that the program received last is nacked or released
+        before: that delivery comes again."""
         self._session().send(sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, priority))
 
     async def flush(self) -> None:
@@ -447,7 +448,7 @@ class Session:
                     else:
                         if delivery is None:
                             return
-            session.handed_out()
+            session.handed_out(delivery)
             yield delivery
             if (pause_seconds := turns.pause_seconds()) is not None:
                 await asyncio.sleep(pause_seconds)

@@ -90,7 +90,9 @@ def read_record_id(partition: int, offset: int) -> int:
     return record_id_of(partition, offset)
 
 
-def welcome_message(topic: str, settings: QueueGroupSettings, group_epoch: int, link: WorkerLink) -> pb.WorkerResponse:
+def welcome_message(
+    topic: str, settings: QueueGroupSettings, group_epoch: int, link: WorkerLink, max_request_bytes: int
+) -> pb.WorkerResponse:
     lease_ms = round(settings.lease_seconds * 1000)
     return pb.WorkerResponse(
         welcome=pb.Welcome(
@@ -105,6 +107,7 @@ def welcome_message(topic: str, settings: QueueGroupSettings, group_epoch: int, 
             ordering=settings.ordering.value,
             topic=topic,
             life=group_epoch,
+            max_request_bytes=max_request_bytes,
         )
     )
 

@@ -41,6 +41,7 @@ class QueuesService:
         self._queues = broker.queues
         self._engine = broker.engine
         self._budget = budget
+        self._max_request_bytes = broker.config.max_request_bytes
         self._max_response_bytes = broker.config.max_response_bytes
         self._stopping = stopping
 
@@ -48,7 +49,8 @@ class QueuesService:
 
     @answers
     async def work(self, _: object, context: Context) -> None:
-        await WorkerStream(self._queues, self._engine, context, self._budget, self._stopping).run()
+        most = self._max_request_bytes
+        await WorkerStream(self._queues, self._engine, context, self._budget, self._stopping, most).run()
 
     @answers
     async def receive(self, request: pb.ReceiveRequest, context: Context) -> None:

@@ -63,12 +63,15 @@ class WorkerStream:
         context: Context,
         budget: ReadBudget,
         stopping: asyncio.Event,
+        max_request_bytes: int = 0,
     ) -> None:
+        """`max_request_bytes` is told to the worker; 0: not known."""
         self._queues = queues
         self._engine = engine
         self._context = context
         self._budget = budget
         self._stopping = stopping
+        self._max_request_bytes = max_request_bytes
         self._answers: deque[bytes] = deque()
         self._unsent_bytes = 0
         self._answers_due = 0
@@ -145,7 +148,8 @@ class WorkerStream:
         group = self._queues.group(request.hello.group_id)
         link = await group.connect(await read_hello(request.hello))
         link.bound_dispatches(self._budget.allowance)
-        welcome = welcome_message(topic_name(self._engine, group.topic_id), group.settings, group.group_epoch, link)
+        topic = topic_name(self._engine, group.topic_id)
+        welcome = welcome_message(topic, group.settings, group.group_epoch, link, self._max_request_bytes)
         self._answer(welcome)
         link.on_obstacle = lambda why: self._answer(pb.WorkerResponse(obstacle=pb.Obstacle(reason=why)))
         group.tell_obstacle(link)

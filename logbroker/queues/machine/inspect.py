@@ -113,7 +113,7 @@ class AlarmKind(enum.Enum):
     LETTERS = "letters"
     """The dead-letter topic refuses a record, or all records."""
     OUTPUTS = "outputs"
-    """A topic does not take the outputs of settlements that are stored."""
+    """A topic takes no outputs: those of stored settlements, or acks with outputs, wait."""
 
 
 class Alarm(msgspec.Struct, frozen=True):
@@ -343,7 +343,7 @@ class Inspector:
             text = f"{parked} records are parked, more than max_parked_records, {settings.max_parked_records}"
             alarms.append(Alarm(AlarmKind.PARKED, None, NO_RECORD, text))
         alarms += self._letter_alarms()
-        for topic_id, why in queue.outbox.troubles.items():
+        for topic_id, why in queue.outbox.obstacles(now.seconds).items():
             alarms.append(Alarm(AlarmKind.OUTPUTS, None, -int.from_bytes(topic_id, "big"), why))
         return alarms
 

@@ -3,30 +3,41 @@ nothing but the state of a disk or a partition can keep its outputs from being a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from logbroker.clock import Clock
 from logbroker.engine import LogEngine, Topic
-from logbroker.errors import InvalidRequestError, InvalidTimestampError, RecordTooLargeError
+from logbroker.errors import InvalidRequestError, InvalidTimestampError, LogbrokerError, RecordTooLargeError
 from logbroker.pacing import Pace
 from logbroker.queues.model.messages import OUTPUT_STEPS, AskedOutput, Output
-from logbroker.queues.outputs.routing import outputs_for, records_of, routed
+from logbroker.queues.outputs.routing import check_readable, outputs_for, records_of, routed
 from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
 from logbroker.record.header import check_new_batch
 from logbroker.types import TimestampType, TopicId
 
-MAX_OUTPUT_BYTES: Final = 1024 * 1024
-"""Maximum bytes of the outputs of one settlement: keys, values and headers, or batches."""
+MAX_OUTPUT_BYTES: Final = 2 * 1024 * 1024
+"""Maximum bytes of the outputs of one settlement as they are sent. Clients count keys, values and headers, up to 1 MiB;
+with the most records and headers, messages and batches need almost as much again."""
 INLINE_RECORDS: Final = 500
 """Maximum number of records of an output that are routed and encoded on the event loop."""
+INLINE_BATCH_BYTES: Final = 8 * 1024
+INLINE_BATCH_RECORDS: Final = 100
+"""Maximum size of a batch without compression that is decoded on the event loop."""
+_BYTES_PER_STEP: Final = 40
+"""Bytes of a batch that are decoded in a step of a `Pace`, where its records are smallest."""
 
 
 @asynccontextmanager
-async def prepared(engine: LogEngine, clock: Clock, asked: Sequence[AskedOutput]) -> AsyncIterator[list[Output]]:
+async def prepared(
+    engine: LogEngine,
+    clock: Clock,
+    asked: Sequence[AskedOutput],
+    on_refusal: Callable[[TopicId, LogbrokerError], None] = lambda topic_id, error: None,
+) -> AsyncIterator[list[Output]]:
     """Yield the outputs of a settlement, in their order. Within the block, the topics neither grow nor change their
-    configs.
+    configs. `on_refusal` gets the topic whose output is refused, and the error that is then raised.
 
     Raises InvalidRequestError, UnknownTopicError, UnknownPartitionError, RecordTooLargeError, InvalidTimestampError,
     PartitionOfflineError or an error of a batch that is not valid: then nothing of the settlement must be done.
@@ -42,10 +53,14 @@ async def prepared(engine: LogEngine, clock: Clock, asked: Sequence[AskedOutput]
         outputs: list[Output] = []
         pace = Pace()
         for each in asked:
-            await pace.step(OUTPUT_STEPS)
-            if each.topic_id not in pinned:
-                pinned[each.topic_id] = await engine.pin(each.topic_id)
-            outputs += await _outputs(engine, pinned[each.topic_id], each, clock.wall_ms())
+            await pace.step(OUTPUT_STEPS + min(len(each.batch or b""), INLINE_BATCH_BYTES) // _BYTES_PER_STEP)
+            try:
+                if each.topic_id not in pinned:
+                    pinned[each.topic_id] = await engine.pin(each.topic_id)
+                outputs += await _outputs(engine, pinned[each.topic_id], each, clock.wall_ms())
+            except LogbrokerError as error:
+                on_refusal(each.topic_id, error)
+                raise
         yield outputs
     finally:
         for topic_id in pinned:
@@ -62,19 +77,24 @@ async def _outputs(engine: LogEngine, topic: Topic, asked: AskedOutput, now_ms: 
         if header.producer_id >= 0:
             raise InvalidRequestError("a batch of a settlement has no producer id: the broker gives it one")
         _check_timestamp(topic, header.max_timestamp_ms, now_ms)
+        batch = asked.batch
+        is_heavy = bool(header.codec or len(batch) > INLINE_BATCH_BYTES or header.record_count > INLINE_BATCH_RECORDS)
         if not asked.generation or asked.generation == topic.generation:
             if len(asked.batch) > topic.config.max_message_bytes:
                 raise RecordTooLargeError(
                     f"the batch has {len(asked.batch)} bytes; topic {topic.name} takes"
                     f" {topic.config.max_message_bytes} (max.message.bytes)"
                 ).with_bound(topic.config.max_message_bytes)
-            return outputs_for(engine, topic, [(partition, asked.batch)], asked.generation)
+            # Later it may have to be routed anew, when it is too late to refuse it.
+            await in_decoder_if(is_heavy, lambda: check_readable(header, batch))
+            return outputs_for(engine, topic, [(partition, batch)], asked.generation)
         # The worker did not know yet that the topic has grown.
-        records, partition, generation = records_of(asked.batch), None, topic.generation
+        records = await in_decoder_if(is_heavy, lambda: records_of(batch))
+        partition, generation = None, topic.generation
     if not records:
         raise InvalidRequestError("an output holds neither a batch nor records")
     _check_timestamp(topic, max(record.timestamp_ms or 0 for record in records), now_ms)
-    large = asked.size_bytes > INLINE_BYTES or len(records) > INLINE_RECORDS
+    large = asked.batch is not None or asked.size_bytes > INLINE_BYTES or len(records) > INLINE_RECORDS
     return outputs_for(engine, topic, await in_decoder_if(large, lambda: routed(topic, records, partition)), generation)
 
 

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from logbroker.engine import LogEngine, Topic
-from logbroker.errors import RecordTooLargeError
+from logbroker.errors import BatchExpandsTooFarError, RecordTooLargeError
 from logbroker.queues.model.messages import Output
 from logbroker.record.bands import band_of, one_band
 from logbroker.record.codec import NewRecord, decode_batch, encode_to_fit
+from logbroker.record.header import BatchHeader, parse_header
 from logbroker.record.message_headers import priority_of
 from logbroker.record.partitioner import partition_for_key
+from logbroker.record.stored_batch import StoredBatch
+
+MAX_BATCH_RECORDS: Final = 10_000
+MAX_BATCH_HEADERS: Final = 100_000
+"""Maximum number of records of a batch, and of their headers: it may have to be decoded as a whole, to be routed
+anew."""
 
 
 def routed(topic: Topic, records: Sequence[NewRecord], partition: int | None) -> list[tuple[int, bytes]]:
@@ -48,12 +56,42 @@ def outputs_for(engine: LogEngine, topic: Topic, batches: Iterable[tuple[int, by
     ]
 
 
+def check_readable(header: BatchHeader, batch: bytes) -> None:
+    """Raise an error of decoding unless `records_of` can read the records of a batch, when they are routed anew."""
+    _check_count(header)
+    _, headers = StoredBatch(header, batch).column("headers")
+    if sum(map(len, headers)) > MAX_BATCH_HEADERS:
+        raise _too_many_headers()
+
+
 def records_of(batch: bytes) -> list[NewRecord]:
-    """Return the records of a batch, to be routed anew. Raises CorruptBatchError and other errors of decoding."""
-    return [
-        NewRecord(record.value, record.key, record.headers, None if record.timestamp_ms < 0 else record.timestamp_ms)
-        for record in decode_batch(batch)
-    ]
+    """Return the records of a batch, to be routed anew. Raises CorruptBatchError, BatchExpandsTooFarError and other
+    errors of decoding."""
+    _check_count(parse_header(batch))
+    records: list[NewRecord] = []
+    headers_left = MAX_BATCH_HEADERS
+    for record in decode_batch(batch):
+        headers_left -= len(record.headers)
+        if headers_left < 0:
+            raise _too_many_headers()
+        # A time that no record can have gives way to the broker's.
+        timestamp_ms = record.timestamp_ms if 0 <= record.timestamp_ms < 1 << 62 else None
+        records.append(NewRecord(record.value, record.key, record.headers, timestamp_ms))
+    return records
+
+
+def _check_count(header: BatchHeader) -> None:
+    if header.record_count > MAX_BATCH_RECORDS:
+        raise BatchExpandsTooFarError(
+            f"the batch has {header.record_count:,} records; a settlement takes batches of at most"
+            f" {MAX_BATCH_RECORDS:,}: send several"
+        )
+
+
+def _too_many_headers() -> BatchExpandsTooFarError:
+    return BatchExpandsTooFarError(
+        f"the records of the batch have more than {MAX_BATCH_HEADERS:,} headers: send fewer in a batch"
+    )
 
 
 def _batches(records: Sequence[NewRecord], max_bytes: int) -> list[bytes]:

@@ -28,21 +28,26 @@ import msgspec
 
 from logbroker.engine import Append, Appended, Topic
 from logbroker.errors import (
+    BatchExpandsTooFarError,
     BrokerUnavailableError,
+    CorruptBatchError,
     LogbrokerError,
     OutOfOrderSequenceError,
     OverloadedError,
+    PartitionOfflineError,
     RecordTooLargeError,
     StaleGenerationError,
     StorageFailedError,
     UnknownPartitionError,
     UnknownTopicError,
+    UnsupportedCompressionError,
+    UnsupportedFormatError,
 )
 from logbroker.queues.context import GroupContext
 from logbroker.queues.model.messages import Output, Refusal
 from logbroker.queues.outputs.routing import outputs_for, records_of, routed
 from logbroker.queues.outputs.search import appended, stamp
-from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
+from logbroker.queues.records.decoder import in_decoder
 from logbroker.queues.state.outbox import OutboxEntry, StreamKey
 from logbroker.types import Durability, TopicId
 
@@ -67,6 +72,12 @@ _STALE: Final = (
     UnknownPartitionError,
 )
 """Errors after which the entries for a topic have to be renewed."""
+_UNREADABLE: Final = (
+    CorruptBatchError,
+    BatchExpandsTooFarError,
+    UnsupportedCompressionError,
+    UnsupportedFormatError,
+)
 
 
 class _Trouble(msgspec.Struct):
@@ -124,6 +135,12 @@ class OutputSender:
                 raise OverloadedError(f"{self._outbox.troubles[output.topic_id]}; try again later")
             if output.topic_id in self._stale:
                 raise OverloadedError("earlier outputs for this topic are being finished; try again shortly")
+
+    def refused(self, topic_id: TopicId, error: LogbrokerError) -> None:
+        """Note that a settlement with outputs for a topic was refused, for an alarm if its worker has to wait."""
+        if error.retriable or isinstance(error, PartitionOfflineError):
+            why = f"acks wait with outputs for topic {self._name(topic_id)}: {error.message}"
+            self._outbox.refused(topic_id, why, self._context.moment().seconds)
 
     def expect(self, entry: OutboxEntry, refusals: list[Refusal]) -> asyncio.Future[list[Refusal]]:
         """Return a future that completes with the refusals when the outputs of an entry are appended and synced."""
@@ -341,16 +358,32 @@ class OutputSender:
     async def _routed_anew(self, topic: Topic, output: Output) -> list[Output]:
         """Return an output as it is to be appended now. Raises RecordTooLargeError."""
         partition: int | None = output.partition
+        generation = topic.generation if output.generation else 0
         if output.generation and output.generation != topic.generation:
             partition = None
         if partition is None or len(output.batch) > topic.config.max_message_bytes:
-            batches = await in_decoder_if(
-                len(output.batch) > INLINE_BYTES, lambda: routed(topic, records_of(output.batch), partition)
-            )
+            try:
+                batches = await in_decoder(lambda: routed(topic, records_of(output.batch), partition))
+            except _UNREADABLE as error:
+                # Nobody can read its keys, so its place is as good as another. Settlements refuse such batches now.
+                batches, generation = [(output.partition, self._unreadable(topic, output, error))], 0
         else:
             batches = [(partition, output.batch)]
-        generation = topic.generation if output.generation else 0
         return outputs_for(self._engine, topic, batches, generation)
+
+    def _unreadable(self, topic: Topic, output: Output, error: LogbrokerError) -> bytes:
+        """Return a batch that cannot be decoded, to be appended as it is. Raises RecordTooLargeError."""
+        size_bytes = len(output.batch)
+        if size_bytes > topic.config.max_message_bytes:
+            raise RecordTooLargeError(
+                f"{error.message}; set max.message.bytes of the topic to {size_bytes} or more, and it is appended as it"
+                " is"
+            )
+        _log.warning(
+            "queue group %s: a batch goes to partition %d of topic %s as it is: %s",
+            *(self._context.group_id, output.partition, topic.name, error.message),
+        )
+        return output.batch
 
 
 def _refuse(future: asyncio.Future[list[Refusal]], error: LogbrokerError) -> None:

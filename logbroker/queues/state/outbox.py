@@ -27,6 +27,8 @@ from logbroker.record.header import MAX_SEQUENCE, parse_header
 StreamKey = tuple[bytes, int]
 """Topic id and partition."""
 
+RETRY_SECONDS: Final = 5.0
+"""Time after which a worker whose settlement was refused is not expected to try again."""
 _NUMBER_BYTES: Final = 8
 
 
@@ -34,6 +36,15 @@ class _Stream(msgspec.Struct):
     producer_id: int
     epoch: int
     next_sequence: int = 0
+
+
+class _Refused(msgspec.Struct):
+    """The settlements with outputs for one topic that were refused, one after the other."""
+
+    first_at: float
+    last_at: float
+    """Monotonic time."""
+    why: str
 
 
 class OutboxEntry(msgspec.Struct, eq=False):
@@ -53,6 +64,7 @@ class TransactionalOutbox:
         """Size of all batches in the outbox."""
         self.troubles: dict[bytes, str] = {}
         """Reasons why topics take no outputs for now, by topic id."""
+        self._refused: dict[bytes, _Refused] = {}
         self._entries: dict[int, OutboxEntry] = {}
         """Entries by number, in the order of their settlements."""
         self._next_number = 0
@@ -81,6 +93,24 @@ class TransactionalOutbox:
     def entries(self) -> list[OutboxEntry]:
         """Return all entries, in the order of their settlements."""
         return list(self._entries.values())
+
+    def refused(self, topic_id: bytes, why: str, seconds: float) -> None:
+        """Note that a settlement with outputs for a topic was refused, at this time. Its worker tries again."""
+        refused = self._refused.get(topic_id)
+        if refused is None or seconds > refused.last_at + RETRY_SECONDS:
+            refused = self._refused[topic_id] = _Refused(seconds, seconds, why)
+        refused.last_at, refused.why = seconds, why
+
+    def accepted(self, topic_id: bytes) -> None:
+        """Note that a settlement with outputs for a topic was accepted."""
+        self._refused.pop(topic_id, None)
+
+    def obstacles(self, seconds: float) -> dict[bytes, str]:
+        """Return the reasons why outputs that are stored, and acks with outputs, wait now, by topic id."""
+        for topic_id in [each for each, refused in self._refused.items() if seconds > refused.last_at + RETRY_SECONDS]:
+            del self._refused[topic_id]
+        waiting = {each: refused.why for each, refused in self._refused.items() if seconds > refused.first_at + 1}
+        return waiting | self.troubles
 
     def put(self, outputs: Sequence[Output]) -> None:
         """Add the outputs of a settlement. They are sent once their row is stored."""
