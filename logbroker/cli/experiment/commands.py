@@ -71,7 +71,7 @@ def experiment(context: click.Context) -> None:
 @click.option("--plain", is_flag=True, help="Print a line every two seconds instead of moving bars.")
 @json_option
 def lanes(work_ms: float, records: int, workers: int, html: Path | None, plain: bool, as_json: bool) -> None:
-    """Drain the same records without order, one by one, by key, and with a hot key.
+    """Drain the same records with and without order, and with a hot key.
 
     Six queue groups drain the same flights side by side, each with its own worker processes: with the ordering none,
     single, and key with 4 and with 100 keys, and twice with one key that has 80 % of the records. The second time, this

@@ -15,6 +15,7 @@ from logbroker.client.runtime.arguments import check_bounds, check_seconds, chec
 from logbroker.client.runtime.handlers import Slots, check_no_generator, check_outcome
 from logbroker.client.runtime.lifetime import Droppable
 from logbroker.client.runtime.tasks import waiter
+from logbroker.client.transport.connection import running_loop
 from logbroker.client.worker.held_session import HeldSession, IdleWait
 from logbroker.client.worker.in_flight import DEFAULT_PREFETCH_BYTES
 from logbroker.client.worker.leased_record import WorkerDeliveries, WorkerDelivery
@@ -205,7 +206,7 @@ class Worker(Droppable):
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         check_no_generator(HANDLER, handler)
-        self._core.check_runs_in_no_handler(asyncio.current_task())
+        self._core.check_runs_in_no_handler(asyncio.current_task(running_loop()))
         await self._core.start(max(concurrency, self._core.prefetch or concurrency))
         slots = Slots()
         try:
@@ -214,7 +215,7 @@ class Worker(Droppable):
             self._core.handlers_ended()
 
     async def _handle_all(self, handler: Handler, slots: Slots) -> None:
-        with self._core.handling(asyncio.current_task()):
+        with self._core.handling(asyncio.current_task(running_loop())):
             await self._handle(handler, slots)
 
     async def _handle(self, handler: Handler, slots: Slots) -> None:
