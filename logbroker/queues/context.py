@@ -58,6 +58,8 @@ class GroupContext:
 
     def touched(self) -> None:
         """Request a commit and a call of `serve` after an input to the machine."""
+        if self.queue.splitting.is_changing:
+            self.queue.splitting.look_again()
         self.commits.request()
         self.serve_soon()
 

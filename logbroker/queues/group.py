@@ -409,7 +409,9 @@ class QueueGroup:
             return
         if self.queue.splitting.is_changing:
             if self.queue.splitting.step(self.moment()):
-                self._commits.request()
+                self._context.touched()
+            if self.queue.splitting.has_unlooked:
+                self._context.serve_soon()
             self.splitter.wake()
         line, openings, offered = self.dispatcher.line, self.session_waiters, self.queue.lanes.offered
         is_due = offered or openings.waiting or self._told_obstacle or self.queue.ready_records()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from logbroker.errors import InvalidRequestError, StaleSessionError
@@ -316,3 +318,64 @@ async def test_a_hot_lane_is_split_and_joined_when_it_is_calm(tmp_path: Path, mo
         await done.work(link, 1200)
         await until(lambda: state(group) == "")
         done.check(range(1200))
+
+
+async def test_a_lane_among_many_that_are_joined_goes_on_without_another_event(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group(lease_seconds=3_600.0, alarm_age_seconds=3_600.0)
+        keys = [b"k%d" % number for number in range(400)]
+        for key in keys:
+            await group.operations.split(key, PART, 2)
+        await opened.append_records([(key, b"before", [("part", b"0")]) for key in keys])
+        link = await group.connect(hello())
+        held = {record.key: receipt for receipt, record in await take(link, len(keys))}
+        for key in keys:
+            await group.operations.join(key)
+        await opened.append_records([(key, b"after", [("part", b"0")]) for key in keys])
+        await until(lambda: group.queue.position(0) == 2 * len(keys))
+        link.add_credit(1)
+        for last in (keys[200], keys[399]):
+            await ack(link, held[last])
+            [(_, record)] = await take(link, 1)
+            assert (record.key, record.value) == (last, b"after")
+
+
+async def test_sub_lanes_with_a_held_record_are_not_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one record would hold up the whole key."""
+    monkeypatch.setattr(splitter, "LOOK_SECONDS", 0.02)
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        group = await opened.group(split_by="header:part", split_into=8, split_age_seconds=0.1, max_attempts=1)
+        await fill(opened, range(1000), keys=[KEY])
+        await until(lambda: state(group) == "split")
+        link = await group.connect(hello())
+        [(receipt, record)] = await take(link, 1)
+        bad = dict(record.headers)["part"]
+        await nack(link, receipt)
+        left = [len(lane) for lane in group.queue.lanes if lane.head != group.inspector.held()[0].head]
+        for _ in range(sum(left)):
+            [(receipt, _)] = await take(link, 1)
+            await ack(link, receipt)
+        [held] = group.inspector.held()
+        while len(held) > 1:
+            group.inspector.drop_some(held, 10)
+        looks = splitter.HotLanes.look
+        seen = 0
+
+        def look(self: splitter.HotLanes, *arguments: Any) -> Any:
+            nonlocal seen
+            seen += 1
+            return looks(self, *arguments)
+
+        monkeypatch.setattr(splitter.HotLanes, "look", look)
+        await until(lambda: seen > 20)
+        assert state(group) == "split"
+        # Joined by hand, and hot again: it is split as before.
+        group.queue.splits.put(msgspec.structs.replace(group.queue.splits.by_key[KEY], is_automatic=True))
+        await group.operations.join(KEY)
+        assert state(group) == "joining"
+        await fill(opened, range(1000, 2000), keys=[KEY])
+        await until(lambda: state(group) == "split")
+        [(_, record)] = await take(link, 1)
+        assert dict(record.headers)["part"] != bad

@@ -61,6 +61,8 @@ class Splitting:
         self._settings = settings
         self.is_changing = False
         """Whether lanes are being split or joined: call `step` after each input."""
+        self._unlooked = 0
+        """Number of these lanes that no `step` has looked at since the last input."""
         self._opening: dict[bytes, None] = {}
         """Keys of lanes that may have records that are not moved to their sub-lanes yet."""
         self._joining: dict[bytes, int] = {}
@@ -182,12 +184,24 @@ class Splitting:
             )
         self.step(now)
 
+    # --- inputs ------------------------------------------------------------------------------------------------------
+
+    def look_again(self) -> None:
+        """Note an input to the queue, after which each lane has to be looked at once more."""
+        self._unlooked = len(self._opening) + len(self._joining)
+
+    @property
+    def has_unlooked(self) -> bool:
+        """Whether `step` has to be called again, even if there is no further input."""
+        return self.is_changing and self._unlooked > 0
+
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def step(self, now: Moment) -> bool:
         """Finish splits whose lanes are empty, and joins whose sub-lanes are done; return whether there were any. Looks
-        at a few of them, and at others the next time."""
+        at a few of them, and at others the next time, as long as `has_unlooked`."""
         has_changed = False
+        self._unlooked -= min(len(self._opening), KEYS_AT_ONCE) + min(len(self._joining), KEYS_AT_ONCE)
         for key in list(islice(self._opening, KEYS_AT_ONCE)):
             del self._opening[key]
             if self._is_empty(key, now):

@@ -236,7 +236,7 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Setting(
             "How long a lane must be hot before it is split, and its sub-lanes calm before they are joined, with"
-            " split_by. Sub-lanes are calm when they have about one record each.",
+            " split_by. Sub-lanes are calm when they have about one record each, and none of them is stalled.",
             "seconds",
             0.1,
             86_400.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logbroker.errors import InvalidRequestError, OverloadedError
 from logbroker.queues.machine.queue import Queue
+from logbroker.queues.machine.stalled_lanes import HELD
 from logbroker.queues.model.lane import CHUNK_RECORDS, Lane
 from logbroker.queues.model.record_id import Moment
 from logbroker.queues.model.second_key import SecondKey
@@ -37,8 +38,7 @@ class HotLanes:
         made: list[Split] = []
         for key, since in self._hot.items():
             if now.seconds - since >= settings.split_age_seconds:
-                second = SecondKey.parse(settings.split_by)
-                split = Split(key, second, settings.split_into, now.wall_ms, is_automatic=True)
+                split = self._split_of(key, now)
                 try:
                     self._queue.splitting.split(split, now)
                 except (InvalidRequestError, OverloadedError):
@@ -49,16 +49,28 @@ class HotLanes:
             self._queue.splitting.join(split.key, now)
         return made, undone
 
+    def _split_of(self, key: bytes, now: Moment) -> Split:
+        """Return the split for a hot lane. One that is being joined is split as before: its sub-lanes have records."""
+        settings, known = self._queue.settings, self._queue.splits.by_key.get(key)
+        if known is not None:
+            return Split(key, known.second, known.into, now.wall_ms, is_automatic=True)
+        return Split(key, SecondKey.parse(settings.split_by), settings.split_into, now.wall_ms, is_automatic=True)
+
     def _is_hot(self, lane: Lane) -> bool:
         queue = self._queue
         settings, splits = queue.settings, queue.splits
         if not settings.split_by or lane.key is None or len(splits) >= MAX_SPLITS:
             return False
-        if lane.key in splits.by_key or splits.lane_of(lane.key) != lane.key:
+        known = splits.by_key.get(lane.key)
+        if known is not None and (known.ends is None or not known.is_automatic):
+            return False
+        if splits.lane_of(lane.key) != lane.key:
             return False
         return len(lane) > max(CHUNK_RECORDS, settings.split_share * queue.open_records)
 
     def _is_calm(self, split: Split) -> bool:
         if not split.is_automatic or self._queue.splitting.state_of(split.key) != "split":
             return False
-        return self._queue.splitting.waiting(split) <= split.into
+        lanes = [lane for lane in map(self._queue.lanes.get, split.sub_lanes()) if lane is not None]
+        # A lane that is joined while a record is held would stand as a whole.
+        return sum(map(len, lanes)) <= split.into and not any(lane.state in HELD for lane in lanes)
