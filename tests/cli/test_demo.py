@@ -123,7 +123,7 @@ def test_a_signal_leaves_neither_its_directory_nor_its_broker(
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (128 + number, b"")
-    assert err.strip() in (b"", b"Starting 32 worker processes...")
+    assert err.strip() in (b"", b"Starting 48 worker processes...")
     assert list(tmp_path.iterdir()) == []
     assert not _runs(broker)
 
@@ -142,7 +142,7 @@ def test_ctrl_c_again_does_not_disturb_the_clean_up(tmp_path: Path, command: tup
         _, err = process.communicate(timeout=60)
     # One more may come after the clean-up, and ends what is left of the command.
     assert process.returncode in (128 + signal.SIGINT, -signal.SIGINT)
-    assert err.strip() in (b"", b"Starting 32 worker processes...")
+    assert err.strip() in (b"", b"Starting 48 worker processes...")
     assert list(tmp_path.iterdir()) == []
     assert not _runs(broker)
 

@@ -510,8 +510,7 @@ class Explanation:
 
     def of(self, lane: Lane, now: Moment) -> LaneFacts:
         """Explain an existing lane, or the lane without records that `Inspector.lane` returns."""
-        queue, worker_id, due, in_session, first = self._queue, "", now.seconds, 0, None
-        held_seconds = 0.0
+        queue, worker_id, due, held_seconds, in_session, first = self._queue, "", now.seconds, 0.0, 0, None
         session = queue.sessions.get(lane.key) if lane.key is not None else None
         if session is not None:
             worker_id, due, in_session, first = session.worker.id, session.deadline, session.in_flight, session.first
@@ -523,13 +522,9 @@ class Explanation:
         head = queue.stalled.first_of(lane) if first is None else first.head
         cause = queue.stalled.cause_of(lane) if first is None else head
         failure = queue.failures.get(cause)
-        unread = queue.stalled.read_failures
-        unreadable = unread.error_of(head) if unread.by_partition and lane.state in _NOT_HANDED_OUT else None
         return LaneFacts(
             key=lane.key,
-            state=STATE_NAMES[lane.state]
-            if lane.state != GATED or lane.key is None
-            else queue.splitting.state_of(lane.key),
+            state=STATE_NAMES[lane.state] if lane.state != GATED else queue.splitting.state_of(lane.key or b""),
             head=head,
             waiting=len(lane) + in_session,
             attempt=queue.failures.count(head) + 1,
@@ -542,8 +537,12 @@ class Explanation:
             cause=cause,
             level=self._level(lane, first),
             refusal=queue.dead_letters.refusal(lane.head) if lane.state == DEAD_LETTERING else "",
-            obstacle="" if unreadable is None else unreadable.message,
+            obstacle=self._obstacle(lane, head) if queue.stalled.read_failures.by_partition else "",
         )
+
+    def _obstacle(self, lane: Lane, head: int) -> str:
+        error = self._queue.stalled.read_failures.error_of(head) if lane.state in _NOT_HANDED_OUT else None
+        return "" if error is None else error.message
 
     def _holder(self, lane: Lane) -> Grant | None:
         receipt = self._receipts.get(lane.key) if lane.key is not None else None
