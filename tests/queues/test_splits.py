@@ -182,6 +182,7 @@ def test_splits_outlive_the_broker() -> None:
         (Split(b"k", SecondKey(SplitBy.KEY_SUFFIX, "/"), 4, 0), {}, "the same suffix"),
         (Split(b"k", BY_HEADER, 4, 0), {"key_header": "part"}, "holds the ordering key"),
         (Split(b"k", SecondKey(SplitBy.HEADER, "x" * 257), 4, 0), {}, "at most 255 bytes"),
+        (split(), {"ordering": Ordering.SINGLE}, "has the empty key"),
         (split(b"s"), {}, "is split by header:part into 4 sub-lanes already"),
         (split(b"s#0"), {}, "is a sub-lane of"),
         (split(b"t"), {}, "which would be a sub-lane"),
@@ -192,7 +193,7 @@ def test_a_wrong_split_changes_nothing(wrong: Split, settings: dict[str, Any], w
     if not settings:
         queue.splitting.split(split(b"s"), at(0))
         queue.splitting.split(split(b"t#1"), at(0))
-    if queue.settings.ordering is not Ordering.NONE:
+    if queue.settings.ordering is Ordering.KEY:
         admit(queue, [b"k", b"k"])
     before = commit(queue, {}), queue.splitting.keying, queue.lanes.ready_records
     with pytest.raises(InvalidRequestError, match=why):

@@ -18,6 +18,7 @@ from logbroker.queues.model.settings import OnExhausted, Ordering, Priority
 from logbroker.queues.operations import LaneName
 from logbroker.queues.records.columns import lane_key_of
 from logbroker.queues.scan import splitter
+from logbroker.queues.scan.hot_lanes import HotLanes
 from logbroker.record.codec import LogRecord
 from logbroker.record.message_headers import PRIORITY
 from tests.queues.retained import CONFIGS, GroupRun
@@ -341,6 +342,33 @@ async def test_a_lane_among_many_that_are_joined_goes_on_without_another_event(t
             assert (record.key, record.value) == (last, b"after")
 
 
+async def test_a_hot_lane_that_is_blocked_is_left_to_the_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splitter, "LOOK_SECONDS", 0.02)
+    looks = HotLanes.look
+    seen: list[object] = []
+
+    def look(self: HotLanes, *arguments: Any) -> Any:
+        seen.append(found := looks(self, *arguments))
+        return found
+
+    monkeypatch.setattr(HotLanes, "look", look)
+    async with shell(tmp_path) as opened:
+        await opened.topic()
+        await fill(opened, range(1000), keys=[KEY])
+        group = await opened.group(max_attempts=1)
+        link = await group.connect(hello())
+        [(receipt, _)] = await take(link, 1)
+        await nack(link, receipt)
+        await until(lambda: group.inspector.held())
+        await group.alter(msgspec.structs.replace(group.settings, split_by="header:part", split_age_seconds=0.1))
+        await until(lambda: len(seen) > 20)
+        assert state(group) == ""
+        await group.operations.resume(LaneName(key=KEY))
+        await until(lambda: state(group) == "split")
+
+
 async def test_sub_lanes_with_a_held_record_are_not_calm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one record would hold up the whole key."""
     monkeypatch.setattr(splitter, "LOOK_SECONDS", 0.02)
@@ -360,15 +388,15 @@ async def test_sub_lanes_with_a_held_record_are_not_calm(tmp_path: Path, monkeyp
         [held] = group.inspector.held()
         while len(held) > 1:
             group.inspector.drop_some(held, 10)
-        looks = splitter.HotLanes.look
+        looks = HotLanes.look
         seen = 0
 
-        def look(self: splitter.HotLanes, *arguments: Any) -> Any:
+        def look(self: HotLanes, *arguments: Any) -> Any:
             nonlocal seen
             seen += 1
             return looks(self, *arguments)
 
-        monkeypatch.setattr(splitter.HotLanes, "look", look)
+        monkeypatch.setattr(HotLanes, "look", look)
         await until(lambda: seen > 20)
         assert state(group) == "split"
         # Joined by hand, and hot again: it is split as before.

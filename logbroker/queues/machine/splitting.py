@@ -29,7 +29,7 @@ from logbroker.queues.machine.stalled_lanes import HELD
 from logbroker.queues.model.lane import GATED, NO_RECORD, READY
 from logbroker.queues.model.lost_receipts import Loss
 from logbroker.queues.model.record_id import Moment, offset_of, partition_of, record_id_of
-from logbroker.queues.model.settings import QueueGroupSettings
+from logbroker.queues.model.settings import Ordering, QueueGroupSettings
 from logbroker.queues.model.splits import Keying, Split, already_split
 from logbroker.queues.state.splits import Splits
 
@@ -104,6 +104,8 @@ class Splitting:
         """
         split.check()
         split.second.check(self._settings.ordering.value, self._settings.key_header)
+        if self._settings.ordering is Ordering.SINGLE and split.key:
+            raise InvalidRequestError("the queue group has ordering single: its one lane has the empty key")
         known = self._splits.by_key.get(split.key)
         if known is not None and not (known.ends is not None and known.has_same_sub_lanes(split)):
             raise already_split(known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from logbroker.errors import InvalidRequestError, OverloadedError
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.machine.stalled_lanes import HELD
-from logbroker.queues.model.lane import CHUNK_RECORDS, Lane
+from logbroker.queues.model.lane import BLOCKED, CHUNK_RECORDS, PARKED, Lane
 from logbroker.queues.model.record_id import Moment
 from logbroker.queues.model.second_key import SecondKey
 from logbroker.queues.model.splits import Split
@@ -61,6 +61,8 @@ class HotLanes:
         settings, splits = queue.settings, queue.splits
         if not settings.split_by or lane.key is None or len(splits) >= MAX_SPLITS:
             return False
+        if lane.state in (BLOCKED, PARKED):
+            return False  # An operator decides about it.
         known = splits.by_key.get(lane.key)
         if known is not None and (known.ends is None or not known.is_automatic):
             return False
