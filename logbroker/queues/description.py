@@ -23,7 +23,7 @@ from logbroker.types import TopicId
 # Steps of a `Pace`:
 DESCRIBED_STEPS: Final = 200
 """Cost of describing a queue group without its lists."""
-PARTITION_STEPS: Final = 6
+PARTITION_STEPS: Final = 7
 MAX_SPLITS: Final = 100
 """Maximum number of splits in one description."""
 
