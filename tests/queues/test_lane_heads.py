@@ -146,6 +146,7 @@ def has_cause(lane: pb.Lane) -> bool:
 
 def without_clock(lane: pb.Lane) -> pb.Lane:
     lane.ClearField("due_in_ms")
+    lane.ClearField("held_ms")
     return lane
 
 

@@ -54,8 +54,9 @@ def test_damage_is_told_and_ends_no_process(good: Path) -> None:
 def test_a_file_that_was_cut_says_where(good: Path, tmp_path: Path) -> None:
     content = (good / "data.mdb").read_bytes()
     file = tmp_path / "data.mdb"
-    file.write_bytes(content[: len(content) // 2])
-    with pytest.raises(CorruptLogError, match=f"{file} is damaged: .*ends at byte {len(content) // 2}.*meta restore"):
+    end = len(content) // 8192 * 4096
+    file.write_bytes(content[:end])
+    with pytest.raises(CorruptLogError, match=f"{file} is damaged: .*ends at byte {end}.*meta restore"):
         check_pages(file, TABLES)
 
 
