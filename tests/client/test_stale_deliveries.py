@@ -18,7 +18,7 @@ def waits_for_records(description: QueueDescription) -> bool:
 
 
 async def test_what_a_stalled_network_held_back_beyond_the_lease_is_not_worked_on(address: str, topic: str) -> None:
-    # The worker may have asked something just before the network stalls. It then tries another connection after the lease
+    # The worker may have asked something just before the network stalls. It tries another connection after the lease
     # and a third of it.
     await create(address, topic, lease_seconds=3, backoff_initial_seconds=0)
     async with Link().to(address) as link, Worker(link.address, topic) as stalled:
