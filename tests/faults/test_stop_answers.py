@@ -196,9 +196,12 @@ def until_refused(address: str) -> None:
     def refused() -> bool:
         api = Api(address, ("grpc.use_local_subchannel_pool", 1))
         try:
-            api.fetch(TOPIC)
-        except grpc.RpcError:
-            return True
+            item = log_pb2.FetchItem(topic=TOPIC, partition=0, offset=0)
+            api.log.Fetch(log_pb2.FetchRequest(items=[item]), 1.0)
+        except grpc.RpcError as error:
+            # A connection made just as the broker closes its listener is never answered: that is no refusal, and it
+            # must not use up the deadline of the streams that wait.
+            return error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
         finally:
             api.channel.close()
         return False

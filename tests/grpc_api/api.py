@@ -34,7 +34,7 @@ class Service:
 
     @staticmethod
     def _with_deadline(stub: Any) -> Any:
-        return lambda request: stub(request, timeout=DEADLINE_SECONDS)
+        return lambda request, deadline_seconds=DEADLINE_SECONDS: stub(request, timeout=deadline_seconds)
 
 
 class Api:
