@@ -309,8 +309,6 @@ class Queue:
         """
         self.tick(now)
         refusals = self._settling.settle(worker_id, settlement, now)
-        if self.splitting.is_changing:
-            self.splitting.step(now)
         if self.draining or self.admission.is_broken or self._successors.is_broken:
             self.alteration.rebuild_if_drained()
         return refusals
@@ -328,8 +326,6 @@ class Queue:
         never left the broker. They are tried again after growing pauses."""
         self.tick(now)
         self._settling.wait_until_readable(worker_id, receipts, error, now)
-        if self.splitting.is_changing:
-            self.splitting.step(now)
         if self.draining or self.admission.is_broken or self._successors.is_broken:
             self.alteration.rebuild_if_drained()
 
@@ -352,8 +348,6 @@ class Queue:
         """Mark the record of a synced dead letter as done. Raises KeyError for a record that was not on its way to the
         dead-letter topic."""
         self.outcomes.dead_lettered(record_id, now)
-        if self.splitting.is_changing:
-            self.splitting.step(now)
 
     # --- time --------------------------------------------------------------------------------------------------------
 
