@@ -60,7 +60,7 @@ class Splitting:
         self._sessions = sessions
         self._settings = settings
         self.is_changing = False
-        """Whether lanes are being split or joined: `step` is then called by each tick, and by the shell after inputs."""
+        """Whether lanes are being split or joined. Each tick, and the shell after inputs, then calls `step`."""
         self._unlooked = 0
         """Number of these lanes that no `step` has looked at since the last input."""
         self._opening: dict[bytes, None] = {}
