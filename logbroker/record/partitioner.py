@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+from logbroker.record.bands import Band, band_of, one_band
+from logbroker.record.message_headers import priority_of
 
 _SEED: Final = 0x9747B28C
 _MULTIPLIER: Final = 0x5BD1E995
@@ -63,3 +67,19 @@ class PartitionCache(dict[bytes, int]):
             # A memoryview would keep its whole buffer in memory.
             self[bytes(key)] = partition
         return partition
+
+
+class Router:
+    """Chooses partitions for the records of one request, as a producer would: by the key, within the band of the
+    record's priority. Records without a key share one partition of their band, chosen at random."""
+
+    def __init__(self, bands: Sequence[Band], partitions: int) -> None:
+        """`bands` are those of the topic, in which partitions are counted; empty if it has none."""
+        self._bands = bands or (one_band(partitions),)
+        self._keyless = {band.name: random.choice(band.partition_range) for band in self._bands}
+
+    def partition(self, key: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
+        band = self._bands[0] if len(self._bands) == 1 else band_of(self._bands, priority_of(headers))
+        if key is None:
+            return self._keyless[band.name]
+        return band.first_partition + partition_for_key(key, band.partitions)

@@ -7,7 +7,6 @@ their topic is pinned, so that neither its generation nor its configs change mea
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -27,10 +26,9 @@ from logbroker.grpc_api.paging import ITEM_STEPS
 from logbroker.grpc_api.refs import find_changeable_topic
 from logbroker.grpc_api.status import Statuses
 from logbroker.pacing import Pace
-from logbroker.record.bands import band_of, one_band
 from logbroker.record.codec import MAX_LENGTH_BYTES, BatchBuilder, check_timestamp
-from logbroker.record.message_headers import priority_of, with_priority
-from logbroker.record.partitioner import partition_for_key
+from logbroker.record.message_headers import with_priority
+from logbroker.record.partitioner import Router
 from logbroker.types import Durability, TimestampType, TopicId
 from logbroker.v1.common_pb2 import Record
 from logbroker.v1.log_pb2 import (
@@ -273,16 +271,10 @@ class _Batching:
         """Return the positions of the records by partition. Records without a key share one partition of their band."""
         if self._partition is not None:
             return {self._partition: range(len(self._decoded))}
-        bands = self._topic.routing_bands or (one_band(self._topic.partitions),)
-        sticky = {band.name: random.choice(band.partition_range) for band in bands}
+        router = Router(self._topic.routing_bands, self._topic.partitions)
         by_partition: dict[int, list[int]] = {}
         for position, (_, key, _, headers) in enumerate(self._decoded):
-            band = bands[0] if len(bands) == 1 else band_of(bands, priority_of(headers))
-            if key is None:
-                partition = sticky[band.name]
-            else:
-                partition = band.first_partition + partition_for_key(key, band.partitions)
-            by_partition.setdefault(partition, []).append(position)
+            by_partition.setdefault(router.partition(key, headers), []).append(position)
         return by_partition
 
     def _encode(self, partition: int, positions: Sequence[int]) -> None:

@@ -63,11 +63,9 @@ from logbroker.queues.records.batch_cache import BatchCache
 from logbroker.queues.records.decoder import INLINE_BYTES, in_decoder_if
 from logbroker.queues.records.fetch import Records
 from logbroker.queues.state.rows import PROGRESS_ROW, ROUND_ROW, decode, delete, partition_in, partition_key, upsert
-from logbroker.record.bands import band_of
 from logbroker.record.codec import LogRecord, NewRecord, encode_to_fit, with_producer
 from logbroker.record.dead_letter import as_it_was, first_origin
-from logbroker.record.message_headers import priority_of
-from logbroker.record.partitioner import partition_for_key
+from logbroker.record.partitioner import Router
 from logbroker.types import Durability, TopicId
 
 _log = logging.getLogger(__name__)
@@ -401,10 +399,7 @@ class Redriving:
         """Return the partition to which a producer would send the letter now."""
         if letter.key is None:
             return letter.origin_partition % topic.partitions
-        if not topic.routing_bands:
-            return partition_for_key(letter.key, topic.partitions)
-        band = band_of(topic.routing_bands, priority_of(letter.record.headers))
-        return band.first_partition + partition_for_key(letter.key, band.partitions)
+        return Router(topic.routing_bands, topic.partitions).partition(letter.key, letter.record.headers)
 
     async def _finish_round(self, round_: Round) -> None:
         """Append again a round that a crash or a cancellation interrupted. If its topic has grown since, letters that

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from logbroker.engine import LogEngine, Topic
 from logbroker.errors import BatchExpandsTooFarError, RecordTooLargeError
 from logbroker.queues.model.messages import Output
-from logbroker.record.bands import band_of, one_band
 from logbroker.record.codec import NewRecord, decode_batch, encode_to_fit
 from logbroker.record.header import BatchHeader, parse_header
-from logbroker.record.message_headers import priority_of
-from logbroker.record.partitioner import partition_for_key
+from logbroker.record.partitioner import Router
 from logbroker.record.stored_batch import StoredBatch
 
 MAX_BATCH_RECORDS: Final = 10_000
@@ -32,14 +29,9 @@ def routed(topic: Topic, records: Sequence[NewRecord], partition: int | None) ->
     if partition is not None:
         by_partition[partition] = list(records)
     else:
-        bands = topic.routing_bands or (one_band(topic.partitions),)
-        sticky = {band.name: random.choice(band.partition_range) for band in bands}
+        router = Router(topic.routing_bands, topic.partitions)
         for record in records:
-            band = bands[0] if len(bands) == 1 else band_of(bands, priority_of(record.headers))
-            chosen = sticky[band.name]
-            if record.key is not None:
-                chosen = band.first_partition + partition_for_key(record.key, band.partitions)
-            by_partition.setdefault(chosen, []).append(record)
+            by_partition.setdefault(router.partition(record.key, record.headers), []).append(record)
     return [
         (chosen, batch)
         for chosen, part in by_partition.items()
