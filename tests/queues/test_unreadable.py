@@ -20,6 +20,7 @@ from logbroker.queues.lanes import explain_lanes
 from logbroker.queues.model.settings import OnExhausted, Ordering, Priority
 from logbroker.queues.operations import LaneName
 from logbroker.queues.records import read_failures
+from logbroker.queues.scan import scanner
 from tests.queues.shell import Shell, ack, hello, records, shell, until, values
 
 COUNT = 12
@@ -118,6 +119,60 @@ async def test_records_that_cannot_be_read_wait_until_they_can(
         await until(lambda: [group.queue.done.floor(partition) for partition in range(2)] == [COUNT, COUNT])
         described = await describe_group(opened.engine, group, Pace(), 0)
         assert described.partitions[0].error is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_partition_whose_scan_cannot_read_is_served_again_when_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(scanner, "FIRST_PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(scanner, "LONGEST_PAUSE_SECONDS", 0.02)
+    async with unreadable(tmp_path, monkeypatch, **WAYS[way]) as (opened, group, reads, link):
+        await work(link, 2 * COUNT)
+        for _ in range(2):
+            caplog.clear()
+            reads.error, reads.refused = CorruptLogError("00000000000000000000.log: cannot be read"), 0
+            for partition in range(2):
+                for number in range(COUNT):
+                    key = b"%d" % (KEYS * partition + number % KEYS)
+                    await opened.append((key, b"%d" % number), partition=partition)
+            worked = await work(link, COUNT)
+            assert sorted(number for _, number in worked) == list(range(COUNT)), "the other partition goes on"
+            await until(lambda: reads.refused > LOOKS)
+            described = await describe_group(opened.engine, group, Pace(), 0)
+            assert [str(partition.error) for partition in described.partitions] == [str(reads.error), "None"]
+            assert sum("until it can be read" in record.message for record in caplog.records) == 1, "it is told once"
+            assert not await group.scanner.catch_up(0)
+            reads.error = None
+            worked = await work(link, COUNT)
+            assert way in {"no order", "priorities"} or is_in_order(worked)
+            assert sorted(number for _, number in worked) == list(range(COUNT))
+            described = await describe_group(opened.engine, group, Pace(), 0)
+            assert described.partitions[0].error is None
+            assert await group.scanner.catch_up(60)
+
+
+async def test_a_partition_that_cannot_be_read_holds_back_a_generation_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanner, "FIRST_PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(scanner, "LONGEST_PAUSE_SECONDS", 0.02)
+    async with unreadable(tmp_path, monkeypatch, ordering=Ordering.KEY) as (opened, group, reads, link):
+        await work(link, 2 * COUNT)
+        reads.error = CorruptLogError("00000000000000000000.log: cannot be read")
+        await opened.append((b"0", b"before"), partition=0)
+        await until(lambda: 0 in group.scanner.stopped)
+        await opened.engine.alter_topic(opened.engine.topic("t").id, partitions=4)
+        await opened.append((b"0", b"after"), partition=3)
+        link.add_credit(2)
+        await until(lambda: reads.refused > LOOKS)
+        reads.error = None
+        values: list[bytes | None] = []
+        while len(values) < 2:
+            delivered = await link.next_deliveries()
+            values += [record.value for record in records(delivered)]
+            await ack(link, delivered.first_receipt)
+        assert values == [b"before", b"after"]
 
 
 async def test_a_session_waits_until_its_records_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

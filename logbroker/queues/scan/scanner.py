@@ -9,6 +9,9 @@ if the queue has moved on.
 
 A waiter takes a barrier (`barriers.py`) if it must not be served before everything readable now is scanned.
 
+A partition that cannot be scanned is stopped, and nobody waits for it. If the log cannot be read, it is tried again
+after pauses; otherwise when the settings change.
+
 The scan of a group without workers and waiters rests before each look (`rests.py`), also before the first look after a
 start. A caller that needs the results of the scan rouses it.
 """
@@ -21,16 +24,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import takewhile
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 from logbroker.engine import Read, ReadableLog, ReadResult, Watch, damage_at
-from logbroker.errors import LogbrokerError, OffsetOutOfRangeError, StorageFailedError, UnknownTopicError
+from logbroker.errors import (
+    CorruptLogError,
+    LogbrokerError,
+    OffsetOutOfRangeError,
+    StorageFailedError,
+    UnknownTopicError,
+)
 from logbroker.pacing import Steps, at_once
 from logbroker.queues.machine.queue import Queue
 from logbroker.queues.model.record_id import Moment
 from logbroker.queues.records.columns import Undecodable, columns_of
 from logbroker.queues.records.decoder import in_decoder_if, is_heavy
 from logbroker.queues.records.fetch import MAX_READ_BYTES, Records
+from logbroker.queues.records.read_failures import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
 from logbroker.queues.scan.admitter import Admitter
 from logbroker.queues.scan.barriers import ScanBarriers
 from logbroker.queues.scan.generations import GenerationScan
@@ -49,6 +59,13 @@ _BREATHE: Final = 64
 """Number of partitions taken from the index cache after which other tasks run."""
 
 _log = logging.getLogger(__name__)
+
+
+class _Retry(NamedTuple):
+    """The next attempt to read a stopped partition."""
+
+    pause_seconds: float
+    timer: asyncio.TimerHandle
 
 
 class Scanner:
@@ -96,8 +113,11 @@ class Scanner:
         self._awake = asyncio.Event()
         self._progress = asyncio.Event()
         self.stopped: dict[int, LogbrokerError] = {}
-        """Errors of the partitions that cannot be scanned any further. They are tried again when the settings
-        change."""
+        """Errors of the partitions that cannot be scanned any further. Read-only for other classes."""
+        self._retries: dict[int, _Retry] = {}
+        """When stopped partitions are tried again."""
+        self._tried_again: list[int] = []
+        """Stopped partitions whose pauses are over."""
 
     # --- interface ---------------------------------------------------------------------------------------------------
 
@@ -205,6 +225,7 @@ class Scanner:
                 return
             finally:
                 self._watch = None
+                self._forget_retries()
                 watch.close()
         finally:
             self._has_ended = True
@@ -257,6 +278,7 @@ class Scanner:
                     partition = self._next_due()
                 else:
                     await self._scan_some(partition)
+                    self._goes_on(partition)
             except (UnknownTopicError, StorageFailedError):
                 raise
             except LogbrokerError as error:
@@ -295,14 +317,18 @@ class Scanner:
                 self._due[partition] = None
                 self._barriers.begin(partition)
             self.stopped.clear()
+            self._forget_retries()
         if generations.were_left:
             # The scan begins anew.
             generations.begin_anew()
             self._due.clear()
             self.stopped.clear()
+            self._forget_retries()
             self._barriers.drop_all()
             self._index_barrier = self._barriers.take()
             self._admitter.begin_index()
+        while self._tried_again:
+            self._due[self._tried_again.pop()] = None
         if not generations.are_all_begun and not self._due:
             self._begin_next_generation(watch)
         # If nothing is due, a stopped partition holds back the next generation.
@@ -328,6 +354,7 @@ class Scanner:
         if not await self._admitter.take_up(partition):
             return False
         self._barriers.scanned_all(partition)
+        self._goes_on(partition)
         return True
 
     async def _scan_some(self, partition: int) -> None:
@@ -421,10 +448,42 @@ class Scanner:
         self._due[partition] = None
 
     def _stop(self, partition: int, error: LogbrokerError) -> None:
+        is_known = partition in self.stopped
         self.stopped[partition] = error.as_value()
         self._barriers.drop(partition)
-        _log.warning("%s is not served to a queue group any more: %s", self._name_of(partition), error)
-        self._changed()
+        may_pass = isinstance(error, CorruptLogError) and partition in self._watched
+        if may_pass:
+            self._retry_later(partition)
+        if not is_known:
+            until = "until it can be read" if may_pass else "any more"
+            _log.warning("%s is not served to a queue group %s: %s", self._name_of(partition), until, error)
+            self._changed()
+
+    def _retry_later(self, partition: int) -> None:
+        """Try a stopped partition again after a pause, which grows from one attempt to the next."""
+        last = self._retries.get(partition)
+        pause_seconds = FIRST_PAUSE_SECONDS if last is None else min(2 * last.pause_seconds, LONGEST_PAUSE_SECONDS)
+        timer = asyncio.get_running_loop().call_later(pause_seconds, self._try_again, partition)
+        self._retries[partition] = _Retry(pause_seconds, timer)
+
+    def _try_again(self, partition: int) -> None:
+        self._tried_again.append(partition)
+        self._awake.set()
+
+    def _goes_on(self, partition: int) -> None:
+        """Note that a partition was read. If it was stopped, waiters wait for it again."""
+        if self.stopped.pop(partition, None) is not None:
+            self._retries.pop(partition, None)
+            self._due[partition] = None
+            self._barriers.begin(partition)
+            _log.info("%s can be read again, and is served to a queue group", self._name_of(partition))
+            self._changed()
+
+    def _forget_retries(self) -> None:
+        for retry in self._retries.values():
+            retry.timer.cancel()
+        self._retries.clear()
+        self._tried_again.clear()
 
     def _name_of(self, partition: int) -> str:
         topic = self._generations.topic
