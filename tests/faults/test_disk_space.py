@@ -100,6 +100,30 @@ def test_each_mark_is_logged_once_when_it_is_reached_and_left(
     assert log_of(9 * MIB) == [room]
 
 
+@pytest.mark.parametrize("scarce", ["bytes", "files", "files that are owed"])
+def test_a_disk_that_is_full_for_what_is_asked_is_told_once(
+    tmp_path: Path, disk: FakeDisk, caplog: pytest.LogCaptureFixture, scarce: str
+) -> None:
+    """Writes fill a disk up to somewhere between the mark and the mark plus one write."""
+    space = DiskSpace(tmp_path, 8 * MIB, owed_files=lambda: 100)
+    size_bytes, files = (MIB, 3) if scarce == "bytes" else (1, 3)
+    disk.free_bytes = 8 * MIB + MIB // 2
+    if scarce != "bytes":
+        disk.free_files = KEPT_FILES + (102 if scarce == "files" else 50)
+    for _ in range(3):
+        space.measure()
+        with pytest.raises(DiskFullError):
+            space.check(size_bytes, files=files)
+        with suppress(DiskFullError):
+            space.check(1)
+    assert len(caplog.records) == 1
+    disk.free_bytes, disk.free_files = 10 * MIB, 5000
+    space.measure()
+    space.check(size_bytes, files=files)
+    assert len(caplog.records) == 2
+    assert "room again: 10.0 MiB and room for 4,900 more files" in caplog.records[1].getMessage()
+
+
 async def test_rows_that_are_not_stored_yet_count_though_the_disk_is_measured_meanwhile(
     tmp_path: Path, disk: FakeDisk
 ) -> None:

@@ -71,8 +71,9 @@ class DiskSpace:
         self._unwritten_bytes = 0
         """Bytes of `taken` blocks that have not ended: a measurement cannot see them."""
         self._measured_at = 0.0
-        self._refused: set[DiskUse] = set()
-        """Uses that were refused, and a log message said so."""
+        self._refused: dict[DiskUse, tuple[int, int]] = {}
+        """Uses that were refused, as a log message said, with the most bytes and files that were asked for. There is room
+        again when that much fits: less would be told in turns with refusals."""
         self.measure()
 
     def measure(self) -> None:
@@ -89,10 +90,11 @@ class DiskSpace:
     def _tell_of_room(self) -> None:
         if self._has_room(DiskUse.TAKES_ROOM):
             self._refused.clear()
-            files = "" if math.isinf(self._free_files) else f" and room for {self._free_files:,} more files (inodes)"
+            left = self._files_left()
+            files = "" if math.isinf(left) else f" and room for {left:,.0f} more files (inodes)"
             _log.warning("the disk of %s has room again: %s%s", self._path, size_text(self._free_bytes), files)
         elif DiskUse.USES_RESERVE in self._refused and self._has_room(DiskUse.USES_RESERVE):
-            self._refused.discard(DiskUse.USES_RESERVE)
+            del self._refused[DiskUse.USES_RESERVE]
             _log.warning(
                 "the disk of %s has room for commits and acks again: %s; writes that take room are still refused",
                 self._path,
@@ -100,7 +102,11 @@ class DiskSpace:
             )
 
     def _has_room(self, use: DiskUse) -> bool:
-        return self._free_bytes > self._kept_by(use) and self._free_files > KEPT_FILES * _RESERVE[use]
+        size_bytes, files = self._refused.get(use, (0, 0))
+        return (
+            self._free_bytes - self._kept_by(use) > size_bytes
+            and self._files_left() - files >= KEPT_FILES * _RESERVE[use]
+        )
 
     def take(self, size_bytes: int, files: int = 0) -> None:
         """Count bytes and files that were accepted."""
@@ -125,9 +131,9 @@ class DiskSpace:
             self.measure()
         kept_bytes = self._min_free_bytes if use is DiskUse.TAKES_ROOM else self._kept_by(use)
         if self._free_bytes - kept_bytes <= size_bytes:
-            raise self._refusal(self._bytes_text(kept_bytes), use)
+            raise self._refusal(self._bytes_text(kept_bytes), use, size_bytes, files)
         if files and self._files_left() - files < (kept_files := int(KEPT_FILES * _RESERVE[use])):
-            raise self._refusal(self._files_text(files, kept_files), use)
+            raise self._refusal(self._files_text(files, kept_files), use, size_bytes, files)
 
     def _files_left(self) -> float:
         return self._free_files - (self._created_files() - self._created_before) - self._owed_files()
@@ -149,8 +155,9 @@ class DiskSpace:
             " retention.bytes or retention.ms of topics, or delete files on the disk, then try again"
         )
 
-    def _refusal(self, text: str, use: DiskUse) -> DiskFullError:
+    def _refusal(self, text: str, use: DiskUse, size_bytes: int, files: int) -> DiskFullError:
         if use not in self._refused:
-            self._refused.add(use)
             _log.warning("%s: %s", _REFUSED[use], text)
+        most_bytes, most_files = self._refused.get(use, (0, 0))
+        self._refused[use] = max(size_bytes, most_bytes), max(files, most_files)
         return DiskFullError(text)
