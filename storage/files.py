@@ -367,9 +367,12 @@ def read_file(files: Files, path: str) -> bytes:
         while position <= MAX_SMALL_BYTES and (part := files.pread(fd, 1 << 14, position)):
             parts.append(part)
             position += len(part)
-        return _small(path, b"".join(parts))
+    except OSError as error:
+        error.filename = path  # The system names a file only where it is opened.
+        raise
     finally:
         files.close(fd)
+    return _small(path, b"".join(parts))
 
 
 def write_file(files: Files, path: str, content: bytes, *, sync: bool) -> None:

@@ -123,9 +123,7 @@ async def test_a_disk_that_takes_nothing_is_no_harm(
             count = group.queue.open_records
             assert len(await all_values(group)) == count
     assert (
-        caplog.text.count(
-            "its index is not kept on disk any more (No space left on device; free some space, then try again)"
-        )
+        caplog.text.count("is not kept on disk any more (No space left on device; free some space, then try again)")
         == 1
     )
     assert not files(tmp_path)

@@ -205,5 +205,5 @@ async def test_a_disk_that_is_full_within_a_checkpoint_ends_it(
         gather(cache, partition, 0, 3)
     monkeypatch.setattr("os.write", lambda fd, data: 1)
     cache.close()
-    assert caplog.text.count("its index is not kept on disk any more (the disk is full)") == 1
+    assert caplog.text.count("is not kept on disk any more (the disk is full)") == 1
     assert kept(tmp_path) == []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from logbroker.errors.system import system_error_text
 from logbroker.storage.files import RealFiles
 from logbroker.storage.handles import HandleCache
 from logbroker.storage.metadata.issued_numbers import (
@@ -16,6 +18,7 @@ from logbroker.storage.metadata.issued_numbers import (
     read_issued,
     write_issued,
 )
+from tests.storage.faulty_files import FaultyFiles
 
 SOME = IssuedNumbers(7_291_338_260_480, 2001)
 
@@ -40,3 +43,12 @@ def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path: Path, caplog: pyte
     (tmp_path / ISSUED_NAME).write_bytes(content[1:])
     assert read_issued(str(tmp_path), RealFiles()) is None
     assert "is damaged" in caplog.text
+
+
+def test_a_failed_read_names_the_file(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    write_issued(str(tmp_path), SOME, files, HandleCache(files, 4))
+    files.fail("pread", errno.EIO)
+    with pytest.raises(OSError, match="Input/output") as failed:
+        read_issued(str(tmp_path), files)
+    assert system_error_text(failed.value).startswith(f"cannot use {tmp_path / ISSUED_NAME}: Input/output error; check")

@@ -306,7 +306,8 @@ class IndexCache:
         self._clear()
         self._files.remove(self._lent.bytes_by_file)
         _log.warning(
-            "queue group %s: its index is not kept on disk any more (%s): the next start scans the log",
+            "queue group %s: its index in %s is not kept on disk any more (%s): the next start scans the log",
             self.group_id,
+            self._files.path,
             system_error_text(error),
         )

@@ -36,7 +36,7 @@ class IndexCacheFiles:
     OSError."""
 
     def __init__(self, data_dir: Path, group_id: str) -> None:
-        self._path = data_dir / DIRECTORY / f"{group_id}{SUFFIX}"
+        self.path = data_dir / DIRECTORY / f"{group_id}{SUFFIX}"
         self._fd = -1
         self._number = 0
         self._size_bytes = 0
@@ -67,7 +67,7 @@ class IndexCacheFiles:
     def write_checkpoint(self, parts: Iterable[bytes]) -> Iterator[None]:
         """Write a checkpoint, one part per step; the last step replaces the previous checkpoint."""
         self._make_directory()
-        fresh = self._path / f"{_CHECKPOINT}.new"
+        fresh = self.path / f"{_CHECKPOINT}.new"
         fd = _open(fresh, _WRITING)
         try:
             for part in parts:
@@ -76,19 +76,19 @@ class IndexCacheFiles:
                 yield
         finally:
             os.close(fd)
-        fresh.replace(self._path / _CHECKPOINT)
+        fresh.replace(self.path / _CHECKPOINT)
 
     def read_checkpoint(self) -> bytes:
         """Return the checkpoint, or b"" if there is none."""
-        with suppress(FileNotFoundError), open(_open(self._path / _CHECKPOINT, _READING), "rb") as file:
+        with suppress(FileNotFoundError), open(_open(self.path / _CHECKPOINT, _READING), "rb") as file:
             return file.read()
         return b""
 
     def numbers(self) -> list[int]:
         """Return the numbers of the existing files of blocks, sorted."""
-        if not self._path.is_dir():
+        if not self.path.is_dir():
             return []
-        names = [path.stem for path in self._path.iterdir() if path.suffix == _BLOCKS]
+        names = [path.stem for path in self.path.iterdir() if path.suffix == _BLOCKS]
         return sorted(int(name) for name in names if name.isdecimal())
 
     def size_bytes(self, number: int) -> int:
@@ -109,18 +109,18 @@ class IndexCacheFiles:
         """Remove everything except some files of blocks."""
         self.close()
         if not but:
-            remove_directory(self._path)
+            remove_directory(self.path)
             return
         with suppress(OSError):
-            (self._path / _CHECKPOINT).unlink(missing_ok=True)
+            (self.path / _CHECKPOINT).unlink(missing_ok=True)
             self.keep(but)
 
     def _make_directory(self) -> None:
-        for path in (self._path.parent, self._path):  # With `parents`, only the last one would get the mode.
+        for path in (self.path.parent, self.path):  # With `parents`, only the last one would get the mode.
             path.mkdir(DIRECTORY_MODE, exist_ok=True)
 
     def _file(self, number: int) -> Path:
-        return self._path / f"{number}{_BLOCKS}"
+        return self.path / f"{number}{_BLOCKS}"
 
 
 def _open(path: Path, flags: int) -> int:
