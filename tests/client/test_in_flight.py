@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from logbroker.client.worker.leased_record import WorkerDelivery
-from logbroker.config import MAX_DELAY_SECONDS, MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
+from logbroker.config import MAX_DELAY_SECONDS, MAX_LEASE_SECONDS, MIB, MIN_LEASE_SECONDS
 from logbroker.errors import (
     AlreadySettledError,
+    DiskFullError,
     InvalidRequestError,
     LeaseLostError,
     OverloadedError,
@@ -168,6 +169,37 @@ def test_what_the_broker_had_no_room_for_is_sent_again(worker: Worker) -> None:
     worker.answer(again)
     assert worker.sends_nothing()
     assert worker.in_flight.outbox.take_untold() is None
+
+
+def test_no_more_is_requested_while_much_waits_for_room_at_the_broker(worker: Worker) -> None:
+    worker.receive(1, range(20))
+    for delivery in worker.take(20):
+        delivery.send("out", bytes(MIB - 1000))
+        delivery.ack()
+    may_take_more = []
+    for _ in range(20):
+        worker.answer(worker.sent(), [(0, 0, DiskFullError("the disk is full"))])
+        may_take_more.append(worker.in_flight.may_take_more)
+        worker.answer(worker.sent())
+    assert may_take_more == [False] * 4 + [True] * 16, "16 MiB may wait"
+    assert worker.sends_nothing()
+
+
+@pytest.mark.parametrize("end", ["answered", "broken", "lost"])
+def test_more_is_requested_again_when_nothing_waits_for_room(worker: Worker, end: str) -> None:
+    worker.receive(1, range(20))
+    for delivery in worker.take(20):
+        delivery.send("out", bytes(MIB - 1000))
+        delivery.ack()
+    worker.answer(worker.sent(), [(0, 0, DiskFullError("the disk is full"))])
+    assert not worker.in_flight.may_take_more
+    if end == "answered":
+        worker.answer(worker.sent())
+    else:
+        worker.in_flight.broken()
+        if end == "lost":
+            worker.welcome(resumed=False)
+    assert worker.in_flight.may_take_more
 
 
 # --- breaks --------------------------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ class InFlight(Generic[D]):
         """`make` makes a delivery from (batch, offset, timestamp_ms, key, value, headers). `wake` is called, in any
         thread, when there is something to send. `prefetch_bytes` limits the bytes that wait for the program outside of
         sessions, and in each session; on a slow link fewer bytes are buffered."""
+        self._prefetch_bytes = prefetch_bytes
         self._leases = Leases(max_extension_seconds)
         self.outbox = SettlementOutbox(self._leases, wake)
         self.lock = self.outbox.lock
@@ -87,6 +88,12 @@ class InFlight(Generic[D]):
     def in_hand(self) -> int:
         """Number of deliveries outside of sessions that the program has not settled."""
         return self.outbox.in_hand
+
+    @property
+    def may_take_more(self) -> bool:
+        """Whether more deliveries may be requested outside of sessions: the program takes them, and what waits because
+        the broker has no room for its settlements fits into the memory for deliveries."""
+        return self.wanted and self._settlements.stalled_bytes < self._prefetch_bytes
 
     # --- what the program does --------------------------------------------------------------------------------------
 

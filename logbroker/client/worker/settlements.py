@@ -404,6 +404,8 @@ class _Queue:
         self.max_unanswered = _MAX_UNANSWERED
         self.is_paused = False
         """Whether the broker had no room. If so, nothing is sent for a moment."""
+        self.stalled_bytes = 0
+        """Bytes of the records and outputs whose settlements wait because the broker had no room at the last attempt."""
 
     def settlement(self, outputs: SentRecords | None) -> SettlementBatch:
         """Return the settlement that takes the next delivery, with these outputs."""
@@ -433,6 +435,14 @@ class _Queue:
         """Return all unanswered settlements, including the open settlement."""
         return [*self.unanswered.values(), *self.waiting, *([self.open] if len(self.open) else [])]
 
+    def size_bytes(self) -> int:
+        """Return the bytes of the records and outputs of all unanswered settlements."""
+        return sum(
+            delivery.batch.size_bytes // len(delivery.batch) + (delivery.outputs.size_bytes if delivery.outputs else 0)
+            for settlement in self.unfinished()
+            for delivery in settlement.deliveries
+        )
+
     def broken(self) -> None:
         """Handle a broken stream. Unanswered settlements are sent again on the next stream."""
         for settlement in self.unanswered.values():
@@ -440,6 +450,7 @@ class _Queue:
         self.waiting.extendleft(reversed(self.unanswered.values()))
         self.unanswered.clear()
         self.is_paused = False
+        self.stalled_bytes = 0
 
 
 class Settlements:
@@ -539,9 +550,12 @@ class Settlements:
         queue = self._queues[topics]
         settlement = queue.unanswered.pop(answer.correlation_id)
         outcome = settlement.take_answer(answer.failures, self.outbox.routes, in_session=self.is_session)
+        queue.stalled_bytes = 0
         if outcome is not _Outcome.DONE:
             queue.waiting.appendleft(settlement)
             queue.is_paused = outcome is _Outcome.WAIT
+            if queue.is_paused:
+                queue.stalled_bytes = queue.size_bytes()
             self._look_for_break(settlement)
             return not queue.is_paused
         self._look_for_break(settlement)
@@ -583,6 +597,14 @@ class Settlements:
             queue.waiting = deque(settlement for settlement in queue.waiting if not settlement.answered)
             if queue.open.answered:
                 queue.open = SettlementBatch()
+            if queue.stalled_bytes:
+                queue.stalled_bytes = queue.size_bytes()
+
+    @property
+    def stalled_bytes(self) -> int:
+        """Bytes of the records and outputs whose settlements wait because the broker had no room at the last
+        attempt."""
+        return sum(queue.stalled_bytes for queue in self._queues.values())
 
     def unfinished(self) -> list[SettlementBatch]:
         """Return all unanswered settlements, including the open settlement."""

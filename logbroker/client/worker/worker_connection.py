@@ -309,7 +309,7 @@ class WorkerConnection(Generic[D]):
         return 0
 
     def _missing_credit(self) -> int:
-        return self._prefetch - self.in_flight.outbox.in_hand - self._credit if self.in_flight.wanted else 0
+        return self._prefetch - self.in_flight.outbox.in_hand - self._credit if self.in_flight.may_take_more else 0
 
     async def _look_after(self, stream: Stream) -> None:
         """Extend leases and locks in time. Give up a connection on which the broker is silent."""
