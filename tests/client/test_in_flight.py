@@ -179,10 +179,27 @@ def test_no_more_is_requested_while_much_waits_for_room_at_the_broker(worker: Wo
     may_take_more = []
     for _ in range(20):
         worker.answer(worker.sent(), [(0, 0, DiskFullError("the disk is full"))])
-        may_take_more.append(worker.in_flight.may_take_more)
+        may_take_more.append(worker.in_flight.missing(100) > 0)
         worker.answer(worker.sent())
     assert may_take_more == [False] * 4 + [True] * 16, "16 MiB may wait"
     assert worker.sends_nothing()
+
+
+def test_what_waits_for_room_at_the_broker_counts_as_unsettled(worker: Worker) -> None:
+    """Otherwise a worker would go on without any ack, and all that it has done would come again if it died."""
+    worker.receive(1, range(20))
+    for delivery in worker.take(20):
+        delivery.ack()
+    assert worker.in_flight.missing(20) == 20
+    refused = worker.sent()
+    worker.answer(refused, [(0, 0, OverloadedError("later"))])
+    assert worker.in_flight.missing(20) == 0
+    assert worker.in_flight.missing(30) == 10
+    worker.receive(21, range(20, 25))
+    worker.take(5)[0].ack()
+    assert worker.in_flight.missing(30) == 6
+    worker.answer(worker.sent())
+    assert worker.in_flight.missing(30) == 26
 
 
 @pytest.mark.parametrize("end", ["answered", "broken", "lost"])
@@ -192,14 +209,14 @@ def test_more_is_requested_again_when_nothing_waits_for_room(worker: Worker, end
         delivery.send("out", bytes(MIB - 1000))
         delivery.ack()
     worker.answer(worker.sent(), [(0, 0, DiskFullError("the disk is full"))])
-    assert not worker.in_flight.may_take_more
+    assert worker.in_flight.missing(100) == 0
     if end == "answered":
         worker.answer(worker.sent())
     else:
         worker.in_flight.broken()
         if end == "lost":
             worker.welcome(resumed=False)
-    assert worker.in_flight.may_take_more
+    assert worker.in_flight.missing(100) == 100
 
 
 # --- breaks --------------------------------------------------------------------------------------------------------

@@ -326,3 +326,24 @@ async def test_a_broker_that_is_killed_before_the_answer_sends_once(topic: str) 
             await worker.close()
         found = await values(broker.address, "out")
         assert sorted(found) == sorted(b"%d" % number for number in range(200))  # type: ignore[type-var]
+
+
+async def test_an_output_that_was_refused_is_no_error_of_the_stop(
+    address: str, topic: str, out: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an exception in the handler, it becomes a nack, and the log tells of it."""
+    await create(address, topic, max_attempts=1)
+    await fill(address, topic, 3)
+    async with Worker(address, topic) as worker:
+
+        def handle(delivery: WorkerDelivery) -> None:
+            delivery.send("nowhere" if delivery.offset == 0 else out, b"value")
+
+        running = asyncio.create_task(worker.run(handle))
+        async with asyncio.timeout(30):
+            while len(await sent(address, out)) < 2 or "became nacks" not in caplog.text:
+                await asyncio.sleep(0.01)
+        worker.stop()
+        await running
+    described = await describe(address, topic)
+    assert (described.counts.acked, described.counts.nacked) == (2, 1)

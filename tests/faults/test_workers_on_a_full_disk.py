@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from logbroker.client import Worker, WorkerDelivery
 from logbroker.client.sync import Producer, QueueAdmin, QueueSettings
-from logbroker.errors import DiskFullError
+from logbroker.errors import DiskFullError, RequestTimeoutError
 from tests.cli.queues import Queue
 from tests.faults.serving import TIMEOUT_SECONDS, TOPIC, Served, in_directory
 from tests.queues.shell import hello, shell, take, until
@@ -64,6 +65,39 @@ def test_produce_tells_a_script_of_a_full_disk(tmp_path: Path) -> None:
     [line] = said.read_text().splitlines()
     assert line.startswith(f"logbroker: producing to {served.address}: the disk of ")
     assert line.endswith("; trying again")
+
+
+async def test_a_worker_does_not_run_ahead_of_acks_that_cannot_be_stored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Above half of the mark, records are handed out, and acks with outputs wait."""
+    data_dir = in_directory(tmp_path)
+    with Served(data_dir) as served, QueueAdmin(served.address) as queues, Producer(served.address) as producer:
+        served.create_topic()
+        served.api.create("out", 1)
+        queues.create_queue(GROUP, TOPIC, QueueSettings(ordering="none"))
+        for _ in range(500):
+            producer.send(TOPIC, b"value")
+        producer.flush()
+    too_much = shutil.disk_usage(data_dir).free * 3 // 2
+    caplog.set_level("WARNING", "logbroker.client")
+    with Served(data_dir, min_free_disk_bytes=too_much) as served:
+        handled = 0
+
+        def handle(delivery: WorkerDelivery) -> None:
+            nonlocal handled
+            handled += 1
+            delivery.send("out", delivery.value)
+
+        worker = Worker(served.address, GROUP, request_timeout_seconds=2)
+        running = asyncio.create_task(worker.run(handle, concurrency=8))
+        await until(lambda: "settled deliveries wait" in caplog.text)
+        assert handled <= 16, "those that wait, and as many that run"
+        worker.stop()
+        await running
+        with pytest.raises(RequestTimeoutError, match="has no room for settlements: .*min_free_disk_bytes"):
+            await worker.close()
+        assert caplog.text.count("settled deliveries wait") == 1
 
 
 async def test_workers_are_told_once_and_again_when_there_is_room(

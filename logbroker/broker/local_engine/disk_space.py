@@ -72,8 +72,8 @@ class DiskSpace:
         """Bytes of `taken` blocks that have not ended: a measurement cannot see them."""
         self._measured_at = 0.0
         self._refused: dict[DiskUse, tuple[int, int]] = {}
-        """Uses that were refused, as a log message said, with the most bytes and files that were asked for. There is room
-        again when that much fits: less would be told in turns with refusals."""
+        """Uses that were refused, as a log message said, with the most bytes and files that were asked for. There is
+        room again when that much fits: less would be told in turns with refusals."""
         self.measure()
 
     def measure(self) -> None:

@@ -30,7 +30,7 @@ from logbroker.client.worker.leases import Leases
 from logbroker.client.worker.patience import first_patience_seconds
 from logbroker.client.worker.prefetch_buffer import PrefetchBuffer
 from logbroker.client.worker.receive_window import ReceiveWindow
-from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementOutbox, Settlements
+from logbroker.client.worker.settlements import RELEASE, SettlementBatch, SettlementOutbox, Settlements, Stall
 from logbroker.errors import LeaseLostError, LogbrokerError, StaleSessionError
 from logbroker.v1 import queues_pb2
 
@@ -89,11 +89,19 @@ class InFlight(Generic[D]):
         """Number of deliveries outside of sessions that the program has not settled."""
         return self.outbox.in_hand
 
-    @property
-    def may_take_more(self) -> bool:
-        """Whether more deliveries may be requested outside of sessions: the program takes them, and what waits because
-        the broker has no room for its settlements fits into the memory for deliveries."""
-        return self.wanted and self._settlements.stalled_bytes < self._prefetch_bytes
+    def missing(self, prefetch: int) -> int:
+        """Return how many deliveries the worker lacks outside of sessions, if it is to have `prefetch`. Those that wait
+        because the broker has no room for their settlements count, and no more are wanted if they are too large."""
+        if not self.wanted:
+            return 0
+        stalls = self._settlements.stalls()
+        if sum(stall.size_bytes for stall in stalls) >= self._prefetch_bytes:
+            return 0
+        return prefetch - self.outbox.in_hand - sum(stall.deliveries for stall in stalls)
+
+    def stalls(self) -> list[Stall]:
+        """Return what waits because the broker has no room for settlements, in sessions as well."""
+        return [stall for settlements in (self._settlements, *self.sessions) for stall in settlements.stalls()]
 
     # --- what the program does --------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import enum
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -135,10 +135,12 @@ class SettlementBatch:
         "failures",
         "is_broken",
         "is_routed",
+        "nacked",
         "output_bytes",
         "output_headers",
         "output_records",
         "part",
+        "refusal",
         "state",
         "states",
         "uncertain",
@@ -153,6 +155,8 @@ class SettlementBatch:
         self.output_records = 0
         self.part = 0
         """Number of deliveries in the next message, because the broker refused an output; 0: all."""
+        self.refusal: LogbrokerError | None = None
+        """Why the broker had no room for the message."""
         self.is_routed = False
         """Whether the present message has records that the worker has routed itself."""
         self.state: bytes | None = None
@@ -164,6 +168,8 @@ class SettlementBatch:
         self.uncertain = False
         """Whether the settlement was sent and not answered, so that the broker may have carried it out."""
         self.answered = False
+        self.nacked: set[Settled] = set()
+        """Acked deliveries that became nacks, because the broker refused their outputs."""
         self.failures: dict[Settled, LogbrokerError] = {}
         self.error: LogbrokerError | None = None
         """The error with which the broker refused the state or the whole settlement."""
@@ -238,6 +244,7 @@ class SettlementBatch:
             if not isinstance(refusal, _FAULTS_OF_OUTPUTS | _LOSSES):
                 # A broker that stops may have stored the settlement, and append its outputs after the next start.
                 self.uncertain = self.uncertain or isinstance(refusal, BrokerUnavailableError)
+                self.refusal = refusal
                 return _Outcome.WAIT
             lost = self._named(sent, failures)
             if self.is_routed and not lost:
@@ -281,6 +288,7 @@ class SettlementBatch:
             if in_session:
                 self._fail_from(1, LeaseLostError(_BEHIND))
             self.failures[at_fault] = refusal
+            self.nacked.add(at_fault)
             at_fault.word = NackWord(f"its outputs were refused: {refusal.message}"[:REASON_CHARACTERS], None)
         else:
             self.halve()
@@ -326,6 +334,7 @@ class SettlementBatch:
                     continue
                 if not failure.first_receipt and not failure.last_receipt:
                     if error.retriable:
+                        self.refusal = error
                         return False
                     self.error = error
                     self.failures.update(dict.fromkeys(by_receipt.values(), error))
@@ -392,6 +401,15 @@ def _over(deliveries: Iterable[Settled]) -> None:
             batch.left -= 1
 
 
+class Stall(NamedTuple):
+    """Settlements that wait because the broker had no room at the last attempt."""
+
+    deliveries: int
+    size_bytes: int
+    """Bytes of the records and outputs."""
+    why: LogbrokerError
+
+
 class _Queue:
     """Settlements that are sent one after the other. They wait for each other, and for no settlement of another
     queue."""
@@ -404,8 +422,7 @@ class _Queue:
         self.max_unanswered = _MAX_UNANSWERED
         self.is_paused = False
         """Whether the broker had no room. If so, nothing is sent for a moment."""
-        self.stalled_bytes = 0
-        """Bytes of the records and outputs whose settlements wait because the broker had no room at the last attempt."""
+        self.stall: Stall | None = None
 
     def settlement(self, outputs: SentRecords | None) -> SettlementBatch:
         """Return the settlement that takes the next delivery, with these outputs."""
@@ -435,13 +452,14 @@ class _Queue:
         """Return all unanswered settlements, including the open settlement."""
         return [*self.unanswered.values(), *self.waiting, *([self.open] if len(self.open) else [])]
 
-    def size_bytes(self) -> int:
-        """Return the bytes of the records and outputs of all unanswered settlements."""
-        return sum(
-            delivery.batch.size_bytes // len(delivery.batch) + (delivery.outputs.size_bytes if delivery.outputs else 0)
-            for settlement in self.unfinished()
-            for delivery in settlement.deliveries
+    def look_for_stall(self, why: LogbrokerError) -> None:
+        """Note what waits, because the broker has no room."""
+        deliveries = [each for settlement in self.unfinished() for each in settlement.deliveries]
+        size_bytes = sum(
+            each.batch.size_bytes // len(each.batch) + (each.outputs.size_bytes if each.outputs else 0)
+            for each in deliveries
         )
+        self.stall = Stall(len(deliveries), size_bytes, why) if deliveries else None
 
     def broken(self) -> None:
         """Handle a broken stream. Unanswered settlements are sent again on the next stream."""
@@ -450,7 +468,7 @@ class _Queue:
         self.waiting.extendleft(reversed(self.unanswered.values()))
         self.unanswered.clear()
         self.is_paused = False
-        self.stalled_bytes = 0
+        self.stall = None
 
 
 class Settlements:
@@ -550,12 +568,12 @@ class Settlements:
         queue = self._queues[topics]
         settlement = queue.unanswered.pop(answer.correlation_id)
         outcome = settlement.take_answer(answer.failures, self.outbox.routes, in_session=self.is_session)
-        queue.stalled_bytes = 0
+        queue.stall = None
         if outcome is not _Outcome.DONE:
             queue.waiting.appendleft(settlement)
             queue.is_paused = outcome is _Outcome.WAIT
-            if queue.is_paused:
-                queue.stalled_bytes = queue.size_bytes()
+            if queue.is_paused and settlement.refusal is not None:
+                queue.look_for_stall(settlement.refusal)
             self._look_for_break(settlement)
             return not queue.is_paused
         self._look_for_break(settlement)
@@ -597,14 +615,12 @@ class Settlements:
             queue.waiting = deque(settlement for settlement in queue.waiting if not settlement.answered)
             if queue.open.answered:
                 queue.open = SettlementBatch()
-            if queue.stalled_bytes:
-                queue.stalled_bytes = queue.size_bytes()
+            if queue.stall is not None:
+                queue.look_for_stall(queue.stall.why)
 
-    @property
-    def stalled_bytes(self) -> int:
-        """Bytes of the records and outputs whose settlements wait because the broker had no room at the last
-        attempt."""
-        return sum(queue.stalled_bytes for queue in self._queues.values())
+    def stalls(self) -> list[Stall]:
+        """Return what waits because the broker has no room, by topics of outputs."""
+        return [queue.stall for queue in self._queues.values() if queue.stall is not None]
 
     def unfinished(self) -> list[SettlementBatch]:
         """Return all unanswered settlements, including the open settlement."""
@@ -701,10 +717,16 @@ class SettlementOutbox:
     def finished(self, settlement: SettlementBatch) -> None:
         """Note that a settlement has its outcome."""
         error = settlement.first_failure()
-        if error is not None:
-            _log.warning("%d deliveries of topic %s were not settled: %s", len(settlement.failures), self.topic, error)
-            if len(self._untold) < _MAX_UNTOLD:
-                self._untold.append(settlement)
+        if error is None:
+            return
+        failed = settlement.failures
+        if not settlement.error and settlement.nacked.issuperset(failed):
+            # As after an exception in a handler, the log tells, and the record is tried again.
+            _log.warning("%d acks of topic %s became nacks: outputs were refused: %s", len(failed), self.topic, error)
+            return
+        _log.warning("%d deliveries of topic %s were not settled: %s", len(failed), self.topic, error)
+        if len(self._untold) < _MAX_UNTOLD:
+            self._untold.append(settlement)
 
     def take_untold(self) -> LogbrokerError | None:
         """Return the first refusal that was not reported to the program, and count all as reported."""

@@ -40,6 +40,8 @@ come back."""
 _GOODBYE_SECONDS: Final = 2.0
 _NO_ROOM_SECONDS: Final = 0.1
 """If the broker had no room for a settlement, it is sent again after this time."""
+_STALL_SECONDS: Final = 1.0
+"""How long settlements wait for room at the broker before the log says so."""
 _LOOK_UP_SECONDS: Final = 1.0
 """Maximum time for looking up a topic to which the worker sends. Settlements wait meanwhile."""
 _LEASE_SHARE: Final = 10
@@ -69,6 +71,9 @@ class WorkerConnection(Generic[D]):
         self._identity = Identity(options.worker_id, options.client_name)
         self._prefetch = 0
         self._credit = 0
+        self._stalled_at: float | None = None
+        """Since when the broker has had no room for settlements."""
+        self._is_stall_told = False
         """Number of deliveries that the broker may still send outside of sessions, on this stream."""
         self._read_at = 0.0
         """The time when the latest message of the broker was read."""
@@ -158,9 +163,15 @@ class WorkerConnection(Generic[D]):
                 told, tell = waiter()
                 settlement.waiters.append(tell)
                 if not await wait_until(told, lambda: self._answer_due(asked_at, 0.0)):
+                    stalls = self.in_flight.stalls()
+                    what = (
+                        f"has no room for settlements: {stalls[0].why}"
+                        if stalls
+                        else "has not answered all settlements"
+                    )
                     raise RequestTimeoutError(
-                        f"the broker at {self.connection.broker} has not answered all settlements; a record whose"
-                        " settlement it did not get comes again when its lease ends"
+                        f"the broker at {self.connection.broker} {what}; a record whose settlement is not stored comes"
+                        " again when its lease ends"
                     )
 
     def _answer_due(self, asked_at: float, wait_seconds: float) -> float:
@@ -309,7 +320,7 @@ class WorkerConnection(Generic[D]):
         return 0
 
     def _missing_credit(self) -> int:
-        return self._prefetch - self.in_flight.outbox.in_hand - self._credit if self.in_flight.may_take_more else 0
+        return self.in_flight.missing(self._prefetch) - self._credit
 
     async def _look_after(self, stream: Stream) -> None:
         """Extend leases and locks in time. Give up a connection on which the broker is silent."""
@@ -353,6 +364,8 @@ class WorkerConnection(Generic[D]):
                 again = self.in_flight.answered(response.settled)
                 if again is not None:
                     asyncio.get_running_loop().call_later(_NO_ROOM_SECONDS, self.in_flight.again, again)
+                if again is not None or self._stalled_at is not None:
+                    self._tell_of_stall()
                 self._work.set()
             elif kind == "session":
                 self.sessions.answered(response.session)
@@ -363,6 +376,25 @@ class WorkerConnection(Generic[D]):
                     OBSTACLES.warning("worker of queue group %s waits: %s", self._options.group_id, why)
                 else:
                     OBSTACLES.info("worker of queue group %s goes on", self._options.group_id)
+
+    def _tell_of_stall(self) -> None:
+        """Log once that the broker has had no room for settlements for a while, and once that it has again."""
+        stalls = self.in_flight.stalls()
+        if not stalls:
+            if self._is_stall_told:
+                _log.info("worker of queue group %s: all settlements are stored again", self._options.group_id)
+            self._stalled_at, self._is_stall_told = None, False
+        elif self._stalled_at is None:
+            self._stalled_at = self._read_at
+        elif not self._is_stall_told and self._read_at - self._stalled_at > _STALL_SECONDS:
+            self._is_stall_told = True
+            count = sum(stall.deliveries for stall in stalls)
+            _log.warning(
+                "worker of queue group %s: %d settled deliveries wait, because the broker cannot store them: %s",
+                self._options.group_id,
+                count,
+                stalls[0].why,
+            )
 
     def _welcomed(self, welcome: queues_pb2.Welcome) -> None:
         lost = self.in_flight.welcomed(welcome, self._hello_at, monotonic())
