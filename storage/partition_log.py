@@ -198,7 +198,8 @@ class PartitionLog:
         """Assign an offset to a checked batch, and add it to the group that `take_staged` returns.
 
         Raises ProducerFencedError, OutOfOrderSequenceError, UnknownProducerIdError, ProducerForgottenError,
-        DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then) and StorageFailedError.
+        DiskFullError, CorruptLogError or TooManyOpenFilesError (nothing has changed then), StorageFailedError, and
+        BlockingIOError if `load_active` has to run in a thread first.
         """
         has_producer = header.producer_id >= 0
         if has_producer:
@@ -248,17 +249,25 @@ class PartitionLog:
             group.created_segment, self._begun_segment = True, False
         return group
 
-    def _begin_group(self, now_ms: int) -> WriteGroup:
-        """Open the active segment if needed, and return a new group. An error here refuses the batch; an error at the
-        write would stop the broker."""
+    def load_active(self, *, nowait: bool = False) -> None:
+        """Load the index of the active segment. Unless `nowait`, this may take long. Raises BlockingIOError if `nowait`
+        and it would, CorruptLogError, TooManyOpenFilesError or StorageFailedError."""
         for active in self._view.segments[-1:]:
             try:
                 if not active.loaded:
-                    active.load(self.log_end_offset)
-                    active.created_ms = now_ms
+                    active.load(self.log_end_offset, nowait=nowait)
                 self._handles.ensure_open(active.log_path)
+            except BlockingIOError:
+                raise
             except OSError as error:
                 raise unusable(active.log_path, error) from error  # A failed read: nothing has changed.
+
+    def _begin_group(self, now_ms: int) -> WriteGroup:
+        """Open the active segment if needed, and return a new group. An error here refuses the batch; an error at the
+        write would stop the broker."""
+        self.load_active(nowait=True)
+        for active in self._view.segments[-1:]:
+            active.created_ms = active.created_ms or now_ms
         return WriteGroup()
 
     def _roll(self, group: WriteGroup, active: Segment | None, now_ms: int) -> Segment:

@@ -43,6 +43,8 @@ _DIRECT_STEPS: Final = 4
 read and cut."""
 _MAX_UNINDEXED_BYTES: Final = 2 * MAX_STORED_BATCH_BYTES
 """Maximum distance between the end of an index and the end of its log. If it is larger, the index has lost entries."""
+_SHORT_LOG_BYTES: Final = 256 * 1024
+"""An index of a log of this size is made in some milliseconds, however small its batches are."""
 
 
 class Segment:
@@ -208,24 +210,30 @@ class Segment:
         self.offset_index.sync()
         self.time_index.sync()
 
-    def load(self, next_offset: int) -> None:
+    def load(self, next_offset: int, *, nowait: bool = False) -> None:
         """Load the indexes of a segment of an earlier run, up to `size_bytes`, once. `next_offset` is the offset after
-        its last record.
+        its last record. With `nowait`, raise BlockingIOError instead of making an index from a long log.
 
         Raises OSError if the log cannot be read (nothing has changed then), DamagedLogError, TooManyOpenFilesError and
         StorageFailedError.
         """
-        with self._lock:
+        if not self._lock.acquire(blocking=not nowait):
+            raise BlockingIOError("another thread makes the index")
+        try:
             if not self.loaded:
-                self._load(next_offset - self.base_offset)
+                self._load(next_offset - self.base_offset, nowait=nowait)
                 self.loaded = True
+        finally:
+            self._lock.release()
 
-    def _load(self, offsets: int) -> None:
+    def _load(self, offsets: int, *, nowait: bool) -> None:
         self._make_indexes()
         there = self.offset_index.load((offsets, self.size_bytes))
         there &= self.time_index.load((self.max_timestamp_ms + 1, offsets))
         indexed_bytes = self._indexed_bytes()
         if not there or self.size_bytes - indexed_bytes > _MAX_UNINDEXED_BYTES:
+            if nowait and self.size_bytes > _SHORT_LOG_BYTES:
+                raise BlockingIOError("the index has to be made from the log")
             self._rebuild()
             indexed_bytes = self._indexed_bytes()
         self._bytes_since_entry = self.size_bytes - indexed_bytes

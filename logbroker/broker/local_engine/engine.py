@@ -42,9 +42,9 @@ from logbroker.errors import (
     StorageFailedError,
     UnknownProducerIdError,
 )
-from logbroker.record.header import check_new_batch
+from logbroker.record.header import BatchHeader, check_new_batch
 from logbroker.storage.partition_checkpoint import boot_id
-from logbroker.storage.partition_log import PartitionLog, Staged
+from logbroker.storage.partition_log import Staged
 from logbroker.types import INTERNAL_PREFIX, Durability, TimestampType, TopicId
 
 
@@ -76,6 +76,8 @@ class LocalEngine:
         self.numbers = numbers
         self._upkeep = upkeep
         self._helpers = helpers
+        self._indexing: dict[Partition, asyncio.Future[None]] = {}
+        """Partitions for whose active segments a thread makes the index, or has failed to."""
         self._failure = failure
         self._max_bytes_in_flight = config.max_produce_bytes_in_flight
         self._bytes_in_flight = 0
@@ -172,7 +174,7 @@ class LocalEngine:
                 if item.room_bytes:
                     self._check_room(accepted_bytes, room_bytes, item.use)
                 partition = self._partitions.get(item.topic_id, item.partition)
-                found = self._append_one(item, partition.log, now_ms)
+                found = self._append_one(item, partition, now_ms)
             except StorageFailedError as error:
                 results.append(self._failure.report(error))
                 continue
@@ -214,7 +216,8 @@ class LocalEngine:
     def _release(self, size_bytes: int) -> None:
         self._bytes_in_flight -= size_bytes
 
-    def _append_one(self, item: Append, log: PartitionLog, now_ms: int) -> Staged:
+    def _append_one(self, item: Append, partition: Partition, now_ms: int) -> Staged:
+        log = partition.log
         batch, config = item.batch, log.config
         header = check_new_batch(batch)
         if header.producer_id >= self._producer_ids.next:
@@ -238,16 +241,44 @@ class LocalEngine:
                 f" {config.message_timestamp_after_max_ms} (message.timestamp.after.max.ms)"
             ).with_bound(latest_ms)
         else:
-            return log.stage(batch, header, now_ms)
+            return self._stage(partition, batch, header, now_ms)
         # A batch that was appended before stays a repeat, even if it would be refused now because the topic or the
         # clock has changed. If the log does not know whether it was appended, `is_retry` raises
         # ProducerForgottenError. The refusal would be wrong then: it would invite the sender to send the records again.
         if log.is_retry(header):
-            return log.stage(batch, header, now_ms)
+            return self._stage(partition, batch, header, now_ms)
         if item.fence is not None and isinstance(refusal, StaleGenerationError):
             is_old = item.generation < self._changes.generation(item.topic_id)
             item.fence.refused(item.topic_id, item.generation if is_old else 0)
         raise refusal
+
+    def _stage(self, partition: Partition, batch: bytes | memoryview, header: BatchHeader, now_ms: int) -> Staged:
+        try:
+            return partition.log.stage(batch, header, now_ms)
+        except BlockingIOError:
+            raise self._no_index(partition) from None
+
+    def _no_index(self, partition: Partition) -> LogbrokerError:
+        """Let a thread make the index of a partition's active segment. Return the error of an append meanwhile."""
+        made = self._indexing.get(partition)
+        if made is not None and made.done():
+            del self._indexing[partition]
+            error = made.exception()
+            if isinstance(error, LogbrokerError):
+                return error
+        elif made is None:
+            made = asyncio.ensure_future(self._helpers.read(partition.log.load_active))
+            self._indexing[partition] = made
+            made.add_done_callback(lambda made: self._index_made(partition, made))
+        return OverloadedError(
+            f"the index of {partition.name} was lost, and is made anew from the log before the next append; try again"
+            " shortly"
+        )
+
+    def _index_made(self, partition: Partition, made: asyncio.Future[None]) -> None:
+        # An error stays for the next append to report.
+        if made.cancelled() or made.exception() is None or partition.closed:
+            self._indexing.pop(partition, None)
 
     def _stale(self, item: Append) -> StaleGenerationError | None:
         current = self._changes.generation(item.topic_id)
