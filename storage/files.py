@@ -231,7 +231,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
 def read_regular(path: str | os.PathLike[str]) -> bytes:
     """Read the whole of a small file. Raises OSError, as `open_regular` does, and CorruptLogError if the file is too
     large."""
-    with open(open_regular(path), "rb") as file:
+    with named(path), open(open_regular(path), "rb") as file:
         return _small(os.fspath(path), file.read(MAX_SMALL_BYTES + 1))
 
 
@@ -295,6 +295,17 @@ def unusable(path: str, error: OSError) -> CorruptLogError:
     if os.path.islink(path):
         return CorruptLogError(f"cannot use {path}: it is a symbolic link to nothing; restore what it led to")
     return CorruptLogError(f"cannot use {path}: {reason_of(error)}; restore what is missing")
+
+
+@contextmanager
+def named(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the path in an OSError of the block that names none: the system names a file only where it is opened."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
 
 
 @contextmanager
@@ -364,15 +375,13 @@ def read_file(files: Files, path: str) -> bytes:
     try:
         parts = []
         position = 0
-        while position <= MAX_SMALL_BYTES and (part := files.pread(fd, 1 << 14, position)):
-            parts.append(part)
-            position += len(part)
-    except OSError as error:
-        error.filename = path  # The system names a file only where it is opened.
-        raise
+        with named(path):
+            while position <= MAX_SMALL_BYTES and (part := files.pread(fd, 1 << 14, position)):
+                parts.append(part)
+                position += len(part)
+        return _small(path, b"".join(parts))
     finally:
         files.close(fd)
-    return _small(path, b"".join(parts))
 
 
 def write_file(files: Files, path: str, content: bytes, *, sync: bool) -> None:

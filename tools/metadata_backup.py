@@ -26,7 +26,7 @@ import msgspec
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.private_files import private_opener
 from logbroker.storage.data_dir import META_NAME
-from logbroker.storage.files import RealFiles, open_regular
+from logbroker.storage.files import RealFiles, named, open_regular
 from logbroker.storage.metadata.metadata_store import DATA_NAME, TABLES, MetadataReader, copy_store
 from logbroker.storage.system_calls import sync_all
 
@@ -66,7 +66,7 @@ def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
         with temporary.open("r+b", buffering=0) as file:
             copy_store(data_dir / META_NAME, file.fileno())
         counts = count_values(temporary)
-        with temporary.open("r+b") as file:
+        with named(temporary), temporary.open("r+b") as file:
             crc = _crc_of(file, store_bytes := os.fstat(file.fileno()).st_size)
             trailer = _TRAILER.pack(_MAGIC, store_bytes, created_at_ms)
             file.write(trailer + _CRC.pack(google_crc32c.extend(crc, trailer)))
@@ -79,7 +79,7 @@ def back_up(data_dir: Path, target: Path) -> tuple[Backup, dict[str, int]]:
 
 def read_backup(path: Path) -> Backup:
     """Check a backup from the first byte to the last. Raises CorruptLogError and OSError."""
-    with open(open_regular(path), "rb") as file:
+    with named(path), open(open_regular(path), "rb") as file:
         size_bytes = os.fstat(file.fileno()).st_size
         store_bytes = size_bytes - _TRAILER_BYTES
         file.seek(max(0, store_bytes))
@@ -100,11 +100,16 @@ def extract(backup: Backup, directory: Path) -> None:
     target = directory / DATA_NAME
     with open(open_regular(backup.path), "rb") as source, open(target, "wb", opener=private_opener) as file:
         left = backup.store_bytes
-        while part := source.read(min(left, _PART_BYTES)):
-            file.write(part)
-            left -= len(part)
-        file.flush()
-        sync_all(file.fileno())
+        while True:
+            with named(backup.path):
+                part = source.read(min(left, _PART_BYTES))
+            with named(target):
+                file.write(part)
+                left -= len(part)
+                if not left or not part:
+                    file.flush()
+                    sync_all(file.fileno())
+                    return
 
 
 def count_values(store: Path) -> dict[str, int]:

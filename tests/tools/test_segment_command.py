@@ -510,3 +510,48 @@ def test_find_names_the_damage_that_it_passes_over(stopped: StoppedPartition, wa
     overwrite(log, position + 35, bytes(8))
     shown = failure_of("segment", "find", stopped.directory, *wanted)
     assert f"{log}: damaged at bytes {position}-" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dump", "LOG"),
+        ("stats", "DIR"),
+        ("list", "DIR"),
+        ("find", "DIR", "--key", "k"),
+        ("rebuild-index", "DIR"),
+    ],
+)
+def test_a_failed_read_names_the_file(
+    segment: Segment, stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    log = stopped.logs()[0]
+
+    def failing(*_: Any) -> Any:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", failing)
+    monkeypatch.setattr(os, "preadv", failing)
+    segment(*[{"LOG": log, "DIR": log.parent}.get(each, each) for each in arguments], exit_code=1)
+    assert log.parent.name in segment.error
+    assert ".log: Input/output error" in segment.error
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("stats",), ("find", "--key", "k"), ("rebuild-index",)])
+@pytest.mark.parametrize("names", ["the partition", "the data directory"])
+def test_a_directory_that_may_not_be_listed_is_not_passed_over(
+    segment: Segment, stopped: StoppedPartition, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], names: str
+) -> None:
+    directory = stopped.logs()[0].parent
+    listdir = os.listdir
+
+    def refusing(path: Any = ".") -> Any:
+        if Path(os.fspath(path)) == directory:
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refusing)
+    command, *options = arguments
+    named = directory if names == "the partition" else directory.parent
+    segment(command, named, *options, exit_code=1)
+    assert f"{directory}: Permission denied" in segment.error

@@ -31,7 +31,7 @@ def find_key(located: Located, key: bytes, progress: Progress, damaged: list[Seg
     """
     for partition in located.partitions:
         live = is_live(partition)
-        for segment in partition.segments:
+        for segment in partition.listed():
             reading = SegmentReading(segment, progress, live=live)
             for batch in reading.batches():
                 for record in _records(batch, holding=key):
@@ -51,7 +51,7 @@ def find_time(
     """
     for partition in located.partitions:
         live = is_live(partition)
-        for segment in partition.segments:
+        for segment in partition.listed():
             reading = SegmentReading(segment, progress, live=live)
             found = next(_at_or_after(segment.path, reading, timestamp_ms), None)
             if reading.faults:

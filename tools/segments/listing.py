@@ -14,7 +14,7 @@ def list_segments(located: Located, progress: Progress) -> Iterator[tuple[Partit
     """Yield the facts of each segment. Damage inside of batches is not noticed. Raises OSError."""
     for partition in located.partitions:
         live = is_live(partition)
-        for segment in partition.segments:
+        for segment in partition.listed():
             reading = SegmentReading(segment, progress, live=live, headers_only=True)
             facts = SegmentFacts(
                 path=segment.path, base_offset=segment.base_offset, next_offset=segment.base_offset, size_bytes=0

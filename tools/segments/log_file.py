@@ -9,7 +9,7 @@ from typing import Final, Self
 import google_crc32c
 
 from logbroker.record.header import CRC_START, HEADER_BYTES, BatchHeader, parse_header
-from logbroker.storage.files import open_regular
+from logbroker.storage.files import named, open_regular
 from logbroker.storage.system_calls import pread, pread_into
 
 SCAN_WINDOW_BYTES: Final = 1 << 19
@@ -80,9 +80,11 @@ class LogFile:
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Read `size_bytes`, or fewer at the end of the file."""
-        return pread(self._fd, max(0, min(size_bytes, self.size_bytes - position)), position)
+        with named(self.path):
+            return pread(self._fd, max(0, min(size_bytes, self.size_bytes - position)), position)
 
     def _fill(self, position: int) -> None:
         wanted = min(len(self._window), self.size_bytes - position)
-        count = pread_into(self._fd, self._window[:wanted], position) if wanted > 0 else 0
+        with named(self.path):
+            count = pread_into(self._fd, self._window[:wanted], position) if wanted > 0 else 0
         self._start, self._end = position, position + count

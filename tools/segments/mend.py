@@ -20,7 +20,7 @@ import msgspec
 from logbroker.errors import CorruptLogError, DataDirError
 from logbroker.private_files import private_opener
 from logbroker.storage.data_dir import META_NAME, DataDir
-from logbroker.storage.files import RealFiles, open_regular, read_regular, replace_file
+from logbroker.storage.files import RealFiles, named, open_regular, read_regular, replace_file
 from logbroker.storage.header_walk import index_entries
 from logbroker.storage.index_file import OFFSET_ENTRY, TIME_ENTRY
 from logbroker.storage.metadata.metadata_store import MetadataStore
@@ -289,10 +289,11 @@ def copy_out(path: str, start: int, end: int, side_path: str) -> None:
     then there is no side file."""
     side = open(side_path, "xb", opener=private_opener)  # noqa: SIM115 (a file that is there must stay)
     with removed_after_errors(side_path), side:
-        with open(path, "rb") as source:
+        with named(path), open(path, "rb") as source:
             copy_bytes(source, side, start, end)
-        side.flush()
-        sync_all(side.fileno())
+        with named(side_path):
+            side.flush()
+            sync_all(side.fileno())
         give(side_path, path)
 
 

@@ -39,7 +39,7 @@ class Stats:
         """Count everything in these segments. Raises OSError."""
         for partition in located.partitions:
             live = is_live(partition)
-            for segment in partition.segments:
+            for segment in partition.listed():
                 reading = SegmentReading(segment, progress, live=live)
                 for batch in reading.batches():
                     self._add_batch(batch)

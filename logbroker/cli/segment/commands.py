@@ -259,7 +259,7 @@ def rebuild_index(paths: tuple[Path, ...]) -> None:
     with _progress("rebuilding", located) as progress:
         for partition in located.partitions:
             with mend.exclusive(partition):
-                for item in partition.segments:
+                for item in partition.listed():
                     offsets, times = mend.rebuild_index(item, progress)
                     write_line(
                         f"{output.short(item.path)}: {counted(offsets, 'offset entry', 'offset entries')}, "
