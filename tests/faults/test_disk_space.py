@@ -124,6 +124,33 @@ def test_a_disk_that_is_full_for_what_is_asked_is_told_once(
     assert "room again: 10.0 MiB and room for 4,900 more files" in caplog.records[1].getMessage()
 
 
+def test_a_request_that_no_disk_has_room_for_hides_no_full_disk(
+    tmp_path: Path, disk: FakeDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    space = DiskSpace(tmp_path, 8 * MIB)
+
+    def told() -> list[str]:
+        lines = [entry.getMessage().partition(":")[0] for entry in caplog.records]
+        caplog.clear()
+        return lines
+
+    for _ in range(3):
+        with pytest.raises(DiskFullError):
+            space.check(100 * MIB, files=30_000)
+        with pytest.raises(DiskFullError):
+            space.check(1, files=2_000_000)
+    assert told() == ["writes that take room are refused"] * 2
+    disk.free_bytes = 8 * MIB
+    space.measure()
+    for asked in (1000, 2000, 999, 1001, 0, 0):
+        with pytest.raises(DiskFullError):
+            space.check(asked)
+    assert told() == ["writes that take room are refused"] * 2, "of 1000 bytes and of none"
+    disk.free_bytes, disk.free_files = 10 * MIB, 5_000_000
+    space.measure()
+    assert len(told()) == 1
+
+
 async def test_rows_that_are_not_stored_yet_count_though_the_disk_is_measured_meanwhile(
     tmp_path: Path, disk: FakeDisk
 ) -> None:

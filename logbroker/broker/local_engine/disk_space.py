@@ -71,8 +71,8 @@ class DiskSpace:
         self._unwritten_bytes = 0
         """Bytes of `taken` blocks that have not ended: a measurement cannot see them."""
         self._measured_at = 0.0
-        self._refused: dict[DiskUse, tuple[int, int]] = {}
-        """Uses that were refused, as a log message said, with the most bytes and files that were asked for. There is
+        self._refused: dict[DiskUse, dict[str, int]] = {}
+        """Uses that were refused, as a log message said, with the fewest bytes and files that were asked for. There is
         room again when that much fits: less would be told in turns with refusals."""
         self.measure()
 
@@ -102,10 +102,10 @@ class DiskSpace:
             )
 
     def _has_room(self, use: DiskUse) -> bool:
-        size_bytes, files = self._refused.get(use, (0, 0))
+        refused = self._refused.get(use, {})
         return (
-            self._free_bytes - self._kept_by(use) > size_bytes
-            and self._files_left() - files >= KEPT_FILES * _RESERVE[use]
+            self._free_bytes - self._kept_by(use) > refused.get("bytes", 0)
+            and self._files_left() - refused.get("files", 0) >= KEPT_FILES * _RESERVE[use]
         )
 
     def take(self, size_bytes: int, files: int = 0) -> None:
@@ -131,9 +131,9 @@ class DiskSpace:
             self.measure()
         kept_bytes = self._min_free_bytes if use is DiskUse.TAKES_ROOM else self._kept_by(use)
         if self._free_bytes - kept_bytes <= size_bytes:
-            raise self._refusal(self._bytes_text(kept_bytes), use, size_bytes, files)
+            raise self._refusal(self._bytes_text(kept_bytes), use, "bytes", size_bytes)
         if files and self._files_left() - files < (kept_files := int(KEPT_FILES * _RESERVE[use])):
-            raise self._refusal(self._files_text(files, kept_files), use, size_bytes, files)
+            raise self._refusal(self._files_text(files, kept_files), use, "files", files)
 
     def _files_left(self) -> float:
         return self._free_files - (self._created_files() - self._created_before) - self._owed_files()
@@ -155,9 +155,12 @@ class DiskSpace:
             " retention.bytes or retention.ms of topics, or delete files on the disk, then try again"
         )
 
-    def _refusal(self, text: str, use: DiskUse, size_bytes: int, files: int) -> DiskFullError:
-        if use not in self._refused:
-            _log.warning("%s: %s", _REFUSED[use], text)
-        most_bytes, most_files = self._refused.get(use, (0, 0))
-        self._refused[use] = max(size_bytes, most_bytes), max(files, most_files)
+    def _refusal(self, text: str, use: DiskUse, what: str, asked: int) -> DiskFullError:
+        refused = self._refused.setdefault(use, {})
+        least = refused.get(what)
+        if least is None or asked < least:
+            refused[what] = asked
+            # One request may ask for more than the disk ever has: what comes after it is told, too.
+            if least is None or 2 * asked <= least:
+                _log.warning("%s: %s", _REFUSED[use], text)
         return DiskFullError(text)

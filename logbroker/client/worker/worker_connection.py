@@ -176,8 +176,8 @@ class WorkerConnection(Generic[D]):
 
     def _answer_due(self, asked_at: float, wait_seconds: float) -> float:
         """Return when to give up a request in which the broker may wait for `wait_seconds`. On a slow link, the answer
-        may arrive behind records: while records arrive, the request has more time, up to the length of a lease. Refusals
-        for want of room give it none."""
+        may arrive behind records: while records arrive, the request has more time, up to the length of a lease.
+        Refusals for want of room give it none."""
         timeout_seconds = self.connection.request_timeout_seconds
         if self.in_flight.stalls():
             return asked_at + wait_seconds + timeout_seconds
