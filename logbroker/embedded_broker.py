@@ -194,8 +194,8 @@ class EmbeddedBroker:
         self.end()
 
     def end(self) -> None:
-        """Stop the broker, and remove its directory. Leaving `with` does this, and the end of the program if the broker
-        was started without `with`."""
+        """Stop the broker, and remove its directory. The end of a `with` block calls this. For a broker that was
+        started without `with`, the end of the program does."""
         self.stop()
         # At the end of the program, weakref.finalize may have stopped calling functions.
         if self._remove_own_dir.detach() is not None:
@@ -262,10 +262,11 @@ def _toml(values: Mapping[str, Any]) -> str:
 
 
 def _toml_value(name: str, value: Any) -> str:
-    """Return the value of a setting in TOML. Raises TypeError, by the name of the setting, if no setting can have it.
+    """Return the value of a setting in TOML. Raises TypeError, which names the setting, for a value that no setting can
+    have.
 
-    Strings, numbers and booleans are written as in JSON, except that TOML has NaN and infinity, which the broker
-    refuses by the name of the setting.
+    Strings, numbers and booleans are written as in JSON. NaN and infinity are written as TOML has them; the broker
+    refuses them with an error that names the setting.
     """
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{json.dumps(key)} = {_toml_value(name, item)}" for key, item in value.items()) + "}"

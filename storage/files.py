@@ -1,8 +1,8 @@
-"""The only access to the file system.
+"""The log's access to the file system.
 
-Everything in this package that touches a file goes through `Files`, so that tests can count calls and make them fail.
-Implementations raise OSError; the callers decide whether the error refuses a request, means corruption, or ends the
-process.
+All reads and writes of segments, indexes and other files of partitions go through `Files`, so that tests can count
+calls and make them fail. Implementations raise OSError; the callers decide whether the error refuses a request, means
+corruption, or ends the process.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Files(Protocol):
         ...
 
     def pread_cached(self, fd: int, size_bytes: int, position: int, cut: Cut | None = None) -> bytes:
-        """Read like pread, but raise BlockingIOError instead of waiting for the disk.
+        """Read from the page cache. Raises BlockingIOError if not all `size_bytes` are cached, or the file ends before.
+        Where the system cannot tell what is cached, read like `pread`.
 
         `cut` returns how many of the bytes are wanted; the others are not copied.
         """
@@ -123,7 +124,7 @@ class RealFiles:
         place than it should. It runs after and not before, because the path may change in between."""
 
     def open(self, path: str, *, create: bool = False) -> int:
-        # Do not follow a link: the next start would not find a file that was written through a link.
+        # With `create`, do not follow a link: the next start would not find a file that was made through a link.
         fd = open_regular(path, os.O_RDWR | (os.O_CREAT | system_calls.NO_FOLLOW if create else 0))
         try:
             self.check_place()
@@ -280,8 +281,8 @@ def storage_failed(action: str, path: str, error: OSError) -> StorageFailedError
 
 
 def unusable(path: str, error: OSError) -> CorruptLogError:
-    """Return the error for a path with something that is NOT_OURS, or with nothing, or for a failed read. Nothing has
-    changed, so the broker goes on."""
+    """Return the error for a failed read, for a missing file, or for a path with something that the broker did not make
+    (NOT_OURS). Nothing has changed, so the broker goes on."""
     advice = "move away what is there, or let the user of the broker read and write it"
     if error.errno == errno.ENAMETOOLONG:
         advice = advice_for(error.errno)

@@ -2,8 +2,9 @@
 thread reads.
 
 A batch goes through `stage` (duplicate check, roll, offset), `take_staged`, `write` (and `sync`) and `wrote`. Only
-`write`, `sync`, `flush_indexes` and `remove_files` may run on another thread than the owner's; of these, the first
-three never run at the same time. `read` and `offset_for_time` may run on any thread at any time.
+`write`, `sync`, `flush_indexes` and `remove_files` may run on other threads than the owner's. At most one thread writes
+and at most one syncs at a time; a write may run during a sync. `read` and `offset_for_time` may run on any thread at
+any time.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ class PartitionLog:
     def is_retry(self, header: BatchHeader) -> bool:
         """Return whether `stage` would find that an idempotent producer sent this batch before.
 
-        Raises ProducerForgottenError if the partition does not know.
+        Raises ProducerForgottenError if the partition may have forgotten the producer.
         """
         try:
             return header.producer_id >= 0 and self._producers.check(header) is not None
@@ -354,8 +355,8 @@ class PartitionLog:
     # --- upkeep ----------------------------------------------------------------------------------------------------
 
     def expired_segments(self, now_ms: int, needed_from: int = MAX_INT64) -> ExpiredOffsets:
-        """Return the offsets up to which retention may, and should, remove records. A holder needs records from
-        `needed_from` on."""
+        """Return two offsets: retention may remove the records below the first now, and those below the second once the
+        holders release them. A holder needs records from `needed_from` on."""
         view, synced, end_offset = self._view, self._progress.synced, self.log_end_offset
         # Not above the synced offset: the recovery point must never be below the log start offset.
         bound = min(view.high_watermark, synced.offset)

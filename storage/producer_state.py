@@ -28,7 +28,7 @@ REMEMBERED_BATCHES: Final = 5
 MAX_PRODUCERS: Final = 10_000
 """Maximum number of producers that a partition remembers. It forgets the producer that appended longest ago first."""
 FOREIGN_IDS: Final = 7 << 60
-"""Producer ids that brokers give out are below this number: even if they begin at the time of the clock, they begin at
+"""Brokers give out producer ids below this number: a broker that begins its ids at the wall clock's value begins at
 2^62 at most. Ids from this number on that are found in a log come from other programs, and do not count."""
 
 
@@ -159,8 +159,8 @@ class ProducerStates:
             ):
                 return batch
         raise OutOfOrderSequenceError(
-            f"producer {header.producer_id} sent sequence {first_sequence} where {expected} was expected, and it is "
-            f"none of its last {REMEMBERED_BATCHES} batches; raise the producer's epoch and begin again at 0"
+            f"producer {header.producer_id} sent sequence {first_sequence} where {expected} was expected, and the batch"
+            f" is none of its last {REMEMBERED_BATCHES}; raise the producer's epoch and begin again at 0"
         )
 
     def append(self, header: BatchHeader, base_offset: int, synced_offset: int) -> None:

@@ -90,7 +90,8 @@ class Segment:
         self.max_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         self.created_ms = 0
-        """Time of this process's first append. It is used if the records have no timestamps."""
+        """Time at which this process made the segment or first appended to it. It gives the segment's age if the
+        records have no timestamps."""
         self.modified_ms = -1
         """Time of the last append, by the wall clock at that time; -1: take it from the file."""
         self.removed = False

@@ -1,8 +1,8 @@
 """Opens a partition, and decides which of its files can be trusted.
 
 Everything below the recovery point is known to be synced: a segment there that is missing or too short is corruption.
-If the files end exactly at the recovery point, nothing is read and no segment is opened. `tail` recovers everything
-above the recovery point.
+If the files end exactly at the recovery point, no segment is opened or read. `tail` recovers everything above the
+recovery point.
 """
 
 from __future__ import annotations
@@ -133,9 +133,9 @@ class _Recovery:
         self._rules = Continuity()
         self._same_boot = bool(self._checkpoint.boot_id) and self._checkpoint.boot_id == boot_id()
         self._history_known = checkpoint is not None and not checkpoint.history_unknown
-        """Whether the run that stored the checkpoint was the last run, so that a power cut since may have taken
-        unsynced bytes. If False, it is not known whether a crash has happened, and everything up to the end may have
-        been synced."""
+        """Whether the run that stored the checkpoint was the last run. If True, bytes above the checkpoint may be
+        unsynced, and a power cut may have taken them. If False, a later run may have synced them, so that their loss
+        must be reported."""
 
     def run(self) -> RecoveredPartition:
         checkpoint = self._checkpoint
@@ -208,8 +208,8 @@ class _Recovery:
 
     def _check_others(self) -> None:
         """Raise an error if something other than a file has the name of a segment: the log would seem to end before it.
-        Also raise an error for a directory with the name of another file that the partition needs. Anything else with
-        such a name is replaced, or reported where the file is missing."""
+        Also raise an error for a directory with the name of another file that the partition needs. Recovery replaces
+        anything else with such a name, or reports the file as missing when it needs it."""
         with reading(self._directory):
             others = self._files.list_others(self._directory)
         for name in others:

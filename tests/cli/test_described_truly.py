@@ -176,7 +176,7 @@ def test_lists_of_lanes_say_whether_all_is_scanned(queue: Queue, topic: str, max
         assert ("not scanned yet" in queue(view, topic)) is is_incomplete
     # A key that may come: the same is told of it, in the same words.
     told = queue("explain", topic, "nobody")
-    assert ("no record of it waits in the scanned part of the log; " in told) is is_incomplete
+    assert ("it has no waiting records in the scanned part of the log; " in told) is is_incomplete
     assert ("not scanned yet: ask again later" in told) is is_incomplete
 
 

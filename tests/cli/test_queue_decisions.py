@@ -39,7 +39,7 @@ def test_explain_says_on_one_screen_why_a_key_stands(queue: Queue, topic: str, n
     assert queue.json("explain", name, "YzI=", "--base64")["state"] == "blocked"
     idle = queue.json("explain", name, "c1")
     assert (idle["state"], idle["waiting"], idle["offset"]) == ("idle", 0, None)
-    assert "nothing of it waits" in queue("explain", name, "c1")
+    assert "it has no waiting records" in queue("explain", name, "c1")
 
 
 def test_explain_tells_a_retry_from_a_time_that_is_still_ahead(queue: Queue, topic: str, name: str) -> None:

@@ -27,7 +27,7 @@ _RULES: Final = (
     "none: any record to any worker.",
     "single: one record at a time, in order.",
     "key: one record of each key at a time, in order; several keys at the same time. Once with 4 keys, once with 100.",
-    "hot key: key again, but 80 of the 100 keys are one, which has {hot.hottest_key_share:.0%} of the records.",
+    "hot key: one record of each key at a time, as before, but one key has {hot.hottest_key_share:.0%} of the records.",
     (
         "split into {split.split_into}: the same keys, but the lane of the hot key is split into {split.split_into}"
         " sub-lanes by a second key in a header. Order is kept within each second key."
@@ -57,7 +57,7 @@ _MEASURED: Final = """
 Nothing is simulated: a real broker and real worker processes on one machine, and work that takes its time by sleeping
 ({one.work_ms_mean:.2f} ms on average in the first queue, for {work_ms:g} ms asked). The rest of a worker's time goes
 into fetching records and telling the broker that they are done, which is synced to disk before the next record of a
-key is handed out. Again, on your machine:
+key is handed out. To repeat it on your machine:
 """
 _COMMAND: Final = (
     "logbroker experiment lanes --work-ms {work_ms:g} --records {one.records} --workers {one.workers} --html lanes.html"

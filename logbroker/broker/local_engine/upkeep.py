@@ -140,7 +140,7 @@ class Upkeep:
         lag_bytes, lag_batches = self._lag_bytes, self._lag_batches
         try:
             await self._store_recovery_points(partitions)
-        except BaseException:  # e.g. cancelled by a stop: its last checkpoint must cover all partitions
+        except BaseException:  # A stop may cancel this call. Its last checkpoint must then cover these partitions, too.
             self._changed |= partitions
             raise
         self._lag_bytes -= lag_bytes

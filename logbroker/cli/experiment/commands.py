@@ -58,7 +58,7 @@ def experiment(context: click.Context) -> None:
     """
     context.with_resource(
         stops_are_interrupts(Interrupter(CLEAN_UP_SECONDS))
-    )  # A stop, too, ends the broker and removes its directory.
+    )  # A command that a signal stops also ends its broker and removes the directory.
 
 
 @experiment.command()
@@ -117,9 +117,10 @@ def lanes(work_ms: float, records: int, workers: int, html: Path | None, plain: 
 def scaling(quick: bool, out: Path, seed: int, as_json: bool) -> None:
     """Measure what partitions and consumers gain.
 
-    The command runs every combination of partitions, consumers, skew of keys, work time and kind of group (consumer
-    group, queue group by key), and ends with advice. It writes scaling.json (for `logbroker plan`), scaling.csv,
-    report.html, and pictures as SVG and PNG. Pictures need matplotlib: pip install 'logbroker[experiments]'.
+    The command runs combinations of partitions, consumers, skew of keys and work time, for a consumer group, a queue
+    group by key, and a queue group whose hot key is split. It ends with advice. It writes scaling.json (for `logbroker
+    plan`), scaling.csv, report.html, and pictures as SVG and PNG. Pictures need matplotlib: pip install
+    'logbroker[experiments]'.
 
     \b
     Examples:

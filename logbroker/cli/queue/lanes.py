@@ -208,7 +208,7 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
     if lane.state == "splitting":
         return "it is being split: nothing is delivered until its delivery is settled, and its records are in sub-lanes"
     if lane.state == "split":
-        return "its records are in sub-lanes" if lane.sub_lanes else "it is split, and nothing of it waits"
+        return "its records are in sub-lanes" if lane.sub_lanes else "it is split, and has no waiting records"
     if lane.state == "joining":
         return "its split is being undone: its new records wait until its sub-lanes are done"
     if lane.state == "ready":
@@ -229,8 +229,8 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
             if partition.error is not None:
                 left += f", because partition {partition.partition} cannot be read: {partition.error}"
                 break
-        return f"no record of it waits in the scanned part of the log; {left}: ask again later"
-    return "nothing of it waits"
+        return f"it has no waiting records in the scanned part of the log; {left}: ask again later"
+    return "it has no waiting records"
 
 
 def _show(order: str, answer: LaneList) -> None:

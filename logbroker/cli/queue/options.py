@@ -33,7 +33,7 @@ class _Option(NamedTuple):
 
 
 class _Weights(click.ParamType[dict[str, int]]):
-    """NAME=N,..."""
+    """Parameter type for the weights of bands, written NAME=N,..."""
 
     name = "weights"
 
@@ -90,7 +90,7 @@ _BACKOFF_DEFAULT: Final = ",".join(_default_text(_DESCRIBED[name]) for name in _
 
 
 class _Backoff(click.ParamType[tuple[float, float, float]]):
-    """INITIAL,FACTOR,CAP."""
+    """Parameter type for a backoff, written INITIAL,FACTOR,CAP."""
 
     name = "backoff"
 

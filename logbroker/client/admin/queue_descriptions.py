@@ -40,8 +40,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     age_seconds: with ageing, how long a record waits before it counts as one level more urgent.
     weights: with weighted, the weight of each band, by its name.
     split_by: split hot lanes by a second key: header:NAME, key-suffix:SEPARATOR or none; empty (the default): do not.
-    split_into, split_share, split_age_seconds: with split_by, into how many sub-lanes (16), and from which share of the
-        waiting records (0.5), held for how long (10), a lane is hot.
+    split_into: number of sub-lanes of a hot lane (16).
+    split_share, split_age_seconds: a lane is hot if it has more than this share of the waiting records (0.5) for this
+        many seconds (10).
     """
 
     ordering: str | None = None
@@ -154,8 +155,8 @@ class QueueAlarm(msgspec.Struct, frozen=True, kw_only=True):
     """A condition that an operator should look at."""
 
     kind: str
-    """share, age, parked, letters (the dead-letter topic refuses all records, or this one) or outputs (a topic does not
-    take the outputs of settlements)."""
+    """share, age, parked, letters (the dead-letter topic refuses all records, or the record that `message` names) or
+    outputs (a topic does not take the outputs of settlements)."""
     key: bytes | None
     message: str
 
@@ -219,9 +220,9 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     """One lane: its state, its head (the first record that is not done) and, if the head failed, the failures.
 
     key: the ordering key; None: a single record without an ordering key.
-    state: ready, in flight, waiting, blocked, parked, dead-lettering, in session, idle (no record of it waits), or not
-        scanned (no scanned record of it waits, but the log is not scanned to its end). A lane that is split:
-        splitting, split or joining, as in `SplitDescription`.
+    state: ready, in flight, waiting, blocked, parked, dead-lettering, in session, idle (no record waits), or not
+        scanned (no scanned record waits, but the log is not scanned to its end). A lane that is split: splitting, split
+        or joining, as in `SplitDescription`.
     partition, offset: the head; -1: no head is known.
     waiting: number of waiting records, the head included, also while it is in flight.
     attempt: number of the head's next attempt, or of the present one while it is in flight: its failures + 1. So a lane
@@ -287,8 +288,8 @@ class DecidedAll(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LetterEnds(msgspec.Struct, frozen=True, kw_only=True):
-    """The ends of a dead-letter topic at one moment. Pass those of a first `redrive` to the next ones: then they send
-    back only letters that were there at the first.
+    """The ends of a dead-letter topic at one moment. Pass the ends that a first `redrive` returned as `until` to later
+    calls. These calls then send back only letters that were there at the first call.
 
     offsets: the end offset of each partition, from partition 0 on.
     """

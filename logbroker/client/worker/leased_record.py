@@ -126,8 +126,8 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         with 50,000 headers. If the broker refuses them, because the topic does not exist or does not take the record,
         the delivery is nacked with this reason, and whoever waits for the ack gets the error. Raises
         AlreadySettledError, LeaseLostError (in a session, StaleSessionError), RecordTooLargeError, InvalidRecordError,
-        InvalidTimestampError, UnknownTopicError or UnknownPartitionError for what no broker has, InvalidRequestError
-        for a priority out of range or a sub-key without a key, or TypeError.
+        InvalidTimestampError, UnknownTopicError or UnknownPartitionError for a topic name or a partition number that
+        cannot exist, InvalidRequestError for a priority out of range or a sub-key without a key, or TypeError.
         """
         sent = sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, priority)
         with self.batch.settlements.outbox.lock.free():

@@ -27,7 +27,8 @@ MAX_OUTPUT_HEADERS: Final = 50_000
 """Maximum number of headers of these records. The broker ends the stream of a worker that lists more than 100,000
 elements in one message."""
 MAX_PLACES: Final = 1_000
-"""Maximum number of partitions that are chosen by hand for these records: the broker takes this many outputs."""
+"""Maximum number of places to which one delivery sends: each partition chosen by hand is one, and so is each topic
+whose partitions the keys choose. The broker takes this many outputs."""
 RECORDS_AT_ONCE: Final = 1_000
 """Maximum number of records that are sent with one settlement of several deliveries: the broker takes this many
 batches."""

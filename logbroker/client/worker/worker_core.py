@@ -62,8 +62,8 @@ _CLOSED_UNANSWERED: Final = (
 
 
 class WorkerCore(Generic[D]):
-    """One worker. Deliveries may be taken and settled in any thread. Everything else belongs to the event loop of
-    `start`."""
+    """One worker. Deliveries may be taken and settled in any thread, and `stop` may be called in any thread or signal
+    handler. All other methods belong to the event loop of `start`."""
 
     def __init__(
         self,
@@ -299,7 +299,8 @@ class WorkerCore(Generic[D]):
         _log.warning("the session of key %r: %s", key, error)
 
     def is_idle(self, wait: IdleWait) -> bool:
-        """Return whether a wait for a session's next record is over. If it is not, ask the broker for an answer."""
+        """Return whether a wait for a session's next record is over. If it is not, request an answer from the broker:
+        without a recent one, silence does not prove that the lane is idle."""
         if wait.is_over(self.in_flight.outbox.heard_at, monotonic()):
             return True
         self.in_flight.question_due = True

@@ -11,8 +11,8 @@ crash comes in between, the same round is appended again, and the topic drops th
 
 A group may be altered to another dead-letter topic and back, so each topic has its own progress. It begins at the ends
 that a topic has when the group begins or is altered to it: the letters below are not of this group, but of an earlier
-group of its name. If no progress of the present topic is stored, it begins at 0. The rows of a topic end with it. Older
-brokers wrote progress without a topic id in the key, and kept that of one topic only.
+group of its name. If no progress of the present topic is stored, it begins at 0. When a topic is deleted, its rows are
+deleted. Older brokers wrote progress without a topic id in the key, and kept that of one topic only.
 
 Only letters of this group and its topic are redriven; batches that a group could not decode stay where they are.
 
@@ -166,7 +166,8 @@ class Redriving:
         events: list[StateEvent] = []
         with suppress(UnknownTopicError):
             present = self._dead_letter_topic.get()
-            if not self._knows(present.id):  # Show that the letters there are of this group.
+            if not self._knows(present.id):
+                # The group must not skip its own letters if it returns to this topic.
                 events += self._put([(0, Progress(present.id, 0))])
         return events + self._begin_at_ends(name) + self._forget_deleted()
 
@@ -306,8 +307,8 @@ class Redriving:
             )
         if len(until.offsets) > dead_topic.partitions:
             raise InvalidRequestError(
-                f"`until` has {len(until.offsets)} offsets, and topic {dead_topic.name} has {dead_topic.partitions}"
-                " partitions: give an end for each partition at most"
+                f"`until` has {len(until.offsets)} offsets, but topic {dead_topic.name} has {dead_topic.partitions}"
+                " partitions: give at most one offset for each partition"
             )
         starts: dict[int, Start] = {}
         for partition in range(dead_topic.partitions):
@@ -451,7 +452,8 @@ class Redriving:
                 continue
             if result.retriable or isinstance(result, UnknownTopicError | StorageFailedError):
                 refused = refused or result
-            # Refused because the batch before it was refused, or because the topic has grown since the round began.
+            # The two errors only mean that the batch before was refused, or that the topic has grown since the round
+            # began: these letters wait for another round. All other errors hold the letters.
             elif not isinstance(result, OutOfOrderSequenceError | StaleGenerationError):
                 for record_id in record_ids:
                     letter = letters.get(record_id)

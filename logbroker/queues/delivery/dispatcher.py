@@ -40,7 +40,8 @@ class Dispatcher:
     async def next(
         self, pull: PullRequest, wait_seconds: float | None = None, *, sessions: bool = False
     ) -> list[Delivered]:
-        """Wait for records: in the line, within the credit; with `sessions`, also for records of the worker's sessions.
+        """Wait in the line until records within the worker's credit are granted. With `sessions`, also wait for records
+        of the worker's sessions.
 
         Return an empty list if the time is over or the worker has left the line. Raises the error that the worker left
         with.
@@ -64,7 +65,7 @@ class Dispatcher:
             self.leave(pull)
             raise
         if pull.turn is not waiting:
-            return []  # It left meanwhile, and its grant was taken back.
+            return []  # The worker left the line meanwhile, and its grant was taken back.
         pull.turn = None
         return await self._pack(pull, turn)
 
@@ -163,7 +164,7 @@ class Dispatcher:
         self._context.touched()
 
     def _note_read(self, record_ids: Iterable[int]) -> None:
-        """Note that records were read, of which some could perhaps not be read before."""
+        """Note that these records were read: earlier failures to read them are over."""
         failures = self._queue.stalled.read_failures
         before = set(failures.by_partition)
         failures.forget_all(record_ids)

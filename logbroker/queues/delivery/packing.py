@@ -1,8 +1,8 @@
 """Packing of deliveries for a worker: record batches as bytes, and columns of attempts and receipts beside them.
 
-Consecutive records of a group without order are sent as the stored batches, undecoded, if the worker gets at least a
-quarter of each batch, and more than one record or the only one. All others are encoded in new batches, in the order of
-their receipts.
+Consecutive records of a group without order are sent as stored batches, undecoded. A batch qualifies if the worker gets
+at least a quarter of its records, and more than one of them unless it has only one. All other records are encoded in
+new batches, in the order of their receipts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Splits of hot keys: the records of one lane go in sub-lanes, by a second key.
 
-A record of a split key goes to the sub-lane `murmur2(second key) & 0x7fffffff % into`, the way a key goes to a
-partition; without a second key, it goes by its offset. So records with the same second key stay in order. The name of
-a sub-lane is that of its lane, `#`, and its number, as in `general#3`. It is a lane key like any other: operators and
-sessions use it to name the sub-lane. If another ordering key has the same name, both share a lane, which keeps order.
+A record of a split key goes to sub-lane `(murmur2(second key) & 0x7fffffff) % into`, as a key goes to a partition. So
+records with the same second key stay in order. A record without a second key counts as having an empty one. A split by
+`none` uses the offset instead: `offset % into`. The name of a sub-lane is that of its lane, `#`, and its number, as in
+`general#3`. It is a lane key like any other: operators and sessions use it to name the sub-lane. If another ordering
+key has the same name, both share a lane, which keeps order.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Split(msgspec.Struct, frozen=True, array_like=True):
         """Raise InvalidRequestError if the number of sub-lanes is out of range."""
         if not MIN_SUB_LANES <= self.into <= MAX_SUB_LANES:
             raise InvalidRequestError(
-                f"a lane is split into {self.into}: give {MIN_SUB_LANES} to {MAX_SUB_LANES:,} sub-lanes"
+                f"cannot split a lane into {self.into} sub-lanes: give {MIN_SUB_LANES} to {MAX_SUB_LANES:,}"
             )
 
     def __str__(self) -> str:

@@ -68,7 +68,8 @@ class Standing:
     def add_keys(self, keys: Iterable[bytes | None]) -> None:
         added = {key for key in keys if key is not None}
         for split in self.keying.splits.values():
-            # Records of the one may wait behind those of the other, while the lane is being split or joined.
+            # While a lane is being split or joined, its records may wait behind records of its sub-lanes, or these
+            # behind them.
             sub_lanes = split.sub_lanes()
             if split.key in added:
                 added.update(sub_lanes)
@@ -213,10 +214,10 @@ class StalledRecords:
         self._keys: dict[int, bytes | None] = {}
         """Keys of records that were looked up, by record id."""
         self._delayed: dict[bytes, int] = {}
-        """Lanes that wait for a time because of a record that the scan had not met: until when (wall clock, ms), by
-        key."""
+        """End of the delay (wall clock, ms) by key of the lane, for lanes that are delayed by a record that the scan
+        had not met."""
         self._seen: dict[int, tuple[int, int]] = {}
-        """Range of offsets (from, to) that was read for such lanes, by partition."""
+        """Range of offsets (from, to) that was read to find delayed lanes, by partition."""
 
     def keyed_by(self) -> Keying:
         """Return what the keys of lanes depend on. With another object, earlier results are void."""
@@ -262,7 +263,7 @@ class StalledRecords:
         # If a record lies behind `until` in this partition, the later records of its lane do, too.
         end = record_id_of(partition, until)
         unknown = {record_id for record_id in unknown if partition_of(record_id) != partition or record_id < end}
-        # `sift` finds the records of this range that have a not-before time by itself.
+        # `sift` itself finds the records of this range that have a not-before time.
         begin = record_id_of(partition, start)
         met = {record_id for record_id in unknown if begin <= record_id < end and record_id in stalled.not_before}
         found.add_keys(await self._keys_of(unknown - met, (partition,)))
@@ -319,8 +320,8 @@ class StalledRecords:
     # --- delayed lanes -----------------------------------------------------------------------------------------------
 
     async def _delayed_before(self, scan: _Scan, partition: int, start: int, until: int, now_ms: int) -> list[bytes]:
-        """Return the keys of lanes that wait for a time because of a record that comes before a part of a partition and
-        that the scan had not met."""
+        """Return the keys of lanes that are delayed in this part of the partition: their delaying record lies before
+        the part, and the scan had not met it."""
         await self._see(scan, partition, start, now_ms)
         later = [
             span
@@ -336,7 +337,7 @@ class StalledRecords:
         return list(self._delayed)
 
     async def _see(self, scan: _Scan, partition: int, until: int, now_ms: int) -> None:
-        """Read a partition up to an offset to find such lanes, except what the scan or an earlier call has read."""
+        """Read a partition up to an offset to find delayed lanes. Skip what the scan or an earlier call has read."""
         queue = self._queue
         scanned = scan.positions.get(partition)
         if scanned is None:

@@ -15,9 +15,9 @@ def admit_undecodable(
 ) -> None:
     """Admit a batch that cannot be decoded as one record without an ordering key and with exhausted attempts.
 
-    From here on the record is a dead letter like any other: its intent is stored before it is appended. For the id of
-    the record, `Records.fetch` returns the error again, and `Records.find` the batch. Raises ValueError as
-    `Queue.admit` does.
+    The record then goes the way of all dead letters: its intent row (see `dead_letter_intents`) is stored, then the
+    letter is appended. For the id of the record, `Records.fetch` returns the error again, and `Records.find` the batch.
+    Raises ValueError as `Queue.admit` does.
     """
     # A scan may begin in the middle of the batch.
     offset = max(header.base_offset, queue.position(partition))
@@ -26,8 +26,8 @@ def admit_undecodable(
         queue.failures.add(record_id, error.message, now.wall_ms)
         queue.failures.set_state(record_id, retry.EXHAUSTED)
         queue.stalled.attention.add(record_id)
-        # Unlike marks for a gap, this mark is stored: a start skips pages in which all records are done, and so may
-        # begin behind the batch.
+        # This mark is stored, unlike the marks for a gap: after a start, the scan skips pages whose records are all
+        # done, so it may begin behind the batch and never see it again.
         queue.done.mark_range(record_id + 1, record_id_of(partition, header.next_offset))
     keys = (None,) if queue.settings.ordering is Ordering.KEY else ()
     queue.admit(partition, generation, (offset,), header.next_offset, keys, (), now)

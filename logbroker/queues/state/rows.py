@@ -26,8 +26,9 @@ All integers in keys are big-endian. Values are msgpack arrays, except for pages
     room      b"l"                                   size limit that the broker set on the dead-letter topic:
                                                      see `size_limits`
     output    b"o" number (8)                        batches for other topics: see `outbox`
-    handed    b"h"                                   group epoch, and a map: per partition the end of what may have been
-                                                     handed out; by a clean stop; void under a header of another epoch
+    handed    b"h"                                   group epoch, and a map of partition to the offset below which
+                                                     records may have been handed out. A clean stop writes it; it is
+                                                     void if the header has another epoch
 
 The header begins like that of a consumer group, so that a reader of a scope sees the type of the group.
 """
@@ -87,8 +88,9 @@ class HeaderRow(msgspec.Struct, frozen=True, array_like=True):
     type: str
     topic_id: bytes
     group_epoch: int
-    """A number above all receipts and tokens given out before; the first receipt. Up to `MAX_COUNTED_EPOCH` it comes
-    from a broker that counted epochs from 1, and used them as the upper 19 bits of receipts."""
+    """A number above all earlier receipts and tokens. It is also the first receipt of this epoch. Up to
+    `MAX_COUNTED_EPOCH` it comes from a broker that counted epochs from 1, and used them as the upper 19 bits of
+    receipts."""
 
 
 def record_row_key(kind: bytes, record_id: int) -> bytes:

@@ -56,8 +56,8 @@ class Splits:
             raise OverloadedError(f"{MAX_SPLITS:,} lanes of the queue group are split: undo some of these splits first")
         if len(self._keys) + split.into > MAX_SUB_LANES_OF_GROUP and split.key not in self.by_key:
             raise OverloadedError(
-                f"the lanes of the queue group are split into {len(self._keys):,} sub-lanes, and may be into"
-                f" {MAX_SUB_LANES_OF_GROUP:,}: undo some of these splits first, or split into fewer"
+                f"the queue group has {len(self._keys):,} sub-lanes, and may have {MAX_SUB_LANES_OF_GROUP:,}: undo some"
+                " splits first, or split into fewer"
             )
         if split.key in self._keys:
             raise InvalidRequestError(
@@ -72,7 +72,7 @@ class Splits:
                 )
 
     def put(self, split: Split) -> None:
-        """Add a split, or replace one of the same sub-lanes."""
+        """Add a split, or replace the split of the same lane. The sub-lanes must stay the same."""
         self._put(split)
         self._rows.changed(split.key)
 

@@ -142,8 +142,8 @@ async def takeover(setup: Setup, *, members: int, partitions: int, freeze: bool)
                     await producer.send(TOPIC, b"", partition=partition)
                 await readers.see(orphans)
                 rounds.append(time.perf_counter() - start - forgiven_seconds)
-    how = "freezes: less its session timeout" if freeze else "is killed: less the grace"
-    return _times(f"{members} members, {partitions} partitions: one {how}, until all flows", rounds)
+    how = "a frozen member, without its session timeout" if freeze else "a killed member, without the grace"
+    return _times(f"{members} members, {partitions} partitions: takeover from {how}", rounds)
 
 
 # --- a crowd, as streams ---------------------------------------------------------------------------------------------

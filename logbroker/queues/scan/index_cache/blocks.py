@@ -14,8 +14,9 @@ _next_offset: Final = attrgetter("next_offset")
 
 
 class Blocks:
-    """A set of blocks that do not overlap. Finding, adding or dropping a block takes time in the logarithm of the
-    number of blocks in its partition."""
+    """A set of blocks that do not overlap. Finding a block takes time in the logarithm of the number of blocks in its
+    partition. Adding one at the end takes constant time. Adding one elsewhere, or dropping one, shifts the later blocks
+    of the partition."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, list[BlockSummary]] = {}
