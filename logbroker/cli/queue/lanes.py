@@ -190,7 +190,7 @@ def _sentence(lane: LaneDescription, queue: QueueDescription) -> str:
     if lane.state == "blocked":
         return "its first record used up its attempts: resume it, skip, drop or replace that record"
     if lane.state == "parked":
-        return "it was set aside, with all records that arrive: resume it, skip or replace its first record, or drop it"
+        return "it is set aside, and so are its later records: resume it, skip or replace its first record, or drop it"
     if lane.obstacle:
         return f"its first record cannot be read, so it waits, and no attempt is counted: {lane.obstacle}"
     if lane.state == "waiting" and lane.attempt > 1:

@@ -124,9 +124,10 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     on_exhausted: Annotated[
         OnExhausted,
         Setting(
-            "Action for a record whose attempts are used up: block lets its lane wait for an operator; dead-letter"
-            " moves the record to the dead-letter topic, and its lane goes on; park sets the whole lane aside,"
-            " including records that arrive later."
+            "Action for a record whose attempts are used up: block stops its lane at this record until an operator"
+            " decides about it; park sets its key aside, with the records that arrive later, until an operator brings"
+            " the key back, even after a rewind; dead-letter moves the record to the dead-letter topic, and its lane"
+            " goes on."
         ),
     ] = OnExhausted.BLOCK
     on_undecodable: Annotated[
