@@ -216,7 +216,7 @@ class QueueGroup:
 
     @property
     def obstacle(self) -> str:
-        """Why nothing is handed out at present, whatever the state is; "": there is no such reason."""
+        """Reason why the group hands out no records now, in any state; "": there is none."""
         try:
             self.check_room()
         except (DiskFullError, OverloadedError) as error:
@@ -249,8 +249,8 @@ class QueueGroup:
         return link
 
     def tell_obstacle(self, link: WorkerLink) -> None:
-        """Tell a worker that has just connected of the present obstacle, if the others know of one."""
-        # Nobody looks at the disk while no worker waits, so what the others were told may be over.
+        """Tell a worker that has just connected of the present obstacle, if the other workers know of one."""
+        # Nobody looks at the disk while no worker waits, so the obstacle that the others know may be over.
         if self._told_obstacle and (obstacle := self.obstacle):
             link.on_obstacle(obstacle)
 
@@ -331,9 +331,9 @@ class QueueGroup:
     async def settle_with_outputs(
         self, worker_id: str, settlement: Settlement, asked: Sequence[AskedOutput]
     ) -> asyncio.Future[list[Refusal]]:
-        """Apply a settlement together with its outputs. If an output, a state or an ack is refused, nothing of it is
-        done. The future completes with the refusals once everything is synced and the outputs are appended. Raises the
-        errors of `prepared` and `OutputSender.check`."""
+        """Apply a settlement together with its outputs. If an output, a state or an ack is refused, the whole
+        settlement is. The future completes with the refusals once everything is synced and the outputs are appended.
+        Raises the errors of `prepared` and `OutputSender.check`."""
         sender = self.output_sender
         async with prepared(self._engine, self._clock, asked, sender.refused) as outputs:
             try:

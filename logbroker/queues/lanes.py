@@ -137,7 +137,7 @@ async def _facts(
     group: QueueGroup, found: Sequence[Lane], is_asked_for: Callable[[Lane], bool], pace: Pace
 ) -> list[LaneFacts | None]:
     """Return the present facts of lanes that were found or named earlier, `MOMENT_LANES` at a time as of one moment;
-    None for a lane that is gone or that no longer fits what was asked for."""
+    None for a lane that is gone or no longer fits the request."""
     inspector = group.inspector
     explanation = inspector.explanation(lane.key for lane in found if lane.key is not None)
     told: list[LaneFacts | None] = []

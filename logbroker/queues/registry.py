@@ -344,7 +344,8 @@ class QueueGroupRegistry:
     # --- lifetime ----------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Load the stored groups. Their state is cut back to what the logs still hold. Raises CorruptLogError."""
+        """Load the stored groups. State about records that the logs no longer have is dropped. Raises
+        CorruptLogError."""
         self._engine.on_topics_changed(self._on_topic_changed)
         stored: dict[str, Mapping[bytes, bytes]] = {}
         self._next_epoch = self._engine.numbers.first

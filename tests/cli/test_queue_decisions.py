@@ -77,7 +77,7 @@ def test_explain_offers_all_that_can_be_done_with_a_parked_lane(queue: Queue, to
 def test_a_decision_about_a_key_that_does_not_wait_says_so(queue: Queue, topic: str, name: str) -> None:
     exhaust(queue, topic, name, "block")
     said = queue("skip", name, "nobody", exit_code=1)
-    assert said.rstrip().endswith("nothing of key 'nobody' waits in the queue group")
+    assert said.rstrip().endswith("the queue group has no waiting records of key 'nobody'")
 
 
 def test_a_key_that_a_worker_has_is_explained_and_cannot_be_moved(queue: Queue, topic: str, name: str) -> None:

@@ -41,7 +41,7 @@ def test_explain_says_why_a_key_stands_still() -> None:
 def test_only_held_lanes_can_be_moved() -> None:
     queue = new_queue()
     inspector = Inspector(queue)
-    with pytest.raises(UnknownLaneError, match=r"nothing of key 'k' waits in the queue group$"):
+    with pytest.raises(UnknownLaneError, match=r"the queue group has no waiting records of key 'k'$"):
         inspector.lane(b"k")
     with pytest.raises(UnknownLaneError, match="not the head"):
         inspector.lane_of_record(0)

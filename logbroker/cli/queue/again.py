@@ -47,7 +47,7 @@ def redrive(
 ) -> None:
     """Send the dead letters of GROUP back to the topic they came from.
 
-    They are appended to the end of the topic, each key in its original order. Those that are dead-lettered again
+    The records are appended to the end of the topic, each key in its original order. Dead letters that are made
     meanwhile stay. At Ctrl-C (exit code 130), SIGTERM (143) and SIGHUP (129), the command says how many were sent back.
 
     \b

@@ -22,7 +22,7 @@ from logbroker.queues.model.second_key import MAX_SUB_LANES, MIN_SUB_LANES
     required=True,
     metavar="WHERE",
     help="Where the second key of a record is: header:NAME, or key-suffix:SEPARATOR for the end of the record's key."
-    " none: nowhere, and the records of KEY are delivered in any order.",
+    " none: the records of KEY have none, and are delivered in any order.",
 )
 @number_option("--into", kind=Whole(MIN_SUB_LANES, MAX_SUB_LANES), default=16, help="Number of sub-lanes.")
 @base64_option
@@ -31,10 +31,10 @@ from logbroker.queues.model.second_key import MAX_SUB_LANES, MIN_SUB_LANES
 def split(group: str, key: str, by: str, into: int, in_base64: bool, broker: str, as_json: bool) -> None:
     """Split the lane of KEY, so that many workers can share a hot key.
 
-    The waiting records of KEY and all later ones go in sub-lanes by a second key. Records with the same second key stay
-    in order. The sub-lanes begin when nothing of the lane is in flight; attempts and held records stay as they are. A
-    failing record then holds up its own sub-lane only. Sub-lanes have names such as general#3, which all commands
-    accept as KEY. A split lasts until `logbroker queue unsplit`.
+    The waiting and later records of KEY go in sub-lanes by a second key. Records with the same second key stay in
+    order. The sub-lanes begin once the lane's deliveries in flight are settled. Attempts and held records stay as they
+    are. A failing record then holds up its own sub-lane only. Sub-lanes have names such as general#3, which all
+    commands accept as KEY. A split lasts until `logbroker queue unsplit`.
 
     \b
     Examples:
@@ -59,7 +59,8 @@ def split(group: str, key: str, by: str, into: int, in_base64: bool, broker: str
 def unsplit(group: str, key: str, in_base64: bool, broker: str, as_json: bool) -> None:
     """Undo the split of the lane of KEY.
 
-    The sub-lanes are worked off first. New records of KEY wait until then, and go on in one lane, in order.
+    The sub-lanes are worked off first. New records of KEY wait until the sub-lanes are empty, and go on in one lane, in
+    order.
 
     \b
     Examples:

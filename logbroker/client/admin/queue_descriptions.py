@@ -211,7 +211,7 @@ class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
     priorities: tuple[PriorityDescription, ...]
     """One entry for each priority that occurred, the most urgent first."""
     obstacle: str = ""
-    """Why nothing is handed out at present, whatever the state is; empty: there is no such reason."""
+    """Reason why the group delivers no records now, in any state; empty: there is none."""
     splits: tuple[SplitDescription, ...] = ()
     """Lanes that are split, at most 100."""
 

@@ -117,9 +117,9 @@ class QueueAdmin(Uncopied):
         return run(self._admin.drop_lane(group, lane))
 
     def split_lane(self, group: str, key: bytes, by: str, *, into: int = 16) -> None:
-        """Split the lane of an ordering key. Its waiting records and all later ones go in `into` sub-lanes, 2 to 1,000,
-        by a second key, as soon as nothing of the lane is in flight. Order holds among records with the same second
-        key.
+        """Split the lane of an ordering key. Its waiting and later records go in `into` sub-lanes, 2 to 1,000, by a
+        second key. The sub-lanes begin once the lane's deliveries in flight are settled. Order holds among records with
+        the same second key.
 
         `by` is "header:NAME", "key-suffix:SEPARATOR" (the end of the record's key), or "none", which gives up the order
         of the lane. Raises UnknownGroupError, or InvalidRequestError if the lane is split already.
@@ -127,8 +127,8 @@ class QueueAdmin(Uncopied):
         run(self._admin.split_lane(group, key, by=by, into=into))
 
     def join_lane(self, group: str, key: bytes) -> None:
-        """Undo the split of the lane of an ordering key: the sub-lanes are worked off, then later records go on in one
-        lane. Raises UnknownGroupError, or InvalidRequestError if the lane is not split."""
+        """Undo the split of the lane of an ordering key. New records wait until the sub-lanes are empty, then go on in
+        one lane. Raises UnknownGroupError, or InvalidRequestError if the lane is not split."""
         run(self._admin.join_lane(group, key))
 
     def decide_all(self, group: str, decision: Decision) -> DecidedAll:

@@ -476,7 +476,7 @@ class Sender:
                 self._accumulator.delivery_timeout_seconds,
             )
 
-    # --- what the stream does not carry -----------------------------------------------------------------------------
+    # --- requests beside the stream ----------------------------------------------------------------------------------
 
     async def _new_identity(self, old: ProducerIdentity | None) -> ProducerIdentity:
         request = log_pb2.InitProducerIdRequest()

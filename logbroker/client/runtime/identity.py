@@ -14,8 +14,7 @@ class Identity:
     a fork has another identity in each process that uses it."""
 
     def __init__(self, own_id: str = "", client_name: str = "") -> None:
-        """If `own_id` is empty, the id is random. If `client_name` is empty, the name is that of the process,
-        "HOST:PID"."""
+        """If `own_id` is empty, the id is random. If `client_name` is empty, it names the process: "HOST:PID"."""
         self._own_id = own_id
         self._client_name = client_name
 

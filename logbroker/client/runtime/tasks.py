@@ -32,7 +32,7 @@ def waiter() -> tuple[asyncio.Future[None], Callable[[], None]]:
 async def wait_until(future: asyncio.Future[Any], due: Callable[[], float]) -> bool:
     """Wait for a future until the time that `due` returns (monotonic seconds), which may change meanwhile. Return
     whether the future is done."""
-    await asyncio.sleep(0)  # If the program has blocked the loop, what arrived meanwhile comes first.
+    await asyncio.sleep(0)  # If the program has blocked the loop, messages that arrived meanwhile come first.
     while not future.done() and (left_seconds := due() - monotonic()) > 0:
         await asyncio.wait([future], timeout=left_seconds)
     return future.done()

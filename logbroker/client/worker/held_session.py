@@ -162,7 +162,8 @@ class HeldSession(Settlements, Generic[D]):
 
     def say(self, delivery: Settled, word: Word) -> None:
         """See `Settlements.say`. The state is stored, and records of the session are sent, with the next ack. If a
-        delivery is given back, what was sent during its work is dropped: it comes again. Raises RecordTooLargeError."""
+        delivery is given back, the outputs of its work are dropped, because it comes again. Raises
+        RecordTooLargeError."""
         self._mend()
         outputs, unsent = delivery.outputs, self._unsent
         if unsent and word is ACK:

@@ -215,7 +215,7 @@ class InFlight(Generic[D]):
     def next_grant(self) -> queues_pb2.Credit | None:
         """Return the next credit in bytes for the broker, or None if none is due."""
         with self.lock.free():
-            # What has arrived since may have used up the room: then no credit is due any more, and 0 is none.
+            # Records that arrived since may have used up the room: then no credit is due any more, and 0 is none.
             if self.buffer.grant_due and (size_bytes := self.buffer.grant()):
                 return queues_pb2.Credit(bytes=size_bytes)
             for session in self.sessions.held.values():

@@ -3,9 +3,9 @@
 Settlements that the program makes while a message is unanswered are collected in the next message. So messages become
 fewer as the load grows. A delivery refers to its settlement, and finds its outcome there.
 
-If the broker refuses an ack or an output of a message with outputs, it does nothing of the message. If it refuses acks
-because deliveries are lost, the others are sent again without them. If it refuses an output, half of the deliveries are
-sent, and so on, until the one with this output is found; it is nacked.
+If the broker refuses an ack or an output of a message with outputs, it refuses the whole message. If it refuses acks
+because deliveries are lost, the other deliveries are sent again without them. If it refuses an output, half of the
+deliveries are sent, and so on, until the delivery with this output is found; this delivery is nacked.
 
 The lock of the outbox guards everything that a worker holds, because the threads of a synchronous worker settle while
 the event loop receives.
@@ -116,13 +116,13 @@ class Settled(Protocol):
 
 
 class _Outcome(enum.Enum):
-    """The outcome of a message: what is to be done after its answer."""
+    """The outcome of a message, and the next step."""
 
     DONE = "done"
     WAIT = "wait"
     """The broker had no room and did nothing: send the message again later."""
     REPEAT = "repeat"
-    """Send what is left now."""
+    """Send the remaining settlements now."""
 
 
 class SettlementBatch:
@@ -248,7 +248,7 @@ class SettlementBatch:
                 return _Outcome.WAIT
             lost = self._named(sent, failures)
             if self.is_routed and not lost:
-                # Perhaps what the worker knows of the topics is out of date. The broker knows.
+                # The worker's facts about the topics may be out of date. The broker knows the topics.
                 routes.forget(each.topic for delivery in sent for each in delivery.outputs or ())
                 return _Outcome.REPEAT
             return self._go_on_without(refusal, lost, in_session=in_session)

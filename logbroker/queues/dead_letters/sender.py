@@ -13,7 +13,7 @@ again then: all of them are durably done or set apart.
 
 A refusal by the topic holds back no more letters than it must:
 
-    refused                                     what waits, and for what
+    cause                                       letters that wait
     a letter (too large, its record unreadable) that letter, which is set apart: until the topic's limit is high enough,
                                                 or for longer and longer pauses; others go on
     a partition of the topic (offline, corrupt) the letters of that partition, for a pause
@@ -410,7 +410,7 @@ class DeadLetterSender:
         if isinstance(record, OffsetOutOfRangeError):
             return empty, False
         if not isinstance(record, InvalidRequestError):
-            raise record  # It cannot be read now: what was read would be damaged.
+            raise record  # It cannot be read now: the bytes that were read may be damaged.
         [(_, found)] = await self._records.find([letter.record_id])
         if isinstance(found.batch, StoredBatch):
             empty.value = found.batch.raw
@@ -574,7 +574,7 @@ class DeadLetterSender:
         self._trouble(partition, error.message)
 
     def _trouble(self, partition: int, why: str) -> None:
-        """Report why a partition of the topic, or all of it, takes no letters; "" clears the report."""
+        """Report why a partition of the topic, or the whole topic, takes no letters; "" clears the report."""
         if why and why != self._complaint:
             self._complaint = why
             _log.warning(

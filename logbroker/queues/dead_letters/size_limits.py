@@ -28,7 +28,7 @@ class LetterSizeLimit(msgspec.Struct, frozen=True, array_like=True):
     """Id of the dead-letter topic."""
     sizes: tuple[int, ...]
     """Values of the topic's max.message.bytes. The last one is the limit; after a crash, the topic may still have the
-    one before it."""
+    previous value."""
 
     def grown(self, dead_topic: Topic, topic: Topic) -> LetterSizeLimit | None:
         """Return the limit with the new size to set as the last of `sizes`; None if the topic's limit is high enough or

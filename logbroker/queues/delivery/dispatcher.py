@@ -70,7 +70,7 @@ class Dispatcher:
         return await self._pack(pull, turn)
 
     def leave(self, pull: PullRequest, unsent: Iterable[Delivered] = (), error: LogbrokerError | None = None) -> None:
-        """Leave the line; release what was granted, and `unsent`."""
+        """Leave the line; release the granted deliveries, and `unsent`."""
         turn = self.line.leave(pull, error)
         granted = turn.granted if turn is not None else ()
         self.release(pull.worker_id, [*map(_receipts, granted), *map(_receipts, unsent)])

@@ -166,7 +166,8 @@ class WorkerLink:
         await self._group.session_waiters.close_session(self.worker_id, key, token)
 
     async def goodbye(self) -> None:
-        """Leave: what the worker holds is free at once and counts no attempt. Return when that is synced."""
+        """Leave: the worker's deliveries and sessions are free at once, and no attempt is counted. Return when that is
+        synced."""
         if self.connected:
             await self._group.goodbye(self)
 
@@ -209,7 +210,7 @@ class WorkerLink:
     def excuse(self, delivered: Delivered) -> None:
         """Excuse a message that was being written when the stream broke. The worker may have it, and keeps it for the
         grace like its other deliveries. If the worker does not come back by then, no attempt is counted. A worker that
-        came back meanwhile has listed what it has."""
+        came back meanwhile has listed its deliveries."""
         if self.connected:
             self._group.excuse(self.worker_id, [_receipts(delivered)])
 

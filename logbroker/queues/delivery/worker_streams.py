@@ -1,5 +1,5 @@
-"""The workers of a queue group: the connected ones, the ones that may still come back, and what a worker keeps when it
-comes back."""
+"""The workers of a queue group: those that are connected, those that may still come back, and the deliveries and
+sessions that a worker keeps when it comes back."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class WorkerStreams:
         self._context.touched()
 
     def _replace_previous(self, link: WorkerLink) -> bool:
-        """Replace the worker's previous stream. Return whether the worker came back in time and keeps what it held.
+        """Replace the worker's previous stream. Return whether the worker came back in time and keeps its deliveries.
 
-        After a restart of the broker, a worker reclaims what it held. If its previous stream broke before it had done
-        so, it reclaims on this one.
+        After a restart of the broker, a worker reclaims its deliveries and sessions. If its previous stream broke
+        before it had done so, it reclaims on this one.
         """
         before = self.links.get(link.worker_id)
         if before is None:

@@ -148,7 +148,7 @@ class Inspector:
         if lane is None and split is not None:
             raise UnknownLaneError(f"{split}: name one of them, such as {quoted_key(split.sub_lane(0))}")
         if lane is None:
-            raise UnknownLaneError(f"nothing of key {quoted_key(key)} waits in the queue group")
+            raise UnknownLaneError(f"the queue group has no waiting records of key {quoted_key(key)}")
         return lane
 
     def has_lane(self, key: bytes) -> bool:

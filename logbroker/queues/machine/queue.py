@@ -304,8 +304,8 @@ class Queue:
     def settle(self, worker_id: str, settlement: Settlement, now: Moment) -> list[Refusal]:
         """Carry out a worker's settlement; return the refusals. The caller answers when the events are synced.
 
-        If the settlement has states of sessions or outputs, and a state or an ack is refused, nothing of the settlement
-        is done. The first refusal, of receipts 0 to 0, says so.
+        If the settlement has states of sessions or outputs, and a state or an ack is refused, the whole settlement is
+        refused. The first refusal, of receipts 0 to 0, says so.
         """
         self.tick(now)
         refusals = self._settling.settle(worker_id, settlement, now)
@@ -352,8 +352,8 @@ class Queue:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Moment) -> None:
-        """Carry out what is due: leases and graces end, backoffs and delays are over. If much is due, the rest is left
-        to the next tick, which is due at once. Settlements of lost deliveries are refused even before that tick."""
+        """Carry out what is due: end leases, graces, backoffs and delays. If much is due, the rest is left to the next
+        tick, which is due at once. Settlements of lost deliveries are refused even before that tick."""
         if now.seconds >= self.deadline() or self.draining:
             self._tick(now)
         if self.splitting.is_changing:
@@ -454,7 +454,7 @@ class Queue:
         return self._changes.take().discarded
 
     def stop_events(self) -> list[StateEvent]:
-        """Return the last events of a clean stop. They mark what was handed out, for the next start."""
+        """Return the last events of a clean stop. They tell the next start which records were handed out."""
         events = self.take_outputs().events
         self.outcomes.mark_handed_out()
         return [*events, *self.sessions.stop_rows(), self.redelivery.stop_row(self.group_epoch)]

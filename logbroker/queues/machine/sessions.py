@@ -8,8 +8,8 @@ the lane. A session may be open while no record of its key waits; its holder get
 
 The lock of a session lasts `lease_seconds`. `renew` extends it, and so does each settlement of one of its deliveries or
 write of its state; the deliveries have no lease of their own. When the lock ends, or the grace ends after the worker's
-stream broke, the session is free and its records in flight come back. Only the first of them counts a failure. That
-record was being worked on. The ones behind it were only fetched ahead, and would otherwise exhaust their attempts
+stream broke, the session is free and its records in flight come back. Only the first of them counts a failure, because
+the worker was working on it. The later records were only fetched ahead, and would otherwise exhaust their attempts
 through the fault of another record. Close and goodbye count no failure.
 """
 

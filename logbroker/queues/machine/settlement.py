@@ -1,7 +1,7 @@
 """Carries out a settlement: acks, then nacks, releases and extensions.
 
 If the settlement has states of sessions or outputs, these and the acks are carried out together: if one of them is
-refused, nothing of the settlement is done. Nacks, releases and extensions are refused one by one.
+refused, the whole settlement is refused. Nacks, releases and extensions are refused one by one.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Splits hot lanes while they run, and joins them again.
 
-*Split*: from the split on, the lane stays at a gate: nothing more of it is handed out. When nothing of it is in flight
-and its session has ended, the shell reads its waiting records and moves them, in their order, to the sub-lanes
-(`next_records`, `move`). Each sub-lane is handed out from its first record on. The scan still puts new records of the
-key at the end of the lane. When the lane is empty, the scan puts them into the sub-lanes by itself: this is the moment
-when `scan_keying` changes. So the records of a sub-lane lie in it in the order of the log, and none is handed out
-before the flight of the lane is over. What a record has of its own (attempts, a backoff, a not-before time, being
-blocked or parked, an intent) goes with it, because all of that is kept by record.
+*Split*: from the split on, the lane stays at a gate: no more of its records are handed out. When its deliveries in
+flight are settled and its session has ended, the shell reads its waiting records and moves them, in their order, to the
+sub-lanes (`next_records`, `move`). Each sub-lane is handed out from its first record on. The scan still puts new
+records of the key at the end of the lane. When the lane is empty, the scan puts new records into the sub-lanes: this is
+the moment when `scan_keying` changes. So the records of a sub-lane are in the order of the log, and none of them is
+handed out before the lane's deliveries are settled. The state of a record (attempts, a backoff, a not-before time,
+being blocked or parked, an intent) goes with it, because all of that is kept by record.
 
-*Join*: the split gets ends, which are the positions of the scan. Records below them stay in their sub-lanes. New ones
-go to the lane, which stays at the gate until all sub-lanes are done. So nothing overtakes.
+*Join*: the split gets ends, which are the positions of the scan. Records below the ends stay in their sub-lanes. New
+records go to the lane, which stays at the gate until all sub-lanes are done. So no record overtakes another.
 
 A start knows no gate for a lane that is being split: its index is empty, and everything is scanned into the sub-lanes.
 """
@@ -118,8 +118,8 @@ class Splitting:
         self.step(now)
 
     def join(self, key: bytes, now: Moment) -> None:
-        """Undo the split of a lane: its sub-lanes are worked off, and later records are not split. Does nothing if that
-        is under way. Raises InvalidRequestError if the lane is not split."""
+        """Undo the split of a lane: its sub-lanes are worked off, and later records are not split. Does nothing if the
+        sub-lanes are being joined already. Raises InvalidRequestError if the lane is not split."""
         split = self._splits.by_key.get(key)
         if split is None:
             raise InvalidRequestError(f"key {quoted_key(key)} is not split")
@@ -232,7 +232,7 @@ class Splitting:
             self._stalled.enter(lane, now)
 
     def _is_empty(self, key: bytes, now: Moment) -> bool:
-        """Return whether nothing of a lane is left, in flight or not. End its session if it has nothing in flight."""
+        """Return whether a lane has no records, waiting or in flight. End its session if that has none in flight."""
         session = self._sessions.get(key)
         if session is not None:
             if session.in_flight:

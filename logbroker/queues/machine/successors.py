@@ -131,7 +131,7 @@ class Successors:
         return chunk
 
     def close(self) -> None:
-        """Discard what is stored outside of memory, because nothing is handed out any more."""
+        """Discard the records that are stored outside of memory, because no record is handed out any more."""
         if self._store is not None:
             self._store.close()
 

@@ -47,7 +47,7 @@ class WorkerLifecycle:
         self._tick(now)
 
     def back(self, worker_id: str, now: Moment) -> bool:
-        """Note that a worker came back; return whether it was in time and keeps what it holds."""
+        """Note that a worker came back; return whether it was in time and keeps its deliveries and sessions."""
         self._tick(now)
         in_time = self._graces.cancel(worker_id)
         self._sessions.offer_again(worker_id)
@@ -61,7 +61,7 @@ class WorkerLifecycle:
         self._tick(now)
 
     def goodbye(self, worker_id: str, now: Moment) -> None:
-        """Note that a worker left. What it holds is free at once, and no attempt is counted."""
+        """Note that a worker left. Its deliveries and sessions are free at once, and no attempt is counted."""
         self._tick(now)
         self._graces.cancel(worker_id)
         self._let_go(worker_id, Loss.WORKER_LEFT)

@@ -122,8 +122,8 @@ class Settlement(msgspec.Struct, gc=False):
     extensions: Sequence[Extension] = ()
     """Extended leases. For a delivery of a session, the lock of the session is extended, and never shortened."""
     states: Sequence[SessionWrite] = ()
-    """States that are written together with the acks: if a state or an ack is refused, nothing of the settlement is
-    done. Nacks, releases and extensions are refused one by one."""
+    """States that are written together with the acks: if a state or an ack is refused, the whole settlement is refused.
+    Nacks, releases and extensions are refused one by one."""
     outputs: Sequence[Output] = ()
     """Batches that are sent together with the acks, in the same way. There is at least one ack then."""
     are_unseen: bool = False

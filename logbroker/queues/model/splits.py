@@ -79,7 +79,8 @@ class Split(msgspec.Struct, frozen=True, array_like=True):
 
 
 def _stem(key: bytes) -> bytes:
-    """Return what the keys of sub-lanes begin with: the key or, if they would be too long, its beginning and a hash."""
+    """Return the common beginning of the keys of sub-lanes: the lane's key or, if that is too long, its beginning and a
+    hash."""
     if len(key) + _SUFFIX_BYTES <= MAX_KEY_BYTES:
         return key
     return key[:SHOWN_KEY_BYTES] + hashlib.blake2b(key, digest_size=32).digest()

@@ -40,7 +40,7 @@ async def prepared(
     configs. `on_refusal` gets the topic whose output is refused, and the error that is then raised.
 
     Raises InvalidRequestError, UnknownTopicError, UnknownPartitionError, RecordTooLargeError, InvalidTimestampError,
-    PartitionOfflineError or an error of a batch that is not valid: then nothing of the settlement must be done.
+    PartitionOfflineError or an error of a batch that is not valid: then the whole settlement must be refused.
     """
     size_bytes = sum(output.size_bytes for output in asked)
     if size_bytes > MAX_OUTPUT_BYTES:

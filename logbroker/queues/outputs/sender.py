@@ -57,7 +57,7 @@ MAX_OUTBOX_BYTES: Final = 64 * 1024 * 1024
 """Size of the outbox of one group above which settlements with outputs are refused."""
 ROUND_BYTES: Final = 4 * 1024 * 1024
 ROUND_BATCHES: Final = 128
-"""Approximate bounds of what is appended at once."""
+"""Approximate limits of one round of appends."""
 TOLD_AT_SECONDS: Final = 0.2
 """The log tells of a topic in trouble once the pause between attempts is this long. After a momentary overload of the
 broker it is shorter."""
@@ -87,7 +87,7 @@ class _Trouble(msgspec.Struct):
     """Time of the next attempt (the event loop's clock)."""
     pause_seconds: float = FIRST_PAUSE_SECONDS
     is_told: bool = False
-    """Whether the log has told of it."""
+    """Whether the trouble has been logged."""
 
 
 class OutputSender:
@@ -152,7 +152,7 @@ class OutputSender:
         return future
 
     def start(self) -> None:
-        """Begin to send what an earlier run has left."""
+        """Begin to send the outputs that an earlier run has left."""
         if self._stale:
             self._wake()
 
@@ -233,7 +233,7 @@ class OutputSender:
         return max(0.0, min(moments) - self._loop.time()) if moments else None
 
     async def _append_some(self) -> bool:
-        """Append what is due; return whether there was anything."""
+        """Append the outputs that are due; return whether there were any."""
         chosen: list[tuple[StreamKey, OutboxEntry, Output]] = []
         size_bytes = 0
         for key, waiting in self._streams.items():
@@ -321,7 +321,8 @@ class OutputSender:
             self._is_in_trouble(topic_id, error)
 
     async def _renew(self, topic_id: bytes) -> None:
-        """Renew the entries for a topic, and queue what is left of them. Raises the error that prevents it."""
+        """Renew the entries for a topic, and queue their outputs that are not appended yet. Raises the error that
+        prevents this."""
         await self._context.stored(())  # From here on, no entry for the topic is still to be passed to `send`.
         concerned = [
             entry for entry in self._outbox.entries() if any(output.topic_id == topic_id for output in entry.outputs)

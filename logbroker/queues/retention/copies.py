@@ -63,7 +63,7 @@ _CONFIGS: Final = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.after.max.ms": str(MAX_INT64),
     "segment.bytes": str(16 * MIB),
-    # Keep only what the group holds.
+    # Keep only the records that the group holds.
     "retention.bytes": "0",
     "retention.ms": "-1",
     "retention.hold.bytes": "-1",

@@ -6,8 +6,8 @@ all their records in the part of the log to let go. A lane that goes on again is
 copies. All other records are lost as from any log, and count as done when their turn comes.
 
 Stalled records are found in the stored state and in the log itself (see `stalled_records`), whether or not the scan has
-met them: what the scan has not met is read here once, before it is let go. So the log does not grow while a scan
-pauses.
+met them: records that the scan has not met are read here once, before they are let go. So the log does not grow while a
+scan pauses.
 
 The part to let go is read in pieces. A piece is let go at a moment when all its stalled records are copied: if lanes
 become stalled while it is copied, it is copied again. Lanes that become stalled later are not copied from this piece.
@@ -313,8 +313,8 @@ class _Piece:
 
     def again(self) -> None:
         """Shrink the piece for another attempt, because lanes became stalled while it was copied: a smaller piece takes
-        less time. In the smallest piece, only lanes with records there count; after `MAX_TRIES` attempts, all of it is
-        copied."""
+        less time. In the smallest piece, only lanes with records there count; after `MAX_TRIES` attempts, the whole
+        piece is copied."""
         self._tries += self.max_bytes == 1
         self.is_copied_whole = self._tries >= MAX_TRIES
         smaller = self.max_bytes // 8

@@ -220,7 +220,7 @@ class StalledRecords:
         """Range of offsets (from, to) that was read to find delayed lanes, by partition."""
 
     def keyed_by(self) -> Keying:
-        """Return what the keys of lanes depend on. With another object, earlier results are void."""
+        """Return the keying by which records belong to lanes. With another object, earlier results are void."""
         return self._queue.splitting.keying
 
     # --- finding stalled records -------------------------------------------------------------------------------------
@@ -271,8 +271,9 @@ class StalledRecords:
         return found
 
     async def set_aside(self, partitions: Collection[int]) -> Standing:
-        """Return what is set aside in some partitions: the lanes that are blocked or parked, and the records that are
-        due for the dead-letter topic and have no intent yet. Raises the error that prevents reading."""
+        """Return the lanes and records that are set aside in some partitions: lanes that are blocked or parked, and
+        records that are due for the dead-letter topic and have no intent yet. Raises the error that prevents
+        reading."""
         self._forget_other_keys()
         queue = self._queue
         found = Standing(self.keyed_by(), self._queue.splits.lane_of)

@@ -1,4 +1,4 @@
-"""The changes of a queue since the last `take`: rows to store, and what the code around the machine has to do.
+"""The changes of a queue since the last `take`: rows to store, and tasks for the code around the machine.
 
 The parts of a queue add their changes as they happen. So nobody has to ask parts that have not changed.
 """

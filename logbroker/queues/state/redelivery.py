@@ -1,10 +1,10 @@
 """The records that may have been handed out before, and get the redelivered mark.
 
-In this group epoch, the records that came back are known exactly. After a crash nobody knows what the workers had, so
-every record in the log gets the mark. A clean stop stores, for each partition, the offset below which records may have
-been handed out. So the mark is sometimes set needlessly, but never missing. A rebuild of the index within a group epoch
-keeps these facts: records that were in flight or came back are noted one by one, and so are records that were done
-before a rewind. In a rewound partition, all records below the old floor get the mark.
+In this group epoch, the records that came back are known exactly. After a crash it is not known which records the
+workers had, so every record in the log gets the mark. A clean stop stores, for each partition, the offset below which
+records may have been handed out. So the mark is sometimes set needlessly, but never missing. A rebuild of the index
+within a group epoch keeps these facts: records that were in flight or came back are noted one by one, and so are
+records that were done before a rewind. In a rewound partition, all records below the old floor get the mark.
 
     row      key    b"h"
              value  msgpack array: group epoch, map of partition -> offset
