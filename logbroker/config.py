@@ -305,7 +305,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         int,
         Setting(
             "Size of the responses that clients have not read yet. gRPC needs up to twice this much memory for them."
-            " However small it is, one response goes.",
+            " Even if this is small, one response at a time is sent.",
             "bytes",
             0,
             _MAX_BYTES,

@@ -300,7 +300,7 @@ class FixedTopicError(LogbrokerError):
 class LogTruncatedError(LogbrokerError):
     """The broker cut the log after the caller had read it: the records above the cut are gone.
 
-    Discard what came from those records, and go on at `cut_offset`.
+    Discard all results of those records, and go on at `cut_offset`.
     """
 
     code = Code.FAILED_PRECONDITION
@@ -374,7 +374,7 @@ class OverloadedError(LogbrokerError):
 
 
 class DiskFullError(LogbrokerError):
-    """The disk has too little free space (min_free_disk_bytes), or too few free inodes. Nothing of it was written.
+    """The disk has too little free space (min_free_disk_bytes), or too few free inodes. The request wrote nothing.
 
     Free space on the disk, delete topics or lower their retention. Then send the request again.
     """
@@ -386,7 +386,7 @@ class DiskFullError(LogbrokerError):
 
 
 class TooManyOpenFilesError(LogbrokerError):
-    """The process cannot open another file. Nothing of the request was written.
+    """The process cannot open another file. The request wrote nothing.
 
     Raise the limit on open files (`ulimit -n`, or LimitNOFILE= of systemd), and restart the broker.
     """
@@ -440,7 +440,8 @@ class PartitionOfflineError(LogbrokerError):
 
 
 class CorruptLogError(LogbrokerError):
-    """Stored bytes are damaged: they differ from what the broker wrote. The message names the file and the byte.
+    """Stored bytes are damaged: they differ from the bytes that the broker wrote. The message names the file and the
+    byte.
 
     Proceed as with PARTITION_OFFLINE. For the metadata store, restore a backup with `logbroker meta restore`.
     """
@@ -493,7 +494,7 @@ class ListenError(LogbrokerError):
 
 
 class UnsupportedPlatformError(LogbrokerError):
-    """This operating system lacks what a broker needs.
+    """This operating system lacks functions that a broker needs.
 
     Run the broker on Linux or macOS, for example in a container or in WSL. Clients and segment tools work here.
     """

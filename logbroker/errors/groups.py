@@ -126,7 +126,7 @@ class GrowthOrderMismatchError(LogbrokerError):
 class StaleMemberEpochError(LogbrokerError):
     """The commit belongs to an assignment that the member has replaced since.
 
-    Commit before you take a new assignment. What was not committed is delivered again.
+    Commit before you take a new assignment. Uncommitted records are delivered again.
     """
 
     code = Code.FAILED_PRECONDITION
@@ -173,7 +173,7 @@ class OffsetsFullError(LogbrokerError):
 class MemberFencedError(LogbrokerError):
     """The broker has removed the member from the group. The member holds no partition any more.
 
-    Join the group again. What was not committed is delivered again.
+    Join the group again. Uncommitted records are delivered again.
     """
 
     code = Code.ABORTED

@@ -20,7 +20,7 @@ class UnknownReceiptError(InvalidRequestError):
 class NotHolderError(LogbrokerError):
     """The delivery belongs to another worker.
 
-    Settle only what this worker has received.
+    Settle only deliveries that this worker has received.
     """
 
     code = Code.FAILED_PRECONDITION

@@ -35,7 +35,7 @@ class Alarms:
         """Number of alarms raised in this group epoch; a cause that returns counts again."""
 
     def tell(self, notices: Sequence[Notice]) -> None:
-        """Log what happened to lanes: one line for all events of the same kind."""
+        """Log the events of lanes: one line for all events of the same kind."""
         for kind in NoticeKind:
             told = [notice for notice in notices if notice.kind is kind]
             if told:

@@ -22,7 +22,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     backoff_initial_seconds, backoff_factor, backoff_cap_seconds: the wait before the second attempt (1), its growth
         with each further one (2), and its maximum (300).
     backoff_jitter: the largest share by which a wait is shortened at random (0.2).
-    on_exhausted: block (the default), dead-letter or park.
+    on_exhausted: block (the default: the lane stops at the failed record), park (its key is set aside) or dead-letter.
     dead_letter_topic: by default the group's id followed by ".dead-letters".
     grace_seconds: how long a worker whose connection broke keeps its deliveries (2).
     alarm_share: alarm if one lane has more than this share of the waiting records, and more than 512 of them (0.5);
@@ -33,10 +33,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_ready_records, max_held_lanes, max_delayed_records: the scan of the log pauses at this many ready records,
         stalled lanes, or records with a not-before time that are not the first of their lane (`logbroker config --kind
         queue` shows the defaults).
-    on_undecodable: what becomes of a batch that cannot be decoded: stop (the default) or dead-letter.
+    on_undecodable: the action for a batch that cannot be decoded: stop (the default) or dead-letter.
     priority: none, strict, weighted or ageing; by default strict if the topic has bands, otherwise none.
-    priority_rank: what decides how urgent an ordering key is: lane (its most urgent waiting record, the default) or
-        head (its first record).
+    priority_rank: the record that decides how urgent an ordering key is: lane (its most urgent waiting record, the
+        default) or head (its first record).
     age_seconds: with ageing, how long a record waits before it counts as one level more urgent.
     weights: with weighted, the weight of each band, by its name.
     split_by: split hot lanes by a second key: header:NAME, key-suffix:SEPARATOR or none; empty (the default): do not.
@@ -303,9 +303,10 @@ class Redriven(msgspec.Struct, frozen=True, kw_only=True):
 
     records, keys: the number of dead letters, and of their keys.
     more: whether dead letters are left below `until`.
-    held: dead letters that their topic refuses, or that stay behind a refused one of the same key. The next call tries
-        them again.
-    why_held: why the first of these is held, or why a part of the dead-letter topic cannot be read, and what to do.
+    held: dead letters that their topic refuses, or that stay behind a refused letter of the same key. The next call
+        tries them again.
+    why_held: why the first of these letters is held, or why a part of the dead-letter topic cannot be read, and the
+        remedy.
     until: the ends of the dead-letter topic that the call used; None from an older broker.
     """
 

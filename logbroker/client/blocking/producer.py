@@ -128,7 +128,7 @@ class Producer(Droppable):
     ) -> SyncDelivery:
         """Put a record into its batch. Block only while the buffer is full or the topic is looked up.
 
-        With a `sub_key`, the record belongs to a sub-stream of its key, which has an order and a partition of its own:
+        With a `sub_key`, the record belongs to a sub-stream of its key, which has its own order within one partition:
         its key is `key + b"#" + sub_key`, and two headers hold the parts. An empty sub-key is a sub-key. `partition`
         overrules the key; `timestamp_ms` (milliseconds since 1970) None means now. `ordering_key` chooses the partition
         in place of the key; if a queue group orders by a header, give the value of that header. `priority` is 0 to 9,

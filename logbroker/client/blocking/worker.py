@@ -45,7 +45,7 @@ class Worker(Droppable):
     """Takes records of a queue group, in competition with its other workers: for programs without an event loop.
 
     with Worker("127.0.0.1:9192", "billing") as worker:
-        worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
+        worker.run(charge, concurrency=16)  # acks after a return; nacks and logs an exception
 
     or in a loop. `with delivery` raises each exception again after the nack, so the loop has to catch it:
 

@@ -63,7 +63,7 @@ class Forked(Protocol):
     """An object that cannot be used unchanged in the child of a fork."""
 
     def forked(self) -> None:
-        """Make new locks and give up what only the parent has. Called in the child of a fork, before anything else.
+        """Make new locks, and give up the resources of the parent. Called in the child of a fork, before anything else.
 
         It must not wait, and must not touch an event loop, a channel or a file of the parent.
         """

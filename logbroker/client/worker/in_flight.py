@@ -90,8 +90,8 @@ class InFlight(Generic[D]):
         return self.outbox.in_hand
 
     def missing(self, prefetch: int) -> int:
-        """Return how many deliveries the worker lacks outside of sessions, if it is to have `prefetch`. Those that wait
-        because the broker has no room for their settlements count, and no more are wanted if they are too large."""
+        """Return how many deliveries the worker lacks outside of sessions, if it is to have `prefetch`. Deliveries
+        whose settlements wait for room at the broker count; if these are too large, no more deliveries are wanted."""
         if not self.wanted:
             return 0
         stalls = self._settlements.stalls()
@@ -100,7 +100,7 @@ class InFlight(Generic[D]):
         return prefetch - self.outbox.in_hand - sum(stall.deliveries for stall in stalls)
 
     def stalls(self) -> list[Stall]:
-        """Return what waits because the broker has no room for settlements, in sessions as well."""
+        """Return the stalls of settlements that wait for room at the broker, in sessions as well."""
         return [stall for settlements in (self._settlements, *self.sessions) for stall in settlements.stalls()]
 
     # --- what the program does --------------------------------------------------------------------------------------

@@ -453,7 +453,7 @@ class _Queue:
         return [*self.unanswered.values(), *self.waiting, *([self.open] if len(self.open) else [])]
 
     def look_for_stall(self, why: LogbrokerError) -> None:
-        """Note what waits, because the broker has no room."""
+        """Count the unanswered deliveries as a stall, because the broker has no room."""
         deliveries = [each for settlement in self.unfinished() for each in settlement.deliveries]
         size_bytes = sum(
             each.batch.size_bytes // len(each.batch) + (each.outputs.size_bytes if each.outputs else 0)
@@ -619,7 +619,7 @@ class Settlements:
                 queue.look_for_stall(queue.stall.why)
 
     def stalls(self) -> list[Stall]:
-        """Return what waits because the broker has no room, by topics of outputs."""
+        """Return the stalls of settlements that wait for room at the broker, one for each set of topics of outputs."""
         return [queue.stall for queue in self._queues.values() if queue.stall is not None]
 
     def unfinished(self) -> list[SettlementBatch]:

@@ -99,7 +99,7 @@ class Worker(Droppable):
     """Takes records of a queue group, in competition with its other workers.
 
     async with Worker("127.0.0.1:9192", "billing") as worker:
-        await worker.run(charge, concurrency=16)  # acks what returns; nacks and logs what raises, and goes on
+        await worker.run(charge, concurrency=16)  # acks after a return; nacks and logs an exception
 
     or in a loop. `async with delivery` raises each exception again after the nack, so the loop has to catch it:
 

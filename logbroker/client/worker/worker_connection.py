@@ -30,7 +30,7 @@ from logbroker.v1 import queues_pb2
 _log = logging.getLogger(__name__)
 
 OBSTACLES: Final = logging.getLogger("logbroker.client.worker.obstacles")
-"""Log of what keeps the broker from handing out records; `logbroker queue work` shows its warnings."""
+"""Log of the obstacles that keep the broker from handing out records; `logbroker queue work` shows its warnings."""
 
 D = TypeVar("D", bound=LeasedRecord)
 

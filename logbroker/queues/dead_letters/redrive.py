@@ -21,7 +21,7 @@ held, and all others are redriven. Every call tries held letters once more.
 
 The topic that letters go back to is pinned from their routing to their append. If it grows after an interruption, the
 repeat of the round shows which letters are in it already: the topic accepts these as repeats, and refuses the others.
-Another round then routes those anew.
+Another round then routes the refused letters anew.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class RedriveOutcome(msgspec.Struct, frozen=True):
     held: int = 0
     """Number of letters that could not be sent back or, to keep the order of their key, stay behind such a letter."""
     why: str = ""
-    """Reason why the first of them could not be sent back."""
+    """Reason why the first of these letters could not be sent back."""
 
 
 class Redriving:

@@ -20,9 +20,9 @@ A refusal by the topic holds back no more letters than it must:
     the topic (deleted, the disk full)          all letters, for a pause or until topics change
 
 The topic may grow between the intent of a letter and its append. A letter whose key has another partition by then is
-offered as one of an older generation. If the topic has it, from before a crash, it takes this for a repeat; else it
-refuses the letter, which is set apart and goes to the present partition of its key. So the letters of a key lie in one
-partition of each generation.
+offered as a letter of an older generation. If the topic has the letter already, from before a crash, it treats the
+offer as a repeat. Otherwise it refuses the letter, which is set apart and goes to the present partition of its key. So
+the letters of a key lie in one partition of each generation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bookkeeping of a queue group: handing out records, and recording what becomes of them.
+"""The bookkeeping of a queue group: handing out records, and recording their outcomes.
 
 Every record that stops being in flight comes through here: it is done, it failed, or it was given back.
 """

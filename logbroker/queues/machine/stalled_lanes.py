@@ -1,9 +1,9 @@
 """Stalled lanes: the consequences of a failure, and of exhausted attempts.
 
 A failing record stalls its own lane and nothing else: for its backoff, or until an operator decides. When its attempts
-are exhausted, the lane is *blocked* (its head stands until an operator decides) or *parked* (it is set aside with its
-successors; records yet to arrive join it, because its key still finds it), or its head goes to the dead-letter topic
-and the lane goes on.
+are exhausted, the lane is *blocked* (its head stops it until an operator decides about this record) or *parked* (its
+key is set aside, so later records join it, too, even after a rewind), or its head goes to the dead-letter topic and the
+lane goes on.
 
 The rows store failures and their states by record, and parked lanes by ordering key, but not the lanes themselves. When
 a scan makes a record with stored state the head of a lane, `enter` puts the lane back where it was. A parked lane
@@ -216,7 +216,7 @@ class StalledLanes:
         self._set_aside(lane, PARKED)
 
     def let_go(self, lane: Lane) -> None:
-        """Take a held lane from where it is held, so that it can go on. The attempts of its head begin anew."""
+        """Remove a lane from the held lanes, so that it can go on. The attempts of its head begin anew."""
         if lane.state == WAITING:
             self.delays.cancel(lane)
         elif lane.state == DEAD_LETTERING:
@@ -234,8 +234,8 @@ class StalledLanes:
             self._read_again.pop(lane.head, None)
 
     def suspend(self, lane: Lane, now: Moment) -> None:
-        """Take a held lane from where it is held. Its head keeps its attempts, and whatever else holds it: it counts
-        again when `enter` gets the head."""
+        """Remove a lane from the held lanes for a while. Its head keeps its attempts and the cause that holds it: both
+        count again when `enter` gets the head."""
         head = lane.head
         if lane.state == WAITING:
             due = self.delays.due(lane)
@@ -299,8 +299,8 @@ class StalledLanes:
             self._rows.changed(key)
 
     def forget_lanes(self) -> None:
-        """Forget all lanes but the parked ones. Failures of records stay, and decide what becomes of the lanes that
-        these records will head."""
+        """Forget all lanes but the parked ones. Failures of records stay, and decide the states of the lanes that these
+        records will head."""
         for key in self.parked:
             self._lanes.add_parked(key)
         self.delays.clear()

@@ -1,4 +1,4 @@
-"""Workers that come and go, and what happens to their deliveries and sessions."""
+"""Workers that come and go, with their deliveries and sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The second key of the records of a split lane: where it is, and how that is written."""
+"""The second key of the records of a split lane: its place in the record, and the notation for this place."""
 
 from __future__ import annotations
 

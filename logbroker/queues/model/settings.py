@@ -51,11 +51,11 @@ class OnExhausted(enum.Enum):
     """Action for a record whose attempts are used up."""
 
     BLOCK = "block"
-    """The record stays first in its lane, which waits until an operator decides."""
+    """The record stops its lane until an operator decides about it."""
     DEAD_LETTER = "dead-letter"
     """The record goes to the dead-letter topic, and its lane goes on."""
     PARK = "park"
-    """The whole lane is set aside, including records that arrive later."""
+    """The record's key is set aside, with the records that arrive later, until an operator brings it back."""
 
 
 class OnUndecodable(enum.Enum):
@@ -237,7 +237,8 @@ class QueueGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         Setting(
             "How long a lane must be hot before it is split, and its sub-lanes calm before they are joined, with"
-            " split_by. Sub-lanes are calm when they have about one record each, and none of them is stalled.",
+            " split_by. Sub-lanes are calm when they have at most one record each on average, and none of them is"
+            " stalled.",
             "seconds",
             0.1,
             86_400.0,

@@ -131,7 +131,7 @@ class OutputSender:
             )
         for output in outputs:
             if output.topic_id in self._outbox.troubles:
-                # Not the error itself: it is about outputs of others.
+                # Not the error itself: it is about the outputs of other settlements.
                 raise OverloadedError(f"{self._outbox.troubles[output.topic_id]}; try again later")
             if output.topic_id in self._stale:
                 raise OverloadedError("earlier outputs for this topic are being finished; try again shortly")
@@ -254,7 +254,7 @@ class OutputSender:
         refused: set[StreamKey] = set()
         for (key, entry, output), result in zip(chosen, results, strict=True):
             if key in refused:
-                continue  # It may have been refused only because the batch before it was.
+                continue  # It may have been refused only because the previous batch was.
             if isinstance(result, Appended):
                 self._streams[key].popleft()
                 self._is_appended(entry, output)

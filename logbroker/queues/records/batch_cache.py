@@ -1,8 +1,8 @@
 """Cache of batches for queue groups, so that records that are handed out soon are not read again. All groups share one
 bound.
 
-When the cache is full, the least recently used batches are evicted first, whatever their group. So batches of busy
-groups replace those of idle ones.
+When the cache is full, the least recently used batches of all groups are evicted first. So batches of busy groups
+replace those of idle groups.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def _split(
     record_keys: Sequence[bytes | None],
     headers: Sequence[Headers],
 ) -> list[bytes | None]:
-    """Return lane keys with those of sub-lanes in the place of split ones."""
+    """Return lane keys, with the keys of sub-lanes in the place of the keys of split lanes."""
     split: list[bytes | None] = []
     for key, offset, record_key, each in zip(keys, offsets, record_keys, headers, strict=True):
         rule = None if key is None else splits.get(key)

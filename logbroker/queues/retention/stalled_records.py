@@ -44,7 +44,7 @@ _KEYS_AT_ONCE: Final = 256
 
 
 class Standing:
-    """A set of stalled records: all records of some lanes, by key, and some records whatever their key."""
+    """A set of stalled records: all records of some lanes, by key, and some single records, by id."""
 
     def __init__(self, keying: Keying, lane_of: Callable[[bytes], bytes]) -> None:
         """`keying`: to which lanes the records of the log belong. `lane_of` returns the split lane of a sub-lane, and
