@@ -49,14 +49,10 @@ class PartitionFiles:
     """In the order of their offsets. If a file was named, only this file."""
     whole: bool
     """Whether `segments` holds all segments of the directory."""
-    error: OSError | None = None
-    """Why the directory cannot be listed."""
 
     def listed(self) -> tuple[SegmentFile, ...]:
         """Return the segments. Raises OSError if the directory cannot be listed."""
-        if self.error is not None:
-            raise self.error
-        return self.segments
+        return self.segments or (segments_in(self.directory) if self.whole else ())
 
     @property
     def name(self) -> str:
@@ -169,9 +165,10 @@ def _by_topic_and_number(path: Path) -> tuple[str, int]:
 
 def _partition(directory: Path) -> PartitionFiles:
     try:
-        return PartitionFiles(directory=directory, segments=segments_in(directory), whole=True)
-    except OSError as error:
-        return PartitionFiles(directory=directory, segments=(), whole=True, error=error)
+        segments = segments_in(directory)
+    except OSError:
+        segments = ()  # Whoever reads the partition reports the error: see `listed`.
+    return PartitionFiles(directory=directory, segments=segments, whole=True)
 
 
 def segments_in(directory: Path) -> tuple[SegmentFile, ...]:

@@ -94,14 +94,21 @@ class InFlight(Generic[D]):
         whose settlements wait for room at the broker count; if these are too large, no more deliveries are wanted."""
         if not self.wanted:
             return 0
-        stalls = self._settlements.stalls()
+        with self.lock.free():
+            stalls = self._settlements.stalls()
         if sum(stall.size_bytes for stall in stalls) >= self._prefetch_bytes:
             return 0
         return prefetch - self.outbox.in_hand - sum(stall.deliveries for stall in stalls)
 
     def stalls(self) -> list[Stall]:
         """Return the stalls of settlements that wait for room at the broker, in sessions as well."""
-        return [stall for settlements in (self._settlements, *self.sessions) for stall in settlements.stalls()]
+        outbox = self.outbox
+        if not outbox.may_be_stalled:
+            return []
+        with self.lock.free():
+            found = [stall for settlements in (self._settlements, *self.sessions) for stall in settlements.stalls()]
+        outbox.may_be_stalled = bool(found)
+        return found
 
     # --- what the program does --------------------------------------------------------------------------------------
 

@@ -574,6 +574,7 @@ class Settlements:
             queue.is_paused = outcome is _Outcome.WAIT
             if queue.is_paused and settlement.refusal is not None:
                 queue.look_for_stall(settlement.refusal)
+                self.outbox.may_be_stalled = True
             self._look_for_break(settlement)
             return not queue.is_paused
         self._look_for_break(settlement)
@@ -652,6 +653,8 @@ class SettlementOutbox:
         self.routes = OutputRoutes()
         self.in_hand = 0
         """Number of deliveries outside of sessions that the program has not settled."""
+        self.may_be_stalled = False
+        """Whether settlements may wait for room at the broker; `InFlight.stalls` finds out."""
         self.dropped: deque[tuple[DeliveryBatch[Settlements], int]] = deque()
         """Deliveries that the program dropped inside their blocks. They are added without the lock, because it is
         unknown what the thread is doing at that moment."""

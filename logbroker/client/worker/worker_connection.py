@@ -323,7 +323,10 @@ class WorkerConnection(Generic[D]):
         return 0
 
     def _missing_credit(self) -> int:
-        return self.in_flight.missing(self._prefetch) - self._credit
+        in_flight = self.in_flight
+        if in_flight.wanted and not in_flight.outbox.may_be_stalled:
+            return self._prefetch - in_flight.outbox.in_hand - self._credit
+        return in_flight.missing(self._prefetch) - self._credit
 
     async def _look_after(self, stream: Stream) -> None:
         """Extend leases and locks in time. Give up a connection on which the broker is silent."""
