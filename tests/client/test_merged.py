@@ -265,6 +265,29 @@ async def test_a_partition_that_is_far_ahead_is_not_fetched_meanwhile(
 
 
 @both
+async def test_a_partition_that_has_its_share_is_not_fetched_again_and_again(
+    address: str, topic: str, blocking: bool, monkeypatch: Any
+) -> None:
+    """It waits for the other partition, in which nothing is."""
+    await create(address, topic, 2)
+    await send(address, topic, [(0, number) for number in range(3000)])
+    requests = 0
+    move = fetcher.Fetcher.move
+
+    def moved(self: Any, assigned: Any) -> None:
+        nonlocal requests
+        requests += 1
+        move(self, assigned)
+
+    monkeypatch.setattr(fetcher.Fetcher, "move", moved)
+    consumer = opened(blocking, address)
+    records = await take(blocking, consumer, 2000, topic, max_wait_seconds=1, max_records=500)
+    assert numbers(records) == list(range(2000))
+    assert requests < 30
+    await in_either(blocking, consumer.close)
+
+
+@both
 async def test_a_partition_that_the_broker_could_not_send_is_not_silent(
     address: str, topic: str, blocking: bool, monkeypatch: Any
 ) -> None:

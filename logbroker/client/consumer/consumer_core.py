@@ -486,13 +486,14 @@ class ConsumerCore(Droppable):
         self.cursor.record_type = record_type
 
     def hold_back(self, assigned: Assigned) -> None:
-        """Fetch no more of a partition, until `fetch_again`."""
+        """Fetch no more of a partition for the reader ahead, until `fetch_again`."""
         self._drop_open(assigned)
-        self._hold(assigned)
+        assigned.full = True
+        self._call(self.fetcher.hold_back, assigned)
 
     def fetch_again(self, assigned: Assigned) -> None:
         """Go on with a partition that was held back."""
-        self._call(self.fetcher.release, assigned)
+        self._call(self.fetcher.fetch_again, assigned)
 
     def asked(self) -> None:
         """Note that the program asks for records, and so has finished those that it was given."""

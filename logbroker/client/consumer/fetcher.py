@@ -76,6 +76,8 @@ class Assigned(msgspec.Struct, eq=False):
     paused: bool = False
     held: bool = False
     """Whether a bounded loop leaves the partition out. It is read again by the next loop or `poll`."""
+    full: bool = False
+    """Whether a reader ahead has its share of the partition's records, and hands out some of them first."""
     start: Policy | datetime.datetime = None
     """Where to begin while the position is unknown. None means that the program has to set a position."""
     cut_offset: int | None = None
@@ -101,7 +103,7 @@ class Assigned(msgspec.Struct, eq=False):
 
     @property
     def wanted(self) -> bool:
-        return not (self.paused or self.held or self.failed)
+        return not (self.paused or self.held or self.full or self.failed)
 
     @property
     def is_at_end(self) -> bool:
@@ -277,6 +279,15 @@ class Fetcher:
     def release(self, assigned: Assigned) -> None:
         if assigned.held:
             assigned.held = False
+            self.move(assigned)
+
+    def hold_back(self, assigned: Assigned) -> None:
+        assigned.full = True
+        self._withdraw(assigned)
+
+    def fetch_again(self, assigned: Assigned) -> None:
+        if assigned.full:
+            assigned.full = False
             self.move(assigned)
 
     def release_held(self) -> None:

@@ -112,7 +112,7 @@ class MergedReader:
         if number in self._of:
             self._resequencer.drop(number)
         if self._full.pop(number, None) is not None:
-            assigned.held = False
+            assigned.full = False
 
     def _count_handed_out(self) -> None:
         """Note what was handed out of `released`. The rest stays there, as another list."""
