@@ -416,7 +416,7 @@ def test_a_loop_that_another_thread_begins_leaves_a_merged_one_alone(address: st
         taking = threads.submit(lambda: numbers(list(stream)))
         assert waits.wait(20)
         with pytest.raises(ConcurrentUseError):
-            iter(consumer)
+            next(iter(consumer))
         was_refused.set()
         assert taking.result(20) == list(range(100))
 
@@ -429,7 +429,7 @@ async def test_another_assignment_ends_a_merged_loop(address: str, topic: str) -
         await anext(records)
         await consumer.assign(TopicPartition(topic, 0))
         with pytest.raises(InvalidRequestError, match="assigned other partitions meanwhile"):
-            await taken(records)
+            await anext(records)
         assert len([record async for record in consumer.until_end()]) == sum(
             partition == 0 for partition, _ in scattered(100, 2)
         )

@@ -18,7 +18,6 @@ from logbroker.client.consumer.consumer_core import (
     DEFAULT_POLL_BYTES,
     DEFAULT_POLL_RECORDS,
     ConsumerCore,
-    LoopEnds,
     Room,
     Step,
     concurrent_use,
@@ -26,6 +25,7 @@ from logbroker.client.consumer.consumer_core import (
 from logbroker.client.consumer.cursor import MergedRecord, Record
 from logbroker.client.consumer.group_reader import Callback, Calls
 from logbroker.client.consumer.group_settings import GrowthOrder, group_settings
+from logbroker.client.consumer.loop_ends import LoopEnds
 from logbroker.client.consumer.merged import MergedReader, check_no_group, merged_reader
 from logbroker.client.consumer.offset_reset import OffsetReset, given_resets
 from logbroker.client.consumer.resequencer import (
@@ -306,26 +306,28 @@ class Consumer(Uncopied):
         return run(self._core.end_offsets(partitions))
 
     def __iter__(self) -> Iterator[Record]:
-        self._core.begin()
+        self._core.check_open()
         return self._records(bounded=False)
 
     def until_end(self) -> Iterator[Record]:
         """Iterate up to the present high watermarks, and stop.
 
-        Paused partitions are left out. An error that was raised before is raised again once the other partitions are at
+        Partitions that the body of the loop moves back are read up to there again. Paused partitions are left out until
+        the body resumes them. An error that was raised before is raised again once the other partitions are at
         their ends. If the program has received no record since such an error was raised, the partitions of that error
         are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
         begins, and those that are added while it runs. A member that was killed or hangs keeps its partitions until the
         group puts it out. Until then this loop ends without them, perhaps at once. If its body calls `assign`, the loop
         goes on to the present high watermarks of the new assignment.
         """
-        self._core.begin()
+        self._core.check_open()
         return self._records(bounded=True)
 
     def _records(self, *, bounded: bool) -> Iterator[Record]:
         core, cursor, ownership, limited = self._core, self._core.cursor, self._core.ownership, self._core.in_group
         with self._going_back([]):
             with core.use.reading():
+                core.ask()
                 if not ownership.lasts():
                     self._turn(None)
                 ends = run(core.ends()) if bounded else None
@@ -344,12 +346,11 @@ class Consumer(Uncopied):
                 except ValueError as error:
                     raise concurrent_use(error) from None
                 with core.use.reading():
-                    if interrupted:
-                        core.asked()
-                        if not ownership.lasts():
-                            self._turn(ends)
-                    else:
+                    core.ask()
+                    if not interrupted:
                         self._advance(ends)
+                    elif not ownership.lasts():
+                        self._turn(ends)
 
     def batches(
         self,
@@ -366,10 +367,10 @@ class Consumer(Uncopied):
         present high watermarks.
         """
         Room(max_records, max_bytes)
-        self._core.begin()
         records: list[Record] = []
         with self._going_back(records):
             with self._core.use.reading():
+                self._core.ask()
                 if not self._core.ownership.lasts():
                     self._turn(None)
                 ends = run(self._core.ends()) if until_end else None
@@ -382,13 +383,12 @@ class Consumer(Uncopied):
                     yield records.copy()
                     records.clear()
                 with self._core.use.reading():
+                    self._core.ask()
                     # The body of the loop may have opened another batch, whose records it has not all taken.
                     if room.is_left and self._core.cursor.records is open_records:
                         self._advance(ends)
-                    else:
-                        self._core.asked()
-                        if not self._core.ownership.lasts():
-                            self._turn(ends)
+                    elif not self._core.ownership.lasts():
+                        self._turn(ends)
 
     def merged(
         self,
@@ -420,7 +420,7 @@ class Consumer(Uncopied):
         partition that is far ahead of the others is not fetched meanwhile.
 
         Raises InvalidRequestError in a consumer of a group, whose members have only their shares of the partitions, and
-        in a loop whose partitions were unassigned. The errors of partitions are those of other loops.
+        in a loop whose body has called `assign`. The errors of partitions are those of other loops.
         """
         check_no_group(self._core)
         with_options = partial(
@@ -441,7 +441,7 @@ class Consumer(Uncopied):
         core = self._core
         with self._going_back([]):
             with core.use.reading():
-                core.begin()
+                core.ask()
                 reader = run(begin())
             while True:
                 released = reader.released
@@ -476,7 +476,7 @@ class Consumer(Uncopied):
         deadline = monotonic() + timeout_seconds
         records: list[Record] = []
         with self._core.use.reading(), self._going_back(records):
-            self._core.begin()
+            self._core.ask()
             return self._fill(records, room, deadline)
 
     def _fill(self, records: list[Record], room: Room, deadline: float) -> list[Record]:
@@ -501,7 +501,6 @@ class Consumer(Uncopied):
 
     def _advance(self, ends: LoopEnds | None) -> None:
         core = self._core
-        core.asked()
         if ends is not None and core.is_of_old_assignment(ends):
             run(core.renew(ends))
         while True:

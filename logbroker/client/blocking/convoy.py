@@ -478,7 +478,7 @@ class _ConsumerFeed:
     def idle(self) -> None:
         core = self.hold.consumer
         with core.use.reading():
-            core.begin()
+            core.ask()
             if not core.ownership.lasts():
                 self._consumer._turn(None, monotonic() + PULL_SECONDS)
 

@@ -17,13 +17,13 @@ from logbroker.client.consumer.consumer_core import (
     DEFAULT_POLL_BYTES,
     DEFAULT_POLL_RECORDS,
     ConsumerCore,
-    LoopEnds,
     Room,
     Step,
 )
 from logbroker.client.consumer.cursor import MergedRecord, Record
 from logbroker.client.consumer.group_reader import Callback
 from logbroker.client.consumer.group_settings import GrowthOrder, group_settings
+from logbroker.client.consumer.loop_ends import LoopEnds
 from logbroker.client.consumer.merged import MergedReader, check_no_group, merged_reader
 from logbroker.client.consumer.offset_reset import OffsetReset, given_resets
 from logbroker.client.consumer.resequencer import (
@@ -274,26 +274,28 @@ class Consumer(Uncopied):
         return await self._core.end_offsets(partitions)
 
     def __aiter__(self) -> AsyncIterator[Record]:
-        self._core.begin()
+        self._core.check_open()
         return self._records(bounded=False)
 
     def until_end(self) -> AsyncIterator[Record]:
         """Iterate up to the present high watermarks, and stop.
 
-        Paused partitions are left out. An error that was raised before is raised again once the other partitions are at
+        Partitions that the body of the loop moves back are read up to there again. Paused partitions are left out until
+        the body resumes them. An error that was raised before is raised again once the other partitions are at
         their ends. If the program has received no record since such an error was raised, the partitions of that error
         are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
         begins, and those that are added while it runs. A member that was killed or hangs keeps its partitions until the
         group puts it out. Until then this loop ends without them, perhaps at once. If its body calls `assign`, the loop
         goes on to the present high watermarks of the new assignment.
         """
-        self._core.begin()
+        self._core.check_open()
         return self._records(bounded=True)
 
     async def _records(self, *, bounded: bool) -> AsyncGenerator[Record, None]:
         core = self._core
         cursor, ownership, limited = core.cursor, core.ownership, core.in_group
         with core.use.reading():
+            core.ask()
             if not ownership.lasts():
                 await self._turn(None)
             ends = await core.ends() if bounded else None
@@ -311,12 +313,11 @@ class Consumer(Uncopied):
             except LogbrokerError as error:
                 core.fail_open(error)
             with core.use.reading():
-                if interrupted:
-                    core.asked()
-                    if not ownership.lasts():
-                        await self._turn(ends)
-                else:
+                core.ask()
+                if not interrupted:
                     await self._advance(ends)
+                elif not ownership.lasts():
+                    await self._turn(ends)
 
     async def batches(
         self,
@@ -334,8 +335,8 @@ class Consumer(Uncopied):
         """
         Room(max_records, max_bytes)
         core = self._core
-        core.begin()
         with core.use.reading():
+            core.ask()
             if not core.ownership.lasts():
                 await self._turn(None)
             ends = await core.ends() if until_end else None
@@ -348,13 +349,12 @@ class Consumer(Uncopied):
             if records:
                 yield records
             with core.use.reading():
+                core.ask()
                 # The body of the loop may have opened another batch, whose records it has not all taken.
                 if room.is_left and core.cursor.records is open_records:
                     await self._advance(ends)
-                else:
-                    core.asked()
-                    if not core.ownership.lasts():
-                        await self._turn(ends)
+                elif not core.ownership.lasts():
+                    await self._turn(ends)
 
     def merged(
         self,
@@ -386,7 +386,7 @@ class Consumer(Uncopied):
         partition that is far ahead of the others is not fetched meanwhile.
 
         Raises InvalidRequestError in a consumer of a group, whose members have only their shares of the partitions, and
-        in a loop whose partitions were unassigned. The errors of partitions are those of other loops.
+        in a loop whose body has called `assign`. The errors of partitions are those of other loops.
         """
         check_no_group(self._core)
         with_options = partial(
@@ -406,7 +406,7 @@ class Consumer(Uncopied):
     async def _merged(self, begin: Callable[[], Awaitable[MergedReader]]) -> AsyncGenerator[MergedRecord, None]:
         core = self._core
         with core.use.reading():
-            core.begin()
+            core.ask()
             reader = await begin()
         while True:
             released = reader.released
@@ -443,7 +443,7 @@ class Consumer(Uncopied):
 
     async def _poll(self, room: Room, deadline: float) -> list[Record]:
         core = self._core
-        core.begin()
+        core.ask()
         records: list[Record] = []
         while True:
             if not records and core.must_turn:
@@ -466,7 +466,6 @@ class Consumer(Uncopied):
     async def _advance(self, ends: LoopEnds | None) -> None:
         """Wait for the next batch and open it, unless all `ends` are reached."""
         core = self._core
-        core.asked()
         if ends is not None and core.is_of_old_assignment(ends):
             await core.renew(ends)
         while True:

@@ -21,6 +21,7 @@ from logbroker.client.consumer.generations import (
 )
 from logbroker.client.consumer.group_reader import Callback, Calls, GroupReader
 from logbroker.client.consumer.group_settings import GroupSettings, GrowthOrder
+from logbroker.client.consumer.loop_ends import LoopEnds
 from logbroker.client.consumer.offset_reset import OffsetReset, reset_policy
 from logbroker.client.consumer.ownership_deadline import OwnershipDeadline
 from logbroker.client.runtime import forking
@@ -79,23 +80,6 @@ class Room:
         return self.records > 0 and self.bytes > 0
 
 
-class LoopEnds(dict[TopicPartition, int]):
-    """The end offsets of a bounded loop that are not reached yet.
-
-    The body of the loop may read, move and assign partitions of the same consumer. So the loop looks at them anew
-    before each batch (`ConsumerCore.open_next`).
-    """
-
-    def __init__(self, assignment: Mapping[TopicPartition, Assigned], moves: int) -> None:
-        super().__init__()
-        self.assignment = assignment
-        """The assignment for which the ends were taken."""
-        self.moves = moves
-        """How many moves of the program the loop has taken into account."""
-        self.reached: dict[TopicPartition, int] = {}
-        """The ends that were reached."""
-
-
 def concurrent_use(error: ValueError) -> Exception:
     """Return the error for a decoder that cannot go on because another thread runs it."""
     return ConcurrentUseError(BESIDE) if "already executing" in str(error) else error
@@ -113,6 +97,9 @@ class ReadAhead(Protocol):
 
 class ConsumerCore(Droppable):
     """Assignment, positions and the way from chunk to batch.
+
+    All loops over a consumer and `poll` share its positions, and nothing else. Each step of a loop begins with `ask`
+    and continues at the positions, whatever the body of the loop has done since the step before.
 
     `call` calls a function of the fetcher in its event loop, which may run in another thread; `carry_out` also waits
     for its end. `who` identifies the
@@ -168,7 +155,7 @@ class ConsumerCore(Droppable):
         }
         self._assigned: dict[TopicPartition, Assigned] = {}
         self._moves = 0
-        """How many times the program has moved a partition."""
+        """How many times the program has moved or resumed a partition."""
         self._holds = False
         self._settings = group
         self._group: GroupReader | None = None
@@ -313,6 +300,9 @@ class ConsumerCore(Droppable):
         # If a partition is offline, the fetcher looks for its start again and reports the error to the program. It
         # reads the other partitions meanwhile.
         later = None if isinstance(start, int) else start
+        if self._read_ahead is not None:
+            for assigned in self._assigned.values():
+                self._read_ahead.forget(assigned)
         self._read_ahead, self.cursor.record_type = None, Record
         self._assigned = {
             partition: Assigned(partition, infos[partition.topic].id, offset, offset, start=later)
@@ -421,6 +411,7 @@ class ConsumerCore(Droppable):
             assigned = self._find(partition)
             if assigned.paused:
                 assigned.paused = False
+                self._moves += 1
                 self.fetcher.move(assigned)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, int]:
@@ -446,32 +437,33 @@ class ConsumerCore(Droppable):
 
     # --- the way through the chunks ---------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Read without an end again, including partitions that a bounded loop left out. Raises BrokerUnavailableError
-        if the consumer is closed."""
+    def check_open(self) -> None:
+        """Raise BrokerUnavailableError if the consumer is closed, and ForkedProcessError after a fork."""
         if self.closed:
             raise BrokerUnavailableError(CLOSED)
         self._lifetime.check()
-        self.asked()
-        if self._group is not None:
-            self._group.begin()
-        self._go_back()
-        self._release_held()
 
-    def read_ahead(self, reader: ReadAhead) -> None:
-        """Let a reader take records, which are MergedRecords, before it hands them out. What it has not handed out when
-        something else asks for records is read again."""
+    def ask(self, reader: ReadAhead | None = None) -> None:
+        """Begin a `poll` or a step of a loop.
+
+        The program asks for records, and so has finished those that it was given. A `reader` takes records, which are
+        MergedRecords, before it hands them out. What it has not handed out is read again when anything else asks for
+        records. Raises what `check_open` does.
+        """
+        self.check_open()
+        self.cursor.asked()
+        if self._group is not None:
+            self._group.asked = True
+            self._group.begin()
         if self._read_ahead is not reader:
-            self.begin()
-            self._go_to({}, MergedRecord)
-            self._read_ahead = reader
+            self._go_back()
+            if reader is not None:
+                self._go_to({}, MergedRecord)
+                self._read_ahead = reader
 
     def _go_back(self) -> None:
         """Go back to the first records that the reader ahead has not handed out."""
-        if self._read_ahead is None:
-            return
-        # A loop begins without holding the consumer, which another thread may be reading.
-        with self.use.changing():
+        if self._read_ahead is not None:
             firsts = {partition: self._read_ahead.first(partition) for partition in self._assigned}
             self._go_to({partition: first for partition, first in firsts.items() if first is not None}, Record)
             self._read_ahead = None
@@ -495,13 +487,7 @@ class ConsumerCore(Droppable):
         """Go on with a partition that was held back."""
         self._call(self.fetcher.fetch_again, assigned)
 
-    def asked(self) -> None:
-        """Note that the program asks for records, and so has finished those that it was given."""
-        self.cursor.asked()
-        if self._group is not None:
-            self._group.asked = True
-
-    def turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None) -> Calls:
+    def turn(self, ends: LoopEnds | None, deadline: float | None) -> Calls:
         """Follow the group until records may be handed out, or the deadline is over: see `GroupReader.turn`."""
         return self._in_group().turn(ends, deadline)
 
@@ -513,16 +499,21 @@ class ConsumerCore(Droppable):
         """Return the ends of a bounded loop: the present high watermarks of the partitions that have not reached them.
         A standing partition (stopped by an error) is included, so that its error is raised at the end. It is left out
         if its error was raised before and the program has received no record since. Paused partitions are left out,
-        too."""
+        too, and those that an earlier bounded loop left out are read again."""
+        self._release_held()
         self.cursor.settle()
         ends = LoopEnds(self._assigned, self._moves)
         if self._whole_topics is not None:
             await self._whole_topics.refresh()
         standing = set(self.fetcher.standing) if self.fetcher.just_told else set()
         self.fetcher.just_told = False
-        wanted = [assigned for assigned in self._assigned.values() if not assigned.paused]
-        found = await list_offsets(self.connection, [(assigned.partition, "latest") for assigned in wanted])
-        for assigned, outcome in zip(wanted, found, strict=True):
+        all_assigned = list(self._assigned.values())
+        found = await list_offsets(self.connection, [(assigned.partition, "latest") for assigned in all_assigned])
+        for assigned, outcome in zip(all_assigned, found, strict=True):
+            if not isinstance(outcome, LogbrokerError):
+                ends.known[assigned.partition] = outcome.offset
+            if assigned.paused:
+                continue
             if not isinstance(outcome, LogbrokerError) and outcome.offset < assigned.position:
                 self._drop_open(assigned)
             end = await self.fetcher.bound(assigned, outcome)
@@ -536,10 +527,7 @@ class ConsumerCore(Droppable):
 
     async def renew(self, ends: LoopEnds) -> None:
         """Let a bounded loop go on to the present ends of the new assignment."""
-        present = await self.ends()
-        ends.clear()
-        ends |= present
-        ends.assignment, ends.moves, ends.reached = present.assignment, present.moves, {}
+        ends.renew(await self.ends())
 
     def begin_chunk(self, chunk: Chunk, ends: LoopEnds | None) -> None:
         """Begin with a chunk. If a bounded loop does not read the partition of the chunk, hold the partition: its
@@ -562,8 +550,8 @@ class ConsumerCore(Droppable):
 
     def open_next(self, ends: LoopEnds | None) -> Step:
         """Open the next batch. `ends` holds the remaining ends of a bounded loop. Partitions that have reached their
-        ends, are paused, or are no longer assigned are removed from `ends`; partitions that were moved back are put
-        back. If only standing partitions remain in `ends`, their error is raised."""
+        ends, are paused, or are no longer assigned are removed from `ends`; partitions that were moved back or resumed
+        are put back. If only standing partitions remain in `ends`, their error is raised."""
         if ends is None:
             # A bounded loop within the body of this one may have held partitions.
             self._release_held()
@@ -580,7 +568,7 @@ class ConsumerCore(Droppable):
                 if assigned is None or assigned.paused:
                     del ends[partition]
                 elif assigned.position >= end and assigned.error is None:
-                    ends.reached[partition] = ends.pop(partition)
+                    del ends[partition]
                     # A partition that is read up to the end of a generation is still fetched, because the broker has to
                     # report the ends of its next generations, and other partitions of the topic wait for these reports.
                     # Records behind the end were appended meanwhile: if there are any, hold the partition.
@@ -600,12 +588,7 @@ class ConsumerCore(Droppable):
 
     def _look_anew(self, ends: LoopEnds) -> None:
         """Take into account what the body of a bounded loop did with the consumer."""
-        if ends.moves != self._moves:
-            ends.moves = self._moves
-            for partition, end in list(ends.reached.items()):
-                assigned = self._assigned.get(partition)
-                if assigned is not None and assigned.position < end:
-                    ends.setdefault(partition, ends.reached.pop(partition))
+        ends.look_anew(self._moves)
         open_one = self.cursor.assigned
         if open_one is not None and open_one.partition not in ends:
             # Another read began it. The rest of its chunk is dropped now, so it has to be fetched again later.

@@ -25,6 +25,7 @@ from logbroker.client.consumer.fetcher import Assigned, Fetcher
 from logbroker.client.consumer.group_messages import Positions
 from logbroker.client.consumer.group_offsets import fetch_offsets
 from logbroker.client.consumer.group_settings import GroupSettings
+from logbroker.client.consumer.loop_ends import LoopEnds
 from logbroker.client.consumer.member import Activity, GroupMember
 from logbroker.client.consumer.membership import LOST, AssignedPartitions, GrantedPartitions, MembershipState
 from logbroker.client.consumer.offset_reset import place_of
@@ -256,7 +257,7 @@ class GroupReader:
 
     # --- between two records ----------------------------------------------------------------------------------------
 
-    async def turn(self, ends: dict[TopicPartition, int] | None, deadline: float | None) -> Calls:
+    async def turn(self, ends: LoopEnds | None, deadline: float | None) -> Calls:
         """Do what the group requires until records may be handed out, or the deadline (monotonic seconds) is over.
 
         The deadline ends a wait, but not the work behind it: the next call continues that work. Retriable errors are
@@ -361,9 +362,7 @@ class GroupReader:
         finally:
             self._fetcher.waiting = False
 
-    def _stop_reading(
-        self, partitions: list[TopicPartition], ends: dict[TopicPartition, int] | None
-    ) -> list[TopicPartition]:
+    def _stop_reading(self, partitions: list[TopicPartition], ends: LoopEnds | None) -> list[TopicPartition]:
         for partition in partitions:
             assigned = self._assigned.pop(partition)
             if self._cursor.assigned is assigned:
@@ -423,7 +422,7 @@ class GroupReader:
         raise AssertionError
 
     async def _begin_to_read(
-        self, new: Mapping[TopicPartition, GrantedPartitions], places: _Places, ends: dict[TopicPartition, int] | None
+        self, new: Mapping[TopicPartition, GrantedPartitions], places: _Places, ends: LoopEnds | None
     ) -> None:
         """Begin to read new partitions at their committed offsets, or at the start offsets that the settings give."""
         for partition, granted in new.items():
@@ -437,6 +436,8 @@ class GroupReader:
             self._fetcher.add(assigned)
         if ends is not None:
             for partition, end in places.ends.items():
+                if not isinstance(end, LogbrokerError):
+                    ends.known[partition] = end.offset
                 bound = await self._fetcher.bound(self._assigned[partition], end)
                 if bound is not None:
                     ends[partition] = bound

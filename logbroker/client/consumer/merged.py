@@ -29,12 +29,12 @@ from logbroker.client.consumer.consumer_core import (
     DEFAULT_LIST_RECORDS,
     DEFAULT_POLL_BYTES,
     ConsumerCore,
-    LoopEnds,
     Room,
     Step,
 )
 from logbroker.client.consumer.cursor import MergedRecord
 from logbroker.client.consumer.fetcher import Assigned, Chunk
+from logbroker.client.consumer.loop_ends import LoopEnds
 from logbroker.client.consumer.resequencer import TIMESTAMP, Resequencer, SequenceOf
 from logbroker.client.transport.offsets import ListedOffset, Start, list_offsets
 from logbroker.errors import InvalidRequestError, LogbrokerError
@@ -142,8 +142,7 @@ class MergedReader:
         core = self._core
         if core.assigned is not self._assigned:
             raise InvalidRequestError("the consumer was assigned other partitions meanwhile; call merged() again")
-        core.read_ahead(self)
-        core.asked()
+        core.ask(self)
         self._count_handed_out()
         if self.released:
             return Step.OPENED

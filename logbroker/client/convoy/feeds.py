@@ -202,7 +202,7 @@ class ConsumerFeed:
     async def idle(self) -> None:
         core = self.hold.consumer
         with core.use.reading():
-            core.begin()
+            core.ask()
             if not core.ownership.lasts():
                 async with aclosing(core.turn(None, monotonic() + PULL_SECONDS)) as calls:
                     async for callback, partitions in calls:

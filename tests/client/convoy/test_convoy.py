@@ -578,3 +578,23 @@ async def test_offsets_are_committed_even_if_the_broker_has_no_room_for_texts(
                     while await stored(address, topic) != {0: (500, set())}:
                         await asyncio.sleep(0.01)
     assert caplog.text.count("is repeated after a crash") == 1
+
+
+async def test_a_loop_whose_body_runs_a_convoy_goes_on_and_commits(address: str, topic: str) -> None:
+    await create(address, topic, 1, [b"a", b"b", b"c", b"d"])
+    done = Book()
+
+    async def handle(record: Record) -> None:
+        if record.key == b"b":
+            raise ValueError("not this one")
+        await done.handle(record)
+
+    async with joined(address, topic) as consumer:
+        records = aiter(consumer)
+        assert (await anext(records)).key == b"a"
+        async with running(Convoy(consumer, max_attempts=1), handle):
+            await until(lambda: len(done.handled) >= 2)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            assert [(await anext(records)).key for _ in range(3)] == [b"b", b"c", b"d"]
+            while await stored(address, topic) != {0: (3, set())}:
+                await asyncio.sleep(0.01)
