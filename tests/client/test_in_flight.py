@@ -335,6 +335,35 @@ def test_a_lease_is_not_prolonged_for_ever() -> None:
     assert message is None or not message.extensions
 
 
+@pytest.mark.parametrize("max_extension_seconds", [0, 12])
+def test_a_lease_is_prolonged_for_as_long_after_the_program_took_the_delivery(max_extension_seconds: float) -> None:
+    """A delivery that waits is prolonged while the program takes others, however long that lasts."""
+    worker = Worker(max_extension_seconds=max_extension_seconds)
+    worker.receive(1, range(4))
+    worker.receive(5, [4])
+    buffer = worker.in_flight.buffer
+    held_until: dict[int, float] = dict.fromkeys(range(1, 6), NOW + LEASE_SECONDS)
+    taken_at: dict[int, float] = {}
+    for second in range(200):
+        now = NOW + second
+        if second % 30 == 29:  # The broker has sent no more by then than a program takes that is not slow.
+            delivery = worker.in_flight.take(buffer, now)
+            assert delivery is not None
+            receipt = delivery.batch.receipt(delivery.index)
+            taken_at[receipt] = now
+            assert held_until[receipt] >= now
+            if len(taken_at) == 5:
+                break
+        message = worker.in_flight.extensions(now)
+        if message is not None:
+            worker.answer(message)
+            for first, last in extensions(message):
+                held_until.update(dict.fromkeys(range(first, last + 1), now + LEASE_SECONDS))
+    for receipt, seconds in list(taken_at.items())[:-1]:
+        held_seconds = held_until[receipt] - seconds
+        assert max_extension_seconds <= held_seconds <= max_extension_seconds + LEASE_SECONDS
+
+
 def test_a_lease_that_the_program_asked_for_is_not_cut_by_the_next_extension(worker: Worker) -> None:
     worker.receive(1, range(2))
     taken = worker.take(2)

@@ -58,10 +58,11 @@ class Worker(Droppable):
 
     `worker.run` goes on after an exception. Several settlements are sent in one message; `flush`, `close` and
     `delivery.result()` wait until they are synced. The worker extends the leases of unsettled deliveries, up to
-    `max_extension_seconds`. After the connection breaks, nothing is delivered until the broker has confirmed which
-    deliveries are still this worker's. The others are lost, and settling them raises LeaseLostError. Leaving the block
-    says goodbye: unsettled deliveries go to other workers at once, and no attempt is counted. A worker that is dropped
-    without `close`, or is open when the program ends, does the same in the background.
+    `max_extension_seconds` after the program took them. After the connection breaks, nothing is delivered until the
+    broker has confirmed which deliveries are still this worker's. The others are lost, and settling them raises
+    LeaseLostError. Leaving the block says goodbye: unsettled deliveries go to other workers at once, and no attempt is
+    counted. A worker that is dropped without `close`, or is open when the program ends, does the same in the
+    background.
 
     Many threads may use a worker at once; `run` starts its own.
     """

@@ -4,6 +4,8 @@ lease."""
 from __future__ import annotations
 
 import functools
+import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -39,9 +41,9 @@ class DeliveryBatch(Generic[L]):
         "_first_receipt",
         "_in_log_from",
         "_moved",
+        "_waited",
         "attempts",
         "batches",
-        "extend_until",
         "left",
         "lost",
         "offsets",
@@ -83,10 +85,10 @@ class DeliveryBatch(Generic[L]):
         """The error of the deliveries that were lost most recently."""
         self.until = 0.0
         """The end of the lease unless it is extended, in monotonic seconds."""
-        self.extend_until = 0.0
-        """The time after which the worker does not extend the lease any more, in monotonic seconds."""
         self.until_by_hand: dict[int, float] = {}
         """The ends of the leases that the program requested for single deliveries, by index. They replace `until`."""
+        self._waited: list[tuple[int, float]] = []
+        """Indexes, ascending, each with the latest time at which it was known to be the first one that waited."""
 
     def __len__(self) -> int:
         return self._count
@@ -113,13 +115,19 @@ class DeliveryBatch(Generic[L]):
         """Return the deliveries that the program has not settled."""
         return (index for index, state in enumerate(self.states) if state == HELD)
 
-    def said(self) -> Iterator[int]:
-        """Return the deliveries that the program has settled and the broker has not answered."""
-        return (index for index, state in enumerate(self.states) if state == SAID)
-
     def kept(self) -> Iterator[int]:
         """Return the deliveries that are neither over nor lost."""
         return (index for index, state in enumerate(self.states) if state < OVER)
+
+    def waits(self, first: int, now: float) -> None:
+        """Note that the deliveries from an index on still wait for the program."""
+        while self._waited and self._waited[-1][0] >= first:
+            self._waited.pop()
+        self._waited.append((first, now))
+
+    def taken_since(self, index: int) -> float:
+        """Return the latest time at which a delivery was known to wait for the program."""
+        return self._waited[bisect_right(self._waited, (index, math.inf)) - 1][1]
 
     def reclaim(self, index: int, receipt: int) -> None:
         """Give a delivery its new receipt."""

@@ -235,7 +235,7 @@ class InFlight(Generic[D]):
         new delivery would be unknown, return an empty settlement to get an answer."""
         with self.lock.free():
             self._correlation_id += 1
-            message = self._leases.due(self._batches, self._correlation_id, now)
+            message = self._leases.due(self._batches, self.buffer.waiting(), self._correlation_id, now)
             unheard_until = self.outbox.heard_at + self.shortest_hold_seconds() * _UNHEARD_SHARE
             if message is None and not self._sent_at and now >= unheard_until:
                 message = self._question()
@@ -283,6 +283,7 @@ class InFlight(Generic[D]):
                 session.received(batch)
                 self._fit_window(session.buffer, session.lock_seconds, now)
                 return 0
+            batch.waits(0, now)
             self._batches[batch] = None
             self.outbox.in_hand += len(batch)
             # The group's lease may have been altered since the stream began.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -56,7 +56,6 @@ class Leases:
         """Start the lease of a batch that was received, or confirmed under new receipts. The broker started the lease
         no earlier than `since`."""
         batch.until = since + lease_seconds
-        batch.extend_until = batch.extend_until or now + self._max_extension_seconds
         for index, until in batch.until_by_hand.items():
             if until > batch.until:
                 self.asked.setdefault((batch, index), until - now)
@@ -85,16 +84,28 @@ class Leases:
             batch.until_by_hand[index] = now + seconds
         return self._remember(message, now, 0.0, by_receipt, asked)
 
-    def due(self, batches: Iterable[DeliveryBatch[Any]], correlation_id: int, now: float) -> queues_pb2.Settle | None:
-        """Return the extensions of leases that end soon, except for deliveries that the program has had for too
-        long."""
+    def due(
+        self,
+        batches: Iterable[DeliveryBatch[Any]],
+        waiting: Mapping[DeliveryBatch[Any], int],
+        correlation_id: int,
+        now: float,
+    ) -> queues_pb2.Settle | None:
+        """Return the extensions of leases that end soon, except for deliveries that the program has had for too long.
+        `waiting` holds the batches of which deliveries wait for the program, each with the index of the first one."""
+        for batch, first in waiting.items():
+            batch.waits(first, now)
         by_receipt: dict[int, tuple[DeliveryBatch[Any], int]] = {}
         soon = now + self.lease_seconds * RENEW_SHARE
         for batch in batches:
             if batch.until > soon and not batch.until_by_hand:
                 continue
             # A settlement may wait for long: for room, or behind another one. The program has done its part.
-            extended = list(batch.kept() if now < batch.extend_until else batch.said())
+            extended = [
+                index
+                for index in batch.kept()
+                if batch.states[index] != HELD or now <= batch.taken_since(index) + self._max_extension_seconds
+            ]
             if by_receipt and len(by_receipt) + len(batch) > self._max_receipts:
                 break
             for index in extended:

@@ -112,6 +112,15 @@ class PrefetchBuffer(Generic[D]):
     def is_empty(self) -> bool:
         return not (self._batches or self._batch is not None or self._kept)
 
+    def waiting(self) -> dict[DeliveryBatch[Settlements], int]:
+        """Return the batches of which deliveries wait, each with the index of the first one."""
+        firsts = dict.fromkeys(self._batches, 0)
+        if self._batch is not None:
+            firsts[self._batch] = self._index
+        for each in self._kept:
+            firsts[each.batch] = min(each.index, firsts.get(each.batch, each.index))
+        return firsts
+
     def take(self, now: float, *, keeps: bool = False) -> D | None:
         """Return the next delivery that the worker still holds, or None if there is none now.
 

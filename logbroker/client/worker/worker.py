@@ -111,10 +111,10 @@ class Worker(Droppable):
                 logging.exception("offset %d failed", delivery.offset)
 
     Several settlements are sent in one message; `flush`, `close` and `await delivery.ack()` wait until they are synced.
-    The worker extends the leases of unsettled deliveries, up to `max_extension_seconds`. After the connection breaks,
-    nothing is delivered until the broker has confirmed which deliveries are still this worker's. The others are lost,
-    and settling them raises LeaseLostError. Leaving the block says goodbye: unsettled deliveries go to other workers at
-    once, and no attempt is counted. Use the worker in one event loop.
+    The worker extends the leases of unsettled deliveries, up to `max_extension_seconds` after the program took them.
+    After the connection breaks, nothing is delivered until the broker has confirmed which deliveries are still this
+    worker's. The others are lost, and settling them raises LeaseLostError. Leaving the block says goodbye: unsettled
+    deliveries go to other workers at once, and no attempt is counted. Use the worker in one event loop.
     """
 
     def __init__(
