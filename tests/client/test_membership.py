@@ -261,6 +261,31 @@ def test_patience_leaves_time_to_come_back_within_the_session(member: Membership
     assert member.patience_seconds(0) < member.patience_seconds(6) < member.patience_seconds(1000) <= 15.0
 
 
+@pytest.mark.parametrize("round_trip_seconds", [0.3, 0.6, 1.2])
+def test_patience_is_longer_than_answers_take(round_trip_seconds: float) -> None:
+    """On a slow link, and with a session that is short for it, no connection is given up, not even the first."""
+    membership = Membership(session_timeout_seconds=1.0, max_poll_interval_seconds=POLL_SECONDS)
+    now = 100.0
+    for resumed in (False, True):
+        membership.joining(now)
+        now += 3 * round_trip_seconds  # A connection is made before.
+        assert membership.silent_since(now) < membership.patience_seconds(0)
+        membership.answered(now)
+        membership.joined(resumed=resumed, session_timeout_seconds=1.0)
+        for _ in range(3):
+            membership.heartbeat(now, polled=True)
+            now += round_trip_seconds
+            assert membership.silent_since(now) < membership.patience_seconds(0)
+            membership.answered(now)
+            membership.heartbeat_answered()
+        membership.broken()
+    # A dead connection is soon noticed again on a fast link.
+    membership.joining(now)
+    membership.answered(now + 0.01)
+    membership.joined(resumed=True, session_timeout_seconds=1.0)
+    assert membership.patience_seconds(0) < 0.3
+
+
 def test_what_is_in_hand_may_go_on_beside_an_outstanding_assignment_until_it_must_be_taken() -> None:
     membership = Membership(
         session_timeout_seconds=SESSION_SECONDS, max_poll_interval_seconds=POLL_SECONDS, rebalance_timeout_seconds=30.0

@@ -14,6 +14,7 @@ from logbroker.client import Consumer, Producer, Session, TopicPartition, Worker
 from logbroker.client.worker.session_calls import SessionCalls
 from logbroker.embedded_broker import embedded
 from tests.client.group_helpers import Events, fill, numbers
+from tests.client.group_helpers import take as take_records
 from tests.client.links import Link
 from tests.client.worker_helpers import create, describe, take
 
@@ -62,6 +63,24 @@ async def until_assigned(consumer: Consumer) -> None:
     async with asyncio.timeout(20):
         while not numbers(consumer):
             assert not await consumer.poll(timeout_seconds=0.01)
+
+
+async def test_a_member_whose_answers_take_long_keeps_its_connection(address: str, topic: str) -> None:
+    """As long as they take less than its session and the grace."""
+    await fill(address, topic, 1, 20)
+    async with (
+        Link(delay_seconds=0.7).to(address) as link,
+        Consumer(link.address, group=topic, session_timeout_seconds=2.0) as consumer,
+    ):
+        await consumer.subscribe(topic)
+        async with asyncio.timeout(40):
+            found = [record.offset for record in await take_records(consumer, 20)]
+            connections = len(link.pipes)
+            until_seconds = consumer._core.ownership.until + 4
+            await until(lambda: consumer._core.ownership.until > until_seconds)
+        assert found == list(range(20))
+        assert len(link.pipes) == connections
+        await consumer.commit()
 
 
 @pytest.mark.prove

@@ -490,6 +490,8 @@ class GroupMember:
             if response is grpc.aio.EOF:
                 raise BrokerUnavailableError("the broker ended the stream")
             kind = response.WhichOneof("response")
+            if kind in ("heartbeat", "joined"):
+                self.membership.answered(monotonic())
             if kind == "heartbeat":
                 self.membership.heartbeat_answered()
                 self._note_delay(monotonic())

@@ -52,6 +52,10 @@ A member that gives up a connection then has at least a sixth of the session tim
 _SHORTEST_SILENCE_SECONDS: Final = 0.2
 _LONGEST_SILENCE_SECONDS: Final = 5.0
 _STREAMS_AT_ONE_PACE: Final = 3
+_ANSWERS: Final = 2
+"""The wait for an answer is at least this many times as long as the latest answer took."""
+_ANSWERS_ON_NEW_CONNECTION: Final = 4
+"""The same for the first answer of a stream, before which a connection may have to be made."""
 _SLOTS: Final = 20
 """Number of moments in one interval at which the members of a machine may send their heartbeats."""
 
@@ -138,6 +142,8 @@ class Membership:
         """The outstanding assignment was pushed after this time, and so was any that it has replaced."""
         self._heartbeats: deque[tuple[float, bool]] = deque()
         """Time of each unanswered heartbeat, and whether it reported a poll."""
+        self._answer_seconds: float | None = None
+        """How long the latest answer took; None if there was none yet."""
 
     def is_sure(self, now: float) -> bool:
         """Whether the member is surely still in the group, so that messages of the broker about it are valid."""
@@ -179,6 +185,11 @@ class Membership:
         """Note that a heartbeat is sent now."""
         self._heartbeats.append((now, polled))
 
+    def answered(self, now: float) -> None:
+        """Note that the oldest unanswered message is answered now. Called before the answer is applied."""
+        if self.asked_at is not None:
+            self._answer_seconds = now - self.asked_at
+
     def heartbeat_answered(self) -> None:
         if self._heartbeats:
             self._heard_at, polled = self._heartbeats.popleft()
@@ -205,12 +216,21 @@ class Membership:
         """Return how long to wait for an answer before the connection is given up.
 
         `streams` is the number of streams in a row that brought no answer. The wait grows with it, so that a slow
-        broker does not get more and more requests.
+        broker does not get more and more requests. It grows with the time that the latest answer took, too, because
+        another connection over a slow link is no faster. Before the first answer the link is unknown, and there is no
+        session to lose.
         """
         seconds = min(
             max(self.session_timeout_seconds / _SILENCE_SHARE, _SHORTEST_SILENCE_SECONDS), _LONGEST_SILENCE_SECONDS
         )
-        return min(seconds * (1 + streams // _STREAMS_AT_ONE_PACE), 2 * _LONGEST_SILENCE_SECONDS)
+        seconds *= 1 + streams // _STREAMS_AT_ONE_PACE
+        is_joining = self.state is MembershipState.JOINING
+        if self._answer_seconds is not None:
+            answers = _ANSWERS_ON_NEW_CONNECTION if is_joining else _ANSWERS
+            seconds = max(seconds, answers * self._answer_seconds)
+        elif is_joining:
+            seconds = max(seconds, _LONGEST_SILENCE_SECONDS)
+        return min(seconds, 2 * _LONGEST_SILENCE_SECONDS)
 
     def assigned(self, assignment: AssignedPartitions) -> None:
         """Note that the broker pushed an assignment."""
