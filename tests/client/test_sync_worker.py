@@ -355,18 +355,28 @@ def test_a_stop_ends_the_wait_for_the_first_connection(unused_tcp_port: int, sta
         stopping.join()
 
 
-def test_run_in_a_handler_of_the_same_worker_is_refused(address: str, topic: str) -> None:
+@pytest.mark.parametrize("outer", ["run", "sessions"])
+@pytest.mark.parametrize("inner", ["run", "sessions"])
+def test_run_in_a_handler_of_the_same_worker_is_refused(address: str, topic: str, outer: str, inner: str) -> None:
     create(address, topic, 3)
     refusals = []
     with Worker(address, topic) as worker:
 
         def handle(delivery: WorkerDelivery) -> None:
             with pytest.raises(InvalidRequestError, match="in a handler") as refusal:
-                worker.run(handle)
+                getattr(worker, inner)(handle)
             refusals.append(refusal)
             if len(refusals) == 3:
                 worker.stop()
 
-        worker.run(handle)
+        def handle_session(session: Session) -> None:
+            for delivery in session:
+                with delivery:
+                    handle(delivery)
+
+        if outer == "run":
+            worker.run(handle)
+        else:
+            worker.sessions(handle_session)
     assert len(refusals) == 3
     assert describe(address, topic).counts.acked == 3

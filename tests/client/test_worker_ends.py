@@ -192,21 +192,43 @@ async def test_a_stop_ends_the_wait_for_the_first_connection(unused_tcp_port: in
             assert await running in (None, [])
 
 
-async def test_run_in_a_handler_of_the_same_worker_is_refused(address: str, topic: str) -> None:
+@pytest.mark.parametrize("outer", ["run", "sessions"])
+@pytest.mark.parametrize("inner", ["run", "sessions"])
+@pytest.mark.parametrize("way", [lambda call: call, asyncio.ensure_future, asyncio.gather])
+async def test_run_in_a_handler_of_the_same_worker_is_refused(
+    address: str, topic: str, outer: str, inner: str, way: Callable[[Any], Any]
+) -> None:
+    """Also in a task that the handler makes."""
     await create(address, topic)
-    await fill(address, topic, 3)
+    await fill(address, topic, 3, keys=1)
     refusals = []
+    later: list[asyncio.Task[None]] = []
     async with Worker(address, topic) as worker:
+
+        async def ended() -> None:
+            await running
 
         async def handle(delivery: WorkerDelivery) -> None:
             with pytest.raises(InvalidRequestError, match="in a handler") as refusal:
-                await worker.run(handle)
+                await way(getattr(worker, inner)(handle))
             refusals.append(refusal)
             if len(refusals) == 3:
+                later.append(asyncio.create_task(go_on()))
                 worker.stop()
 
+        async def handle_session(session: Session) -> None:
+            async for delivery in session:
+                async with delivery:
+                    await handle(delivery)
+
+        async def go_on() -> None:
+            await ended()
+            await worker.run(handle)  # The handlers have returned.
+
         async with asyncio.timeout(25):
-            await worker.run(handle)
+            running = asyncio.ensure_future(worker.run(handle) if outer == "run" else worker.sessions(handle_session))
+            await running
             await worker.run(handle)  # Beside a handler, it is not.
+            await asyncio.gather(*later)
     assert len(refusals) == 3
     assert (await describe(address, topic)).counts.acked == 3

@@ -146,7 +146,7 @@ class Worker(Droppable):
         core = self._core
         check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
-        core.check_runs_in_no_handler(threading.get_ident())
+        core.check_runs_in_no_handler("run")
         run(core.start(max(concurrency, core.prefetch or concurrency)))
         try:
             self._in_threads(concurrency, lambda over: self._handle_all(handler, over))
@@ -154,7 +154,7 @@ class Worker(Droppable):
             core.handlers_ended()
 
     def _handle_all(self, handler: Handler, over: Latch) -> None:
-        with self._core.handling(threading.get_ident()):
+        with self._core.handling():
             self._handle(handler, over)
 
     def _handle(self, handler: Handler, over: Latch) -> None:
@@ -204,13 +204,19 @@ class Worker(Droppable):
         Keeps waiting while the broker is away or overloaded. After its first record, the loop over a session ends when
         no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
         error of a handler, except for the loss of its session; RuntimeError if a handler raises CancelledError; and
-        InvalidRequestError for a concurrency below 1 or a handler that is async or contains `yield`.
+        InvalidRequestError for a concurrency below 1, a handler that is async or contains `yield`, and in a handler of
+        the same worker.
         """
         check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         check_idle(idle_seconds)
+        self._core.check_runs_in_no_handler("sessions")
         run(self._core.start())
-        self._in_threads(concurrency, lambda over: self._handle_sessions(handler, prefetch, idle_seconds, over))
+        self._in_threads(concurrency, lambda over: self._handle_all_sessions(handler, prefetch, idle_seconds, over))
+
+    def _handle_all_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float, over: Latch) -> None:
+        with self._core.handling():
+            self._handle_sessions(handler, prefetch, idle_seconds, over)
 
     def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float, over: Latch) -> None:
         core = self._core

@@ -15,7 +15,6 @@ from logbroker.client.runtime.arguments import check_bounds, check_seconds, chec
 from logbroker.client.runtime.handlers import Slots, check_no_generator, check_outcome
 from logbroker.client.runtime.lifetime import Droppable
 from logbroker.client.runtime.tasks import waiter
-from logbroker.client.transport.connection import running_loop
 from logbroker.client.worker.held_session import HeldSession, IdleWait
 from logbroker.client.worker.in_flight import DEFAULT_PREFETCH_BYTES
 from logbroker.client.worker.leased_record import WorkerDeliveries, WorkerDelivery
@@ -206,7 +205,7 @@ class Worker(Droppable):
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency)
         check_no_generator(HANDLER, handler)
-        self._core.check_runs_in_no_handler(asyncio.current_task(running_loop()))
+        self._core.check_runs_in_no_handler("run")
         await self._core.start(max(concurrency, self._core.prefetch or concurrency))
         slots = Slots()
         try:
@@ -215,7 +214,7 @@ class Worker(Droppable):
             self._core.handlers_ended()
 
     async def _handle_all(self, handler: Handler, slots: Slots) -> None:
-        with self._core.handling(asyncio.current_task(running_loop())):
+        with self._core.handling():
             await self._handle(handler, slots)
 
     async def _handle(self, handler: Handler, slots: Slots) -> None:
@@ -278,14 +277,21 @@ class Worker(Droppable):
         Keeps waiting while the broker is away or overloaded. After its first record, the loop over a session ends when
         no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
         error of a handler, except for the loss of its session. A CancelledError that a handler raises although nobody
-        cancelled this call becomes a RuntimeError.
+        cancelled this call becomes a RuntimeError. Raises InvalidRequestError in a handler of the same worker.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         check_idle(idle_seconds)
         check_no_generator(HANDLER, handler)
+        self._core.check_runs_in_no_handler("sessions")
         await self._core.start()
         slots = Slots()
-        await slots.run(concurrency, lambda: self._handle_sessions(handler, prefetch, idle_seconds, slots))
+        await slots.run(concurrency, lambda: self._handle_all_sessions(handler, prefetch, idle_seconds, slots))
+
+    async def _handle_all_sessions(
+        self, handler: SessionHandler, prefetch: int, idle_seconds: float, slots: Slots
+    ) -> None:
+        with self._core.handling():
+            await self._handle_sessions(handler, prefetch, idle_seconds, slots)
 
     async def _handle_sessions(self, handler: SessionHandler, prefetch: int, idle_seconds: float, slots: Slots) -> None:
         while (held := await self._core.next_session(prefetch, lambda: slots.are_over)) is not None:

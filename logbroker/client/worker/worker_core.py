@@ -9,6 +9,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
@@ -61,6 +62,19 @@ _CLOSED_UNANSWERED: Final = (
 )
 
 
+class _Handling:
+    """A task or thread that calls handlers of a worker; None: it calls no more."""
+
+    __slots__ = ("worker",)
+
+    def __init__(self, worker: object) -> None:
+        self.worker: object = worker
+
+
+_HANDLING: ContextVar[tuple[_Handling, ...]] = ContextVar("handling", default=())
+"""In which handlers the present code runs. A task that is made in a handler has it, too."""
+
+
 class WorkerCore(Generic[D]):
     """One worker. Deliveries may be taken and settled in any thread, and `stop` may be called in any thread or signal
     handler. All other methods belong to the event loop of `start`."""
@@ -90,8 +104,6 @@ class WorkerCore(Generic[D]):
         self.stopping = False
         """Whether `stop` was called. Nothing resets it: a stop that arrives before a loop begins counts, too."""
         self.closed = False
-        self._handling: set[object] = set()
-        """The tasks or threads of `run`, which call handlers."""
         self._closing: set[asyncio.Task[Any]] = set()
         """Tasks that give back sessions whose `close` was cancelled."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -191,20 +203,25 @@ class WorkerCore(Generic[D]):
             self.in_flight.tell_all()
 
     @contextmanager
-    def handling(self, caller: object) -> Iterator[None]:
-        """Note that a task or thread calls handlers of `run` during a `with` block."""
-        self._handling.add(caller)
+    def handling(self) -> Iterator[None]:
+        """Note that handlers of `run` or `sessions` are called during a `with` block, by this task or thread and by the
+        tasks that it makes."""
+        handling = _Handling(self)
+        before = _HANDLING.set((*_HANDLING.get(), handling))
         try:
             yield
         finally:
-            self._handling.discard(caller)
+            # A task that a handler has made may go on.
+            handling.worker = None
+            _HANDLING.reset(before)
 
-    def check_runs_in_no_handler(self, caller: object) -> None:
-        """Raise InvalidRequestError if a handler calls `run`. It might wait for ever: the handler's own delivery stays
-        unsettled meanwhile, and may be all that the worker takes at a time."""
-        if caller in self._handling:
+    def check_runs_in_no_handler(self, name: str) -> None:
+        """Raise InvalidRequestError if a handler calls `run` or `sessions`. It might wait for ever: the handler's own
+        delivery stays unsettled meanwhile, and may be all that the worker takes at a time."""
+        if any(handling.worker is self for handling in _HANDLING.get()):
             raise InvalidRequestError(
-                "run() is called in a handler of the same worker: let the handler return first, or open another worker"
+                f"{name}() is called in a handler of the same worker: let the handler return first, or open another"
+                " worker"
             )
 
     def handlers_ended(self) -> None:
