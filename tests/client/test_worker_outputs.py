@@ -263,12 +263,24 @@ async def test_a_session_sends_with_its_next_ack_and_state(address: str, topic: 
             if number + 1 == until:
                 break
 
+    async def send_and_leave(worker: Worker, error: Exception | None = None) -> None:
+        async with worker.session(b"k1") as session:
+            session.state = b"never acked"
+            session.send(out, b"never acked")
+            if error is not None:
+                raise error
+
     async with Worker(address, topic) as worker:
         async with worker.session(b"k1") as session:
             await work(session, 1)
         async with worker.session(b"k1") as session:
             await work(session, 4)
-            session.send(out, b"never acked")
+        with pytest.raises(InvalidRequestError, match="behind its last ack"):
+            await send_and_leave(worker)
+        with pytest.raises(ZeroDivisionError):
+            await send_and_leave(worker, ZeroDivisionError())
+        async with worker.session(b"k1") as session:
+            assert session.state == b"4"
     assert await values(address, out) == [b"%d" % number + end for number in range(4) for end in (b"'", b"")]
 
 
@@ -287,6 +299,12 @@ async def test_a_synchronous_worker_sends_too(address: str, topic: str, out: str
             for delivery in session:
                 with delivery:
                     session.send(out, b"session")
+        with (
+            SyncWorker(address, topic) as worker,
+            pytest.raises(InvalidRequestError, match="behind its last ack"),
+            worker.session(b"k1", idle_seconds=0.2) as session,
+        ):
+            session.send(out, b"never acked")
 
     await asyncio.to_thread(work)
     found = await values(address, out)

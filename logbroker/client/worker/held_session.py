@@ -154,6 +154,11 @@ class HeldSession(Settlements, Generic[D]):
                 self._unsent.append((during, SentRecords(self.outbox.max_output_bytes)))
             self._unsent[-1][1].add(sent)
 
+    @property
+    def has_sent_behind_ack(self) -> bool:
+        """Whether records wait for an ack although no delivery was in hand when they were sent."""
+        return any(during is None for during, _ in self._unsent)
+
     def check(self) -> None:
         """Raise the error because of which the session is lost or cannot go on."""
         error = self.lost or self._failed

@@ -423,8 +423,9 @@ class Session:
         priority: int | None = None,
     ) -> None:
         """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. It is
-        not sent if the session ends before, or if the delivery that the program received last is nacked or released
-        before: that delivery comes again."""
+        not sent if the delivery that the program received last is nacked or released before: that delivery comes again.
+        If the block ends without another ack, it raises InvalidRequestError, and neither the record nor a state that
+        was set since the last ack is stored."""
         self._session().send(sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, priority))
 
     async def flush(self) -> None:

@@ -56,6 +56,10 @@ _AWAY_SECONDS: Final = 0.1
 _REFUSED_SECONDS: Final = 1.0
 """The pause between two requests for a session while the broker has no room."""
 _CLOSED: Final = "the session was closed: its unsettled records come again"
+_SENT_BEHIND_ACK: Final = (
+    "records were sent in the session behind its last ack: neither they nor a state that was set since then are stored;"
+    " send and set the state before the ack of a delivery"
+)
 _CLOSED_UNANSWERED: Final = (
     "the session was closed before the broker had answered (the connection was lost, or the broker is slow): a record"
     " whose settlement the broker did not get comes again"
@@ -325,12 +329,13 @@ class WorkerCore(Generic[D]):
         return False
 
     async def close_session(self, session: HeldSession[D], *, save: bool) -> None:
-        """Settle a session and give it back. Raises the first refusal of its settlements, or the error with which the
-        session was lost before."""
+        """Settle a session and give it back. Raises the first refusal of its settlements, the error with which the
+        session was lost before, or InvalidRequestError for records that were sent behind the last ack."""
         self.lifetime.check()
         self.check_loop()
+        is_incomplete = save and session.has_sent_behind_ack
         try:
-            settlements = await self._give_back(session, save=save)
+            settlements = await self._give_back(session, save=save and not is_incomplete)
         except asyncio.CancelledError:
             if session.lost is None:
                 self._close_later(session)
@@ -340,6 +345,8 @@ class WorkerCore(Generic[D]):
             if error is not None:
                 self.in_flight.outbox.told(settlement)
                 raise type(error)(error.message)
+        if is_incomplete:
+            raise InvalidRequestError(_SENT_BEHIND_ACK)
 
     async def _give_back(self, session: HeldSession[D], *, save: bool) -> list[SettlementBatch]:
         """Give a session back when its settlements are answered. Return these settlements. Raises LogbrokerError."""
