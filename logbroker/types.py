@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
+import functools
 import os
+import re
 from typing import Final, NamedTuple, NewType
 
 Offset = NewType("Offset", int)
@@ -17,9 +19,17 @@ TopicId = NewType("TopicId", bytes)
 MAX_TOPIC_CHARACTERS: Final = 249
 """Longest name of a topic, as in Kafka: with a dash and a partition number it still fits into a file name."""
 
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
 INTERNAL_PREFIX: Final = "__queue."
 """Prefix of the names of internal topics, which only the broker creates, changes and writes. They hold records that
 queue groups keep after retention."""
+
+
+@functools.lru_cache(256)
+def is_topic_name(name: str) -> bool:
+    """Return whether a topic can have this name, as in Kafka."""
+    return len(name) <= MAX_TOPIC_CHARACTERS and name not in (".", "..") and _TOPIC_NAME.fullmatch(name) is not None
 
 
 class TopicPartition(NamedTuple):

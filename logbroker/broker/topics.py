@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -26,13 +25,11 @@ from logbroker.errors import (
     quoted,
 )
 from logbroker.record.bands import bands_text, partitions_of
-from logbroker.types import MAX_TOPIC_CHARACTERS, TopicId
+from logbroker.types import MAX_TOPIC_CHARACTERS, TopicId, is_topic_name
 
 MAX_START_OFFSETS = 200_000
 """Maximum number of start offsets in all generations of a topic together, so that they fit into its row and into one
 answer."""
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
@@ -43,7 +40,7 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicNameError(
             f"a topic name has at most {MAX_TOPIC_CHARACTERS} characters; this one has {len(name)}"
         )
-    if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
+    if not is_topic_name(name):
         raise InvalidTopicNameError(
             f"{quoted(name)} is not a topic name: use a-z, A-Z, 0-9, '.', '_' and '-', not '.' or '..'"
         )

@@ -47,8 +47,12 @@ ODD: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception] | None]] =
     "topic with a surrogate": (("\ud800", b"v"), {}, TypeError),
     "long topic": (("t" * 70_000, b"v"), {}, UnknownTopicError),
     "longest topic": (("t" * 249, b"v"), {}, None),
-    "empty topic": (("", b"v"), {}, None),
-    "topic with NUL": (("out\0", b"v"), {}, None),
+    "empty topic": (("", b"v"), {}, UnknownTopicError),
+    "topic of dots": (("..", b"v"), {}, UnknownTopicError),
+    "topic with NUL": (("out\0", b"v"), {}, UnknownTopicError),
+    "topic with a line end": (("out\n", b"v"), {}, UnknownTopicError),
+    "topic with a letter beyond ASCII": (("öut", b"v"), {}, UnknownTopicError),
+    "text as a value": (("out", "v"), {}, TypeError),
     "topic of an enum": ((Name.OUT, b"v"), {}, None),
     "topic of another type": ((b"out", b"v"), {}, TypeError),
     "header with a surrogate": (("out", b"v"), {"headers": [("\ud800", b"")]}, TypeError),
@@ -139,10 +143,12 @@ def test_refusals_say_what_to_do() -> None:
     [delivery] = worker.take(1)
     for arguments, named, text in (
         (("out", b"v"), {"partition": 1 << 31}, "topic 'out' has no partition 2147483648; they are counted from 0"),
-        (("t" * 300, b"v"), {}, "a name has at most 249 characters"),
+        (("t" * 300, b"v"), {}, "a name has 1 to 249 of a-z"),
         (("out", b"v"), {"headers": [("h" * 70_000, b"")]}, "a header's name has 70,000 bytes; at most 65,536"),
+        (("out", "text"), {}, r"value must be bytes or None, not str 'text': encode it, text.encode\(\)$"),
+        (("out", b"v", 5), {}, "key must be bytes or None, not int 5$"),
     ):
-        with pytest.raises(LogbrokerError, match=text):
+        with pytest.raises((LogbrokerError, TypeError), match=text):
             delivery.send(*arguments, **named)
 
 

@@ -255,6 +255,8 @@ def record_parts(
     partition: object,
     timestamp_ms: object,
     ordering_key: object,
+    *,
+    has_serializers: bool = True,
 ) -> tuple[Any, Any, Any, Any]:
     """Return value, key, headers and ordering key as the codec takes them: bytes in place of bytes-like objects, and
     headers as a list. Raises TypeError for values that do not fit into a record, InvalidRecordError for more headers
@@ -262,7 +264,7 @@ def record_parts(
     check_one("send()", "topic", topic, str)
     for name, given in (("value", value), ("key", key)):
         if given is not None and not fits(given, bytes):
-            advice = f", or give the producer a {name}_serializer"
+            advice = f", or give the producer a {name}_serializer" if has_serializers else ""
             advice = f": encode it, text.encode(){advice}" if isinstance(given, str) else advice
             raise TypeError(f"send(): {name} must be bytes or None, not {_what(given)}{advice}")
     check_one("send()", "partition", partition, int | None)

@@ -17,7 +17,7 @@ from logbroker.client.transport.metadata import TopicInfo
 from logbroker.errors import InvalidRecordError, RecordTooLargeError, UnknownPartitionError, UnknownTopicError, quoted
 from logbroker.record.codec import BatchBuilder, Headers, check_timestamp
 from logbroker.record.message_headers import DEFAULT_PRIORITY, priority_of, with_priority
-from logbroker.types import MAX_TOPIC_CHARACTERS
+from logbroker.types import MAX_TOPIC_CHARACTERS, is_topic_name
 from logbroker.v1 import queues_pb2
 
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
@@ -81,10 +81,14 @@ def sent_record(
         and type(topic) is str
         and topic.isascii()
     ):
-        value, key, headers, _ = record_parts(topic, value, key, headers, partition, timestamp_ms, None)
+        value, key, headers, _ = record_parts(
+            topic, value, key, headers, partition, timestamp_ms, None, has_serializers=False
+        )
         check_timestamp(timestamp_ms)
-    if len(topic) > MAX_TOPIC_CHARACTERS:
-        raise UnknownTopicError(f"no topic {quoted(topic)}: a name has at most {MAX_TOPIC_CHARACTERS} characters")
+    if not is_topic_name(topic):
+        raise UnknownTopicError(
+            f"no topic {quoted(topic)}: a name has 1 to {MAX_TOPIC_CHARACTERS} of a-z, A-Z, 0-9, '.', '_' and '-'"
+        )
     if partition is not None and not 0 <= partition <= _MAX_PARTITION:
         raise UnknownPartitionError(f"topic {topic!r} has no partition {partition}; they are counted from 0")
     size_bytes = len(value or b"") + len(key or b"")
