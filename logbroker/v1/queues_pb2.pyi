@@ -112,20 +112,22 @@ class Settle(_message.Message):
     def __init__(self, correlation_id: _Optional[int] = ..., acks: _Optional[_Union[Receipts, _Mapping]] = ..., nacks: _Optional[_Iterable[_Union[Nack, _Mapping]]] = ..., releases: _Optional[_Union[Receipts, _Mapping]] = ..., extensions: _Optional[_Iterable[_Union[Extension, _Mapping]]] = ..., states: _Optional[_Iterable[_Union[SessionState, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[Output, _Mapping]]] = ...) -> None: ...
 
 class Output(_message.Message):
-    __slots__ = ("topic", "topic_id", "partition", "generation", "batch", "records")
+    __slots__ = ("topic", "topic_id", "partition", "generation", "ordering_key", "batch", "records")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ORDERING_KEY_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     topic_id: bytes
     partition: int
     generation: int
+    ordering_key: bytes
     batch: bytes
     records: OutputRecords
-    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ..., batch: _Optional[bytes] = ..., records: _Optional[_Union[OutputRecords, _Mapping]] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ..., ordering_key: _Optional[bytes] = ..., batch: _Optional[bytes] = ..., records: _Optional[_Union[OutputRecords, _Mapping]] = ...) -> None: ...
 
 class OutputRecords(_message.Message):
     __slots__ = ("records",)

@@ -20,7 +20,7 @@ from logbroker.v1 import queues_pb2
 from tests.client.in_flight_by_hand import NOW, Worker, acks, releases
 
 MOST_POINTS = 200
-SENT = sent_record("out", b"of the session", None, None, (), None, None, None)
+SENT = sent_record("out", b"of the session", None, None, (), None, None, None, None)
 
 
 class RungError(Exception):

@@ -184,7 +184,7 @@ def test_a_session_is_idle_once_the_broker_has_answered_after_the_wait_began(wor
 
 def sends(session: HeldSession[WorkerDelivery], *values: bytes) -> None:
     for value in values:
-        session.send(sent_record("out", value, None, None, (), None, None, None))
+        session.send(sent_record("out", value, None, None, (), None, None, None, None))
 
 
 def outputs(settle: queues_pb2.Settle) -> list[bytes]:

@@ -164,6 +164,48 @@ async def test_a_topic_that_is_made_anew_gets_each_key_where_it_belongs(address:
     assert all(record.partition == partition_for_key(record.key or b"", 8) for record in found)
 
 
+async def test_an_ordering_key_chooses_the_partition(address: str, topic: str, out: str) -> None:
+    """With each kind of `send`, whether the worker has looked the topic up or not, or before the topic has grown."""
+    await create(address, topic)
+    await fill(address, topic, 90, keys=90)
+    ordering_keys = [b"o%d" % number for number in range(10)]
+    seen: set[tuple[int, int]] = set()
+
+    async def send_on(deliveries: list[WorkerDelivery]) -> None:
+        for delivery, ordering_key in zip(deliveries, ordering_keys, strict=True):
+            delivery.send(out, ordering_key, delivery.key, ordering_key=ordering_key)
+            delivery.send(out, ordering_key, ordering_key=ordering_key, priority=9)
+            delivery.ack()
+        await worker.flush()
+
+    async def check(partitions: int, count: int) -> None:
+        new = [record for record in await sent(address, out) if (record.partition, record.offset) not in seen]
+        seen.update((record.partition, record.offset) for record in new)
+        assert len(new) == count
+        assert all(record.partition == partition_for_key(record.value or b"", partitions) for record in new)
+
+    def in_sessions() -> None:
+        with SyncWorker(address, topic) as worker:
+            for ordering_key in ordering_keys:
+                with worker.session(wait_seconds=20) as session:
+                    delivery = next(iter(session))
+                    delivery.send(out, ordering_key, b"key", ordering_key=ordering_key)
+                    session.send(out, ordering_key, b"key", ordering_key=ordering_key)
+                    delivery.ack().result()
+
+    async with Worker(address, topic, prefetch=60) as worker, Admin(address) as admin:
+        deliveries = await first(worker, 60)
+        for partitions in (3, 8, 16):
+            if partitions > 3:
+                await admin.alter_topic(out, partitions=partitions)
+            await send_on(deliveries[:10])
+            await send_on(deliveries[10:20])  # The worker has looked the topic up meanwhile.
+            del deliveries[:20]
+            await check(partitions, 40)
+    await asyncio.to_thread(in_sessions)
+    await check(16, 20)
+
+
 async def test_what_a_topic_does_not_take_for_a_while_waits_and_holds_up_no_other_ack(
     topic: str, tmp_path: Path
 ) -> None:

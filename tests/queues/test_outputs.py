@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import msgspec
 import pytest
 
 from logbroker.clock import SystemClock
@@ -32,7 +33,7 @@ from logbroker.errors import (
 from logbroker.queues.delivery.worker_stream import WorkerLink
 from logbroker.queues.group import QueueGroup
 from logbroker.queues.machine.inspect import AlarmKind
-from logbroker.queues.model.messages import AskedOutput, Nack, Refusal, Settlement
+from logbroker.queues.model.messages import AskedOutput, Nack, Output, Refusal, Settlement
 from logbroker.queues.model.record_id import Moment
 from logbroker.queues.outputs import preparation
 from logbroker.queues.outputs.preparation import prepared
@@ -48,6 +49,7 @@ from logbroker.queues.state.outbox import TransactionalOutbox
 from logbroker.record.codec import NewRecord, encode_batch, with_producer
 from logbroker.record.compression import Codec
 from logbroker.record.header import HEADER, HEADER_BYTES
+from logbroker.record.partitioner import partition_for_key
 from logbroker.types import TopicId
 from tests.hostile.batch_mutants import mutated_batch, sealed, sound_batch
 from tests.queues.shell import Shell, ack, hello, shell, take, until
@@ -256,7 +258,7 @@ async def test_whatever_batch_is_taken_can_be_routed_anew(tmp_path: Path) -> Non
                     continue
                 taken_at_all += 1
                 for output in outputs:
-                    assert routed(topic, records_of(output.batch), None)
+                    assert routed(topic, records_of(output.batch), None, None)
     assert taken_at_all > 900
     assert refused > 100
 
@@ -409,6 +411,37 @@ async def test_a_topic_that_grows_or_shrinks_its_limit_before_the_append_gets_th
         assert len(found[0]) < 30
         [of_key] = [values for values in found.values() if b"k" in values]
         assert of_key.index(b"1") < of_key.index(b"k")
+
+
+async def test_an_ordering_key_routes_the_records_in_place_of_their_keys(tmp_path: Path) -> None:
+    """Where the worker has not routed them, where it did not know that the topic has grown, and where the topic grows
+    after the settlement."""
+    records = [NewRecord(b"%d" % number, b"%d" % number) for number in range(50)]
+    async with shell(tmp_path) as opened:
+        link = await open_group(opened, 3, out_partitions=2)
+        receipts = await taken(link, 3)
+        topic_id = opened.engine.topic(OUT).id
+        plain = AskedOutput(topic_id, None, 0, None, records, ordering_key=b"a")
+        batch = AskedOutput(topic_id, 0, 1, encode_batch(records), ordering_key=b"b")
+        assert await settle(link, [receipts[0]], plain) == []
+        assert len(await opened.stored(OUT, partition_for_key(b"a", 2))) == 50
+        await opened.engine.alter_topic(topic_id, partitions=4)
+        before = len(await opened.stored(OUT, partition_for_key(b"b", 4)))
+        assert await settle(link, [receipts[1]], batch) == []
+        assert len(await opened.stored(OUT, partition_for_key(b"b", 4))) == before + 50
+        with opened.commits_held() as release:
+            answer = await begin(link, [receipts[2]], plain)
+            await opened.engine.alter_topic(topic_id, partitions=64)
+            release.set()
+            assert await answer == []
+        assert partition_for_key(b"a", 64) != partition_for_key(b"a", 4)
+        assert len(await opened.stored(OUT, partition_for_key(b"a", 64))) == 50
+
+
+def test_a_row_of_an_earlier_version_has_no_ordering_key() -> None:
+    row = msgspec.msgpack.encode([[bytes(16), 1, 2, 3, b"batch"]])
+    [output] = msgspec.msgpack.decode(row, type=list[Output])
+    assert (output.partition, output.batch, output.ordering_key) == (1, b"batch", None)
 
 
 async def test_outputs_for_a_deleted_topic_go_with_it(tmp_path: Path) -> None:

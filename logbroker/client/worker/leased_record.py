@@ -117,6 +117,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        ordering_key: bytes | None = None,
         priority: int | None = None,
     ) -> Self:
         """Send a record to a topic together with the ack of this delivery: both happen, once, or neither. Call it
@@ -129,7 +130,7 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         InvalidTimestampError, UnknownTopicError or UnknownPartitionError for a topic name or a partition number that
         cannot exist, InvalidRequestError for a priority out of range or a sub-key without a key, or TypeError.
         """
-        sent = sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, priority)
+        sent = sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, ordering_key, priority)
         with self.batch.settlements.outbox.lock.free():
             if self.batch.states[self.index] != HELD:
                 self.batch.check_held(self.index)

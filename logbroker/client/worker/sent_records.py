@@ -27,8 +27,8 @@ MAX_OUTPUT_HEADERS: Final = 50_000
 """Maximum number of headers of these records. The broker ends the stream of a worker that lists more than 100,000
 elements in one message."""
 MAX_PLACES: Final = 1_000
-"""Maximum number of places to which one delivery sends: each partition chosen by hand is one, and so is each topic
-whose partitions the keys choose. The broker takes this many outputs."""
+"""Maximum number of places to which one delivery sends: each partition chosen by hand is one, and so are each ordering
+key and each topic whose partitions the keys choose. The broker takes this many outputs."""
 RECORDS_AT_ONCE: Final = 1_000
 """Maximum number of records that are sent with one settlement of several deliveries: the broker takes this many
 batches."""
@@ -50,6 +50,14 @@ class SentRecord(msgspec.Struct, gc=False):
     headers: Headers
     timestamp_ms: int | None
     size_bytes: int
+    ordering_key: bytes | None = None
+    """Chooses the partition in place of the key."""
+
+    @property
+    def place(self) -> tuple[str, int | None, bytes | None]:
+        """The topic, and the partition and the ordering key that the program chose. Records of one place travel
+        together."""
+        return self.topic, self.partition, self.ordering_key
 
 
 def sent_record(
@@ -60,6 +68,7 @@ def sent_record(
     headers: Headers,
     partition: int | None,
     timestamp_ms: int | None,
+    ordering_key: bytes | None,
     priority: int | None,
 ) -> SentRecord:
     """Return a record to be sent. Raises InvalidRequestError for a priority out of range or a sub-key without a key,
@@ -78,11 +87,12 @@ def sent_record(
         and (key is None or type(key) is bytes)
         and headers == ()
         and partition is timestamp_ms is None
+        and ordering_key is None
         and type(topic) is str
         and topic.isascii()
     ):
-        value, key, headers, _ = record_parts(
-            topic, value, key, headers, partition, timestamp_ms, None, has_serializers=False
+        value, key, headers, ordering_key = record_parts(
+            topic, value, key, headers, partition, timestamp_ms, ordering_key, has_serializers=False
         )
         check_timestamp(timestamp_ms)
     if not is_topic_name(topic):
@@ -91,13 +101,13 @@ def sent_record(
         )
     if partition is not None and not 0 <= partition <= _MAX_PARTITION:
         raise UnknownPartitionError(f"topic {topic!r} has no partition {partition}; they are counted from 0")
-    size_bytes = len(value or b"") + len(key or b"")
+    size_bytes = len(value or b"") + len(key or b"") + len(ordering_key or b"")
     for name, content in headers:
         name_bytes = len(name.encode())
         if name_bytes > _MAX_NAME_BYTES:
             raise InvalidRecordError(f"a header's name has {name_bytes:,} bytes; at most {_MAX_NAME_BYTES:,} are sent")
         size_bytes += name_bytes + len(content or b"")
-    return SentRecord(topic, partition, value, key, headers, timestamp_ms, size_bytes)
+    return SentRecord(topic, partition, value, key, headers, timestamp_ms, size_bytes, ordering_key)
 
 
 class SentRecords(list[SentRecord]):
@@ -111,8 +121,8 @@ class SentRecords(list[SentRecord]):
         self.size_bytes = 0
         self.headers = 0
         """Number of headers of all records."""
-        self._places: set[tuple[str, int | None]] | None = None
-        """Topics and partitions of the records, once they can be more than MAX_PLACES."""
+        self._places: set[tuple[str, int | None, bytes | None]] | None = None
+        """Topics, partitions and ordering keys of the records, once they can be more than MAX_PLACES."""
 
     def add(self, *records: SentRecord) -> None:
         """Add records. Raises RecordTooLargeError, and adds none, if they would be too many for one delivery."""
@@ -135,12 +145,12 @@ class SentRecords(list[SentRecord]):
     def _add_places(self, records: Iterable[SentRecord]) -> None:
         places = self._places
         if places is None:
-            places = self._places = {(sent.topic, sent.partition) for sent in self}
-        new = {(sent.topic, sent.partition) for sent in records} - places
+            places = self._places = {sent.place for sent in self}
+        new = {sent.place for sent in records} - places
         if len(places) + len(new) > MAX_PLACES:
             raise RecordTooLargeError(
-                f"the outputs of the delivery would go to {len(places) + len(new):,} partitions; it sends to up to"
-                f" {MAX_PLACES:,} that are chosen by hand: let the key choose the partition"
+                f"the outputs of the delivery would have {len(places) + len(new):,} partitions and ordering keys; it"
+                f" sends to up to {MAX_PLACES:,} that are chosen by hand: let the key choose the partition"
             )
         places |= new
 
@@ -164,7 +174,8 @@ class _Route:
 
     def partition_of(self, sent: SentRecord) -> int:
         way = self._ways[priority_of(sent.headers) if self._has_bands else DEFAULT_PRIORITY]
-        return way.sticky if sent.key is None else way.partition_of[sent.key]
+        key = sent.key if sent.ordering_key is None else sent.ordering_key
+        return way.sticky if key is None else way.partition_of[key]
 
 
 class OutputRoutes:
@@ -210,11 +221,13 @@ class OutputRoutes:
 
 
 def _plain(topic: str, records: Iterable[SentRecord]) -> Iterable[queues_pb2.Output]:
-    outputs: dict[int | None, queues_pb2.Output] = {}
+    outputs: dict[tuple[str, int | None, bytes | None], queues_pb2.Output] = {}
     for sent in records:
-        output = outputs.get(sent.partition)
+        output = outputs.get(sent.place)
         if output is None:
-            output = outputs[sent.partition] = queues_pb2.Output(topic=topic, partition=sent.partition)
+            output = outputs[sent.place] = queues_pb2.Output(
+                topic=topic, partition=sent.partition, ordering_key=sent.ordering_key
+            )
         record = output.records.records.add(key=sent.key, value=sent.value, timestamp_ms=sent.timestamp_ms)
         for name, content in sent.headers:
             record.headers.add(key=name, value=content)
@@ -222,18 +235,28 @@ def _plain(topic: str, records: Iterable[SentRecord]) -> Iterable[queues_pb2.Out
 
 
 def _batches(topic: str, route: _Route, records: Iterable[SentRecord]) -> list[queues_pb2.Output]:
-    parts: dict[tuple[int, int], list[SentRecord]] = {}
+    parts: dict[tuple[int, int, bytes | None], list[SentRecord]] = {}
     for sent in records:
         # A partition that was chosen by hand is not routed anew.
-        place = (route.partition_of(sent), route.generation) if sent.partition is None else (sent.partition, 0)
+        if sent.partition is None:
+            place = route.partition_of(sent), route.generation, sent.ordering_key
+        else:
+            place = sent.partition, 0, None
         part = parts.get(place)
         if part is None:
             parts[place] = [sent]
         else:
             part.append(sent)
     return [
-        queues_pb2.Output(topic=topic, topic_id=route.topic_id, partition=partition, generation=generation, batch=batch)
-        for (partition, generation), part in parts.items()
+        queues_pb2.Output(
+            topic=topic,
+            topic_id=route.topic_id,
+            partition=partition,
+            generation=generation,
+            batch=batch,
+            ordering_key=ordering_key,
+        )
+        for (partition, generation, ordering_key), part in parts.items()
         for batch in _encoded(part, route.max_batch_bytes)
     ]
 

@@ -420,13 +420,16 @@ class Session:
         headers: Headers = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        ordering_key: bytes | None = None,
         priority: int | None = None,
     ) -> None:
         """Send a record to a topic together with the next ack of the session, once: see `send` of a delivery. It is
         not sent if the delivery that the program received last is nacked or released before: that delivery comes again.
         If the block ends without another ack, it raises InvalidRequestError, and neither the record nor a state that
         was set since the last ack is stored."""
-        self._session().send(sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, priority))
+        self._session().send(
+            sent_record(topic, value, key, sub_key, headers, partition, timestamp_ms, ordering_key, priority)
+        )
 
     async def flush(self) -> None:
         """Wait until the session's settlements and its state are synced. Raises the first refusal."""

@@ -53,7 +53,8 @@ async def read_outputs(engine: LogEngine, outputs: Sequence[pb.Output], pace: Pa
             new += map(_new_record, part)
             await pace.step(_RECORD_STEPS * len(part))
         size_bytes = len(batch) if batch is not None else output.ByteSize() - _OWN_BYTES * len(plain)
-        asked.append(AskedOutput(topic.id, partition, generation, batch, new, size_bytes))
+        ordering_key = output.ordering_key if output.HasField("ordering_key") else None
+        asked.append(AskedOutput(topic.id, partition, generation, batch, new, size_bytes, ordering_key))
         await pace.step(_OUTPUT_STEPS)
     return asked
 

@@ -95,6 +95,8 @@ class Output(msgspec.Struct, array_like=True, gc=False, eq=False):
     searched_from: int
     """The end offset of the partition at a moment when it did not have the batch."""
     batch: bytes
+    ordering_key: bytes | None = None
+    """Chooses the partition in place of the keys of the records; None: the keys do."""
 
 
 class AskedOutput(msgspec.Struct):
@@ -110,6 +112,8 @@ class AskedOutput(msgspec.Struct):
     records: Sequence[NewRecord] = ()
     size_bytes: int = 0
     """Size of the batch, or approximate size of the keys, values and headers of the records."""
+    ordering_key: bytes | None = None
+    """See `Output`."""
 
 
 class Settlement(msgspec.Struct, gc=False):

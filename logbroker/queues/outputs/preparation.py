@@ -87,7 +87,7 @@ async def _outputs(engine: LogEngine, topic: Topic, asked: AskedOutput, now_ms: 
                 ).with_bound(topic.config.max_message_bytes)
             # Later it may have to be routed anew, when it is too late to refuse it.
             await in_decoder_if(is_heavy, lambda: check_readable(header, batch))
-            return outputs_for(engine, topic, [(partition, batch)], asked.generation)
+            return outputs_for(engine, topic, [(partition, batch)], asked.generation, asked.ordering_key)
         # The worker did not know yet that the topic has grown.
         records = await in_decoder_if(is_heavy, lambda: records_of(batch))
         partition, generation = None, topic.generation
@@ -95,7 +95,8 @@ async def _outputs(engine: LogEngine, topic: Topic, asked: AskedOutput, now_ms: 
         raise InvalidRequestError("an output holds neither a batch nor records")
     _check_timestamp(topic, max(record.timestamp_ms or 0 for record in records), now_ms)
     large = asked.batch is not None or asked.size_bytes > INLINE_BYTES or len(records) > INLINE_RECORDS
-    return outputs_for(engine, topic, await in_decoder_if(large, lambda: routed(topic, records, partition)), generation)
+    batches = await in_decoder_if(large, lambda: routed(topic, records, partition, asked.ordering_key))
+    return outputs_for(engine, topic, batches, generation, asked.ordering_key)
 
 
 def _check_timestamp(topic: Topic, timestamp_ms: int, now_ms: int) -> None:

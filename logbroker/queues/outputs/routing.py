@@ -19,9 +19,11 @@ MAX_BATCH_HEADERS: Final = 100_000
 anew."""
 
 
-def routed(topic: Topic, records: Sequence[NewRecord], partition: int | None) -> list[tuple[int, bytes]]:
+def routed(
+    topic: Topic, records: Sequence[NewRecord], partition: int | None, ordering_key: bytes | None
+) -> list[tuple[int, bytes]]:
     """Return the batches of records, with their partitions, in order. Without a partition, each record goes where a
-    producer would send it; records without a key stay together.
+    producer would send it, by the ordering key if there is one; records without a key stay together.
 
     Raises RecordTooLargeError or BatchExpandsTooFarError.
     """
@@ -31,7 +33,8 @@ def routed(topic: Topic, records: Sequence[NewRecord], partition: int | None) ->
     else:
         router = Router(topic.routing_bands, topic.partitions)
         for record in records:
-            by_partition.setdefault(router.partition(record.key, record.headers), []).append(record)
+            key = record.key if ordering_key is None else ordering_key
+            by_partition.setdefault(router.partition(key, record.headers), []).append(record)
     return [
         (chosen, batch)
         for chosen, part in by_partition.items()
@@ -39,11 +42,24 @@ def routed(topic: Topic, records: Sequence[NewRecord], partition: int | None) ->
     ]
 
 
-def outputs_for(engine: LogEngine, topic: Topic, batches: Iterable[tuple[int, bytes]], generation: int) -> list[Output]:
+def outputs_for(
+    engine: LogEngine,
+    topic: Topic,
+    batches: Iterable[tuple[int, bytes]],
+    generation: int,
+    ordering_key: bytes | None,
+) -> list[Output]:
     """Return batches as outputs. Raises UnknownPartitionError, PartitionOfflineError or another error of a partition
     that takes nothing."""
     return [
-        Output(topic.id, partition, generation, engine.partition_facts(topic.id, partition).log_end_offset, batch)
+        Output(
+            topic_id=topic.id,
+            partition=partition,
+            generation=generation,
+            searched_from=engine.partition_facts(topic.id, partition).log_end_offset,
+            batch=batch,
+            ordering_key=ordering_key,
+        )
         for partition, batch in batches
     ]
 

@@ -364,13 +364,15 @@ class OutputSender:
             partition = None
         if partition is None or len(output.batch) > topic.config.max_message_bytes:
             try:
-                batches = await in_decoder(lambda: routed(topic, records_of(output.batch), partition))
+                batches = await in_decoder(
+                    lambda: routed(topic, records_of(output.batch), partition, output.ordering_key)
+                )
             except _UNREADABLE as error:
                 # Nobody can read its keys, so its place is as good as another. Settlements refuse such batches now.
                 batches, generation = [(output.partition, self._unreadable(topic, output, error))], 0
         else:
             batches = [(partition, output.batch)]
-        return outputs_for(self._engine, topic, batches, generation)
+        return outputs_for(self._engine, topic, batches, generation, output.ordering_key)
 
     def _unreadable(self, topic: Topic, output: Output, error: LogbrokerError) -> bytes:
         """Return a batch that cannot be decoded, to be appended as it is. Raises RecordTooLargeError."""

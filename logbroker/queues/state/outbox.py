@@ -155,7 +155,7 @@ class TransactionalOutbox:
             stream = self._streams[key] = _Stream(*self.producer)
         batch = with_producer(output.batch, stream.producer_id, stream.epoch, stream.next_sequence)
         stream.next_sequence = (stream.next_sequence + parse_header(batch).record_count) & MAX_SEQUENCE
-        return Output(output.topic_id, output.partition, output.generation, output.searched_from, batch)
+        return msgspec.structs.replace(output, batch=batch)
 
     def _row_of(self, number: int) -> list[Output] | None:
         entry = self._entries.get(number)
