@@ -258,6 +258,7 @@ async def test_a_session_sends_with_its_next_ack_and_state(address: str, topic: 
                 continue
             session.send(out, b"%d" % number, b"k1")
             delivery.send(out, b"%d'" % number, b"k1")
+            session.send(out, b"%d''" % number, b"k1")
             session.state = b"%d" % (number + 1)
             delivery.ack()
             if number + 1 == until:
@@ -269,7 +270,7 @@ async def test_a_session_sends_with_its_next_ack_and_state(address: str, topic: 
         async with worker.session(b"k1") as session:
             await work(session, 4)
             session.send(out, b"never acked")
-    assert await values(address, out) == [b"%d" % number + end for number in range(4) for end in (b"'", b"")]
+    assert await values(address, out) == [b"%d" % number + end for number in range(4) for end in (b"", b"'", b"''")]
 
 
 async def test_a_synchronous_worker_sends_too(address: str, topic: str, out: str) -> None:
