@@ -13,9 +13,9 @@ from logbroker.client.consumer.consumer import Consumer
 from logbroker.client.consumer.consumer_core import ConsumerCore
 from logbroker.client.consumer.group_offsets import CommittedOffset, fetch_offsets
 from logbroker.client.consumer.group_reader import GroupReader
-from logbroker.client.convoy.convoy_core import PULL_SECONDS, Ack, ConvoyCore, Item, LastWord, Nack
+from logbroker.client.convoy.convoy_core import PULL_SECONDS, SOURCE, Ack, ConvoyCore, Item, LastWord, Nack
 from logbroker.client.convoy.track import Track
-from logbroker.client.runtime.handlers import CALLBACK, call
+from logbroker.client.runtime.handlers import CALLBACK, call, is_own, let_out
 from logbroker.client.runtime.tasks import end_tasks
 from logbroker.client.worker.leased_record import LeasedRecord, reason_of
 from logbroker.client.worker.worker import Worker, next_delivery
@@ -110,7 +110,7 @@ class GroupHold:
 
     def drain_seconds(self) -> float:
         """Return how long running handlers may take when their partitions are revoked."""
-        return min(self._core.drain_seconds, self.group.rebalance_timeout_seconds / 2)
+        return min(self._core.drain_left_seconds, self.group.rebalance_timeout_seconds / 2)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Return what is committed in partitions that begin. Raises retriable errors."""
@@ -321,7 +321,12 @@ class StreamFeed:
 
 
 async def _next_of(items: AsyncIterator[Item]) -> Item:
-    return await anext(items)
+    try:
+        return await anext(items)
+    except asyncio.CancelledError as error:
+        if is_own(error):
+            raise let_out(SOURCE, error) from error
+        raise
 
 
 class WorkerFeed:
@@ -340,6 +345,10 @@ class WorkerFeed:
     @property
     def group_id(self) -> str:
         return self._worker.group
+
+    @property
+    def broker(self) -> str:
+        return self._worker.connection.broker
 
     async def open(self) -> None:
         await self._worker.start(prefetch_of(self._worker, self._core))

@@ -115,7 +115,10 @@ def test_a_failed_record_waits_and_its_key_with_it() -> None:
     lanes.block(entries[0])
     assert started(lanes) == []
     assert list(lanes.blocked) == [entries[0]]
-    lanes.skip(entries[0])
+    assert lanes.skip(entries[0])
+    assert not lanes.skip(entries[0])
+    assert started(lanes) == []
+    lanes.done(entries[0])
     assert started(lanes) == [1]
     assert track.floor == 1
 
