@@ -33,13 +33,12 @@ from logbroker.client.convoy.convoy_core import (
     Key,
     OnExhausted,
 )
-from logbroker.client.convoy.feeds import GroupHold, item_of, prefetch_of
+from logbroker.client.convoy.feeds import GroupHold, begins, item_of, prefetch_of
 from logbroker.client.convoy.track import Entry, RecordState, Track
 from logbroker.client.runtime.arguments import checks_arguments
 from logbroker.client.runtime.handlers import call_plain, check_plain, let_out
 from logbroker.client.runtime.lifetime import Uncopied
 from logbroker.client.runtime.sync_loop import run
-from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.types import TopicPartition
 
@@ -84,7 +83,7 @@ class _Feed(Protocol):
     def pull(self, records: int, size_bytes: int, seconds: float) -> None: ...
     def idle(self) -> None: ...
     def may_start(self) -> bool: ...
-    def is_lost(self, item: Any) -> bool: ...
+    def begins(self, item: Any) -> bool: ...
     def close(self) -> None: ...
 
 
@@ -302,9 +301,11 @@ class Convoy(Uncopied):
     def _handle(self, handler: Handler, entry: Entry) -> bool:
         """Run the handler, and do what follows. Return whether the record is done."""
         failure: Exception | None = None
-        if self._feed.is_lost(entry.item):
-            pass
-        elif self._core.is_used_up(entry):
+        if not self._feed.begins(entry.item):
+            with self._core.lock:
+                self._core.lose(entry)
+            return False
+        if self._core.is_used_up(entry):
             failure = entry.error
         elif not entry.lacks_key or (failure := self._core.key_failure(entry)) is None:
             try:
@@ -349,7 +350,7 @@ class Convoy(Uncopied):
 
     def _ack(self, entry: Entry) -> None:
         settlement = entry.settlement
-        if settlement is not None and not self._feed.is_lost(entry.item):
+        if settlement is not None:
             self._tell(entry, settlement[0])
 
     def _tell(self, entry: Entry, settle: Callable[..., Any], *arguments: Any) -> None:
@@ -485,8 +486,8 @@ class _ConsumerFeed:
     def may_start(self) -> bool:
         return self.hold.may_start()
 
-    def is_lost(self, item: Any) -> bool:
-        return False
+    def begins(self, item: Any) -> bool:
+        return True
 
     def close(self) -> None:
         hold = self.hold
@@ -553,6 +554,7 @@ class _WorkerFeed:
         run(self._worker.start(prefetch_of(self._worker, self._core)))
 
     def pull(self, records: int, size_bytes: int, seconds: float) -> None:
+        self._core.look_at_leases(monotonic())
         worker, buffer = self._worker, self._worker.in_flight.buffer
         first = next_within(worker, buffer, seconds)
         taken = 0
@@ -565,13 +567,13 @@ class _WorkerFeed:
         self.is_over = worker.stopping
 
     def idle(self) -> None:
-        pass
+        self._core.look_at_leases(monotonic())
 
     def may_start(self) -> bool:
         return True
 
-    def is_lost(self, item: Any) -> bool:
-        return isinstance(item, LeasedRecord) and item.lost
+    def begins(self, item: Any) -> bool:
+        return begins(item)
 
     def close(self) -> None:
         self._worker.handlers_ended()
@@ -613,8 +615,8 @@ class _IteratorFeed:
     def may_start(self) -> bool:
         return True
 
-    def is_lost(self, item: Any) -> bool:
-        return False
+    def begins(self, item: Any) -> bool:
+        return True
 
     def close(self) -> None:
         close = getattr(self._items, "close", None)

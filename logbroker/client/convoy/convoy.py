@@ -290,8 +290,8 @@ class Convoy(Uncopied):
             if self._idle and lanes.has_ready:
                 self._wake()
             failure: Exception | None = None
-            if feed.is_lost(entry.item):
-                pass
+            if not feed.begins(entry.item):
+                core.lose(entry)
             elif core.is_used_up(entry):
                 failure = entry.error
             elif not entry.lacks_key or (failure := core.key_failure(entry)) is None:
@@ -372,7 +372,7 @@ class Convoy(Uncopied):
         return self._producer.send_and_wait(to, value, key, headers=headers)
 
     async def _ack(self, entry: Entry) -> None:
-        if entry.settlement is not None and not self._feed.is_lost(entry.item):
+        if entry.settlement is not None:
             await self._tell(entry, entry.settlement[0])
 
     async def _tell(self, entry: Entry, settle: Callable[..., Any], *arguments: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
@@ -44,6 +45,7 @@ MAX_CONCURRENCY: Final = 100_000
 _MAX_RECORDS: Final = 10_000_000
 _MAX_BYTES: Final = 1 << 40
 _MAX_ATTEMPTS: Final = 1_000_000
+_LOOK_SECONDS: Final = 0.25
 PULL_SECONDS: Final = 0.25
 """How long one request for records waits. A stop is noticed after it."""
 HANDLER: Final = "the handler"
@@ -220,6 +222,8 @@ class ConvoyCore(Tracks):
         self.repeats_saved = 0
         self.stopping = False
         self.has_begun = False
+        self._look_at = 0.0
+        """When the leases of a worker's records are looked at next."""
         self._drained_by = 0.0
         """When running handlers have to end, if the convoy stops."""
 
@@ -308,6 +312,30 @@ class ConvoyCore(Tracks):
                 self._find_key(entry)
         finally:
             self.lanes.add(entry)
+
+    def lose(self, entry: Entry) -> None:
+        """Forget a record of a worker whose lease has ended: it comes again, to this worker or another."""
+        give_up(entry.item)
+        self.lanes.lost(entry)
+
+    def look_at_leases(self, now: float) -> None:
+        """Let the worker extend the leases of records that wait here, and forget those that are lost nevertheless.
+        Does nothing if it has just looked."""
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_SECONDS
+        lost = 0
+        with self.lock:
+            for entry in list(self.loose.nodes()):
+                if entry.state is RecordState.RUNNING:
+                    continue
+                if entry.item.lost:
+                    self.lose(entry)
+                    lost += 1
+                else:
+                    entry.item.batch.begun_at[entry.item.index] = math.inf
+        if lost:
+            _log.warning("the leases of %d records that waited have ended: they come again, behind others", lost)
 
     def _interrupt(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -505,6 +533,13 @@ def name_of(entry: Entry) -> str:
     if isinstance(entry.track, LooseTrack):
         return f"a record of key {quoted(entry.key)}"
     return f"offset {entry.offset} of {entry.track.name}, key {quoted(entry.key)}"
+
+
+def give_up(delivery: LeasedRecord) -> None:
+    """Let the worker count a delivery no more that the convoy forgets."""
+    outbox = delivery.batch.settlements.outbox
+    outbox.dropped.append((delivery.batch, delivery.index))
+    outbox.wake()
 
 
 def _now_ms() -> int:

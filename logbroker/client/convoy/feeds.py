@@ -13,7 +13,7 @@ from logbroker.client.consumer.consumer import Consumer
 from logbroker.client.consumer.consumer_core import ConsumerCore
 from logbroker.client.consumer.group_offsets import CommittedOffset, fetch_offsets
 from logbroker.client.consumer.group_reader import GroupReader
-from logbroker.client.convoy.convoy_core import PULL_SECONDS, SOURCE, Ack, ConvoyCore, Item, LastWord, Nack
+from logbroker.client.convoy.convoy_core import PULL_SECONDS, SOURCE, Ack, ConvoyCore, Item, LastWord, Nack, give_up
 from logbroker.client.convoy.track import Track
 from logbroker.client.runtime.handlers import CALLBACK, call, is_own, let_out
 from logbroker.client.runtime.tasks import end_tasks
@@ -72,8 +72,8 @@ class Feed(Protocol):
         """Whether records may be started now."""
         ...
 
-    def is_lost(self, item: Any) -> bool:
-        """Whether a record is somebody else's by now."""
+    def begins(self, item: Any) -> bool:
+        """Note that the work on a record begins. Return False if the record is somebody else's by now."""
         ...
 
     def progressed(self) -> None:
@@ -211,8 +211,8 @@ class ConsumerFeed:
     def may_start(self) -> bool:
         return self.hold.may_start()
 
-    def is_lost(self, item: Any) -> bool:
-        return False
+    def begins(self, item: Any) -> bool:
+        return True
 
     def progressed(self) -> None:
         self.hold.group.look_at_boundary()
@@ -303,8 +303,8 @@ class StreamFeed:
     def may_start(self) -> bool:
         return True
 
-    def is_lost(self, item: Any) -> bool:
-        return False
+    def begins(self, item: Any) -> bool:
+        return True
 
     def progressed(self) -> None:
         pass
@@ -354,6 +354,7 @@ class WorkerFeed:
         await self._worker.start(prefetch_of(self._worker, self._core))
 
     async def pull(self, records: int, size_bytes: int) -> None:
+        self._core.look_at_leases(monotonic())
         worker, buffer = self._worker, self._worker.in_flight.buffer
         taken, before = 0, self._core.lanes.bytes
         while taken < min(records, _MAX_PULLED) and self._core.lanes.bytes - before < size_bytes:
@@ -377,13 +378,13 @@ class WorkerFeed:
             taken += 1
 
     async def idle(self) -> None:
-        pass
+        self._core.look_at_leases(monotonic())
 
     def may_start(self) -> bool:
         return True
 
-    def is_lost(self, item: Any) -> bool:
-        return isinstance(item, LeasedRecord) and item.lost
+    def begins(self, item: Any) -> bool:
+        return begins(item)
 
     def progressed(self) -> None:
         pass
@@ -402,6 +403,14 @@ def prefetch_of(worker: WorkerCore[Any], core: ConvoyCore) -> int:
     return worker.prefetch or max(core.concurrency, min(core.max_records, _WORKER_SHARE * core.concurrency))
 
 
+def begins(delivery: LeasedRecord) -> bool:
+    """Let the lease of a delivery be extended from now on. Return False if it has ended."""
+    if delivery.lost:
+        return False
+    delivery.batch.begun_at[delivery.index] = monotonic()
+    return True
+
+
 def item_of(delivery: LeasedRecord) -> Item:
     """Return a delivery as a record of a source."""
     return delivery.key, delivery, functools.partial(_ack, delivery), functools.partial(_nack, delivery)
@@ -413,9 +422,11 @@ def _ack(delivery: LeasedRecord) -> None:
 
 
 def _nack(delivery: LeasedRecord, error: Exception | None) -> None:
-    if delivery.settled or delivery.lost:
+    if delivery.settled:
         return
-    if error is None:
+    if delivery.lost:
+        give_up(delivery)
+    elif error is None:
         delivery.release()
     else:
         delivery.nack(reason=reason_of(error))

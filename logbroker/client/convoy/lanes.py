@@ -3,11 +3,11 @@
 A state machine without I/O. Times are monotonic seconds that callers pass in. A *lane* is the line of records of one
 key in one partition. (A dash: does not happen in this state.)
 
-    state     start    done  interrupted  failed, may be tried again  failed, used up  due, resumed  skipped  track goes
-    WAITING   RUNNING  -     -            -                           -                -             -        GONE
-    RUNNING   -        DONE  WAITING      RETRYING                    BLOCKED          -             -        GONE, now
-    RETRYING  -        -     -            -                           -                WAITING       -        GONE
-    BLOCKED   -        -     -            -                           -                WAITING       RUNNING  GONE
+    state     start    done  interrupted  failed, retried  failed, used up  due, resumed  skipped  track goes  lost
+    WAITING   RUNNING  -     -            -                -                -             -        GONE        LOST
+    RUNNING   -        DONE  WAITING      RETRYING         BLOCKED          -             -        GONE, now   LOST
+    RETRYING  -        -     -            -                -                WAITING       -        GONE        LOST
+    BLOCKED   -        -     -            -                -                WAITING       RUNNING  GONE        LOST
 
 Whoever skips a blocked record tells its source, and then calls `done`.
 
@@ -119,6 +119,9 @@ class Lanes:
         while entry is None and self._ready:
             first = self._ready.popleft()
             track = first.track
+            if first.state is RecordState.LOST:
+                self._promote(first)
+                continue
             if first.state is not RecordState.WAITING or not track.is_open:
                 continue  # Its partition goes, or has gone.
             if track.may_start(first):
@@ -166,15 +169,35 @@ class Lanes:
         track.done(entry)
         if track in self._far:
             self._roomy.add(track)
-        key = entry.key
-        if key is None:
+        self._promote(entry)
+
+    def _promote(self, entry: Entry) -> None:
+        """Let the next record of the key be the first of its lane."""
+        if entry.key is None:
             return
-        successor = entry.successor
+        successor, entry.successor = entry.successor, None
+        while successor is not None and successor.state is RecordState.LOST:
+            successor = successor.successor
         if successor is None:
-            del track.lanes[key]
+            del entry.track.lanes[entry.key]
         else:
-            entry.successor = None
             self._ready.append(successor)
+
+    def lost(self, entry: Entry) -> None:
+        """Forget a record of a source without partitions that comes again. The next one of its key goes on."""
+        state = entry.state
+        if state is RecordState.RUNNING:
+            self.running -= 1
+            entry.track.stopped()
+        elif state is RecordState.BLOCKED:
+            del self.blocked[entry]
+        entry.state = RecordState.LOST
+        entry.item = entry.error = entry.refusal = entry.settlement = entry.abandon = None
+        self.records -= 1
+        self.bytes -= entry.size_bytes
+        entry.track.done(entry)
+        if state is not RecordState.WAITING:
+            self._promote(entry)  # It was the first. One that waits may be the first, too: then `start` finds it.
 
     def interrupted(self, entry: Entry) -> None:
         """Note that the handler of a running record has ended without a result, because the convoy ends."""

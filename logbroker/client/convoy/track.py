@@ -35,6 +35,8 @@ class RecordState(enum.IntEnum):
     DONE = 4
     GONE = 5
     """The convoy has nothing to do with it any more, because its partition is somebody else's."""
+    LOST = 6
+    """As GONE, because the lease of this single record has ended. It may be in a lane still, which passes over it."""
 
 
 class Entry:

@@ -41,6 +41,7 @@ class DeliveryBatch(Generic[L]):
         "_moved",
         "attempts",
         "batches",
+        "begun_at",
         "extend_until",
         "left",
         "lost",
@@ -85,6 +86,9 @@ class DeliveryBatch(Generic[L]):
         """The end of the lease unless it is extended, in monotonic seconds."""
         self.extend_until = 0.0
         """The time after which the worker does not extend the lease any more, in monotonic seconds."""
+        self.begun_at: dict[int, float] = {}
+        """When the program began to work on single deliveries, by index, if it says so; infinite: it has not begun. The
+        worker extends these leases from then on."""
         self.until_by_hand: dict[int, float] = {}
         """The ends of the leases that the program requested for single deliveries, by index. They replace `until`."""
 

@@ -94,19 +94,28 @@ class Leases:
             if batch.until > soon and not batch.until_by_hand:
                 continue
             # A settlement may wait for long: for room, or behind another one. The program has done its part.
-            extended = list(batch.kept() if now < batch.extend_until else batch.said())
+            extended = {index for index in batch.kept() if self._is_extended(batch, index, now)}
             if by_receipt and len(by_receipt) + len(batch) > self._max_receipts:
                 break
             for index in extended:
                 if batch.ends_at(index) <= soon:
                     by_receipt[batch.receipt(index)] = (batch, index)
                     batch.until_by_hand.pop(index, None)
+            for index in batch.held():
+                if index not in extended:
+                    batch.until_by_hand.setdefault(index, batch.until)  # The extension does not count for it.
         message = queues_pb2.Settle(correlation_id=correlation_id)
         # State the lease explicitly: the group's lease may have been altered since the worker learned it.
         lease_seconds = max(self.lease_seconds, MIN_LEASE_SECONDS)
         for first, last in ranges(by_receipt):
             message.extensions.add(first_receipt=first, last_receipt=last, lease_ms=round(lease_seconds * 1000))
         return self._remember(message, now, lease_seconds, by_receipt, {})
+
+    def _is_extended(self, batch: DeliveryBatch[Any], index: int, now: float) -> bool:
+        if batch.states[index] != HELD:
+            return True
+        begun_at = batch.begun_at.get(index)
+        return now < (batch.extend_until if begun_at is None else begun_at + self._max_extension_seconds)
 
     def _remember(
         self,

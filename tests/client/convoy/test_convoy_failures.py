@@ -19,8 +19,9 @@ import pytest
 from logbroker.client import Admin, Consumer, Convoy, QueueAdmin, QueueSettings, Worker, sync
 from logbroker.client.convoy import convoy_core
 from logbroker.client.convoy.handler_threads import HandlerThreads
+from logbroker.client.runtime.sync_loop import shared_loop
 from logbroker.errors import LogbrokerError
-from tests.client.convoy.convoy_helpers import DEADLINE_SECONDS, create, until
+from tests.client.convoy.convoy_helpers import DEADLINE_SECONDS, create, send, until
 
 ASYNC, THREADS, SYNC = "async", "threads of the async twin", "sync"
 KINDS = [ASYNC, THREADS, SYNC]
@@ -569,3 +570,92 @@ async def test_a_key_waits_while_its_dead_letter_cannot_be_sent(address: str, to
     ]
     assert {len(reason) for reason in reasons} == {256}
     assert letter.header("logbroker-attempts") == b"10"
+
+
+# --- leases of a worker ----------------------------------------------------------------------------------------------
+
+
+async def queue_of(address: str, topic: str) -> None:
+    """Create a queue group without order, with a short lease and no backoff."""
+    async with QueueAdmin(address) as admin:
+        settings = QueueSettings(
+            ordering="none", lease_seconds=1, backoff_initial_seconds=0.01, backoff_factor=1, max_attempts=1000
+        )
+        await admin.create_queue(topic, topic, settings, start="earliest")
+
+
+@pytest.mark.parametrize("kind", TWINS)
+async def test_the_leases_of_records_that_wait_are_extended_for_as_long_as_they_wait(
+    address: str, topic: str, kind: str
+) -> None:
+    """`max_extension_seconds` counts from the begin of the handler: a key may stand for days."""
+    await create(address, topic, 1, [b"a"] * 6)
+    await queue_of(address, topic)
+    order: list[int] = []
+    broken = True
+
+    def handle(delivery: Any) -> None:
+        if broken:
+            raise ValueError("not yet")
+        assert not delivery.redelivered
+        order.append(delivery.offset)
+
+    async with contextlib.AsyncExitStack() as stack:
+        worker: Any = (
+            stack.enter_context(sync.Worker(address, topic, max_extension_seconds=0.5))
+            if kind == SYNC
+            else await stack.enter_async_context(Worker(address, topic, max_extension_seconds=0.5))
+        )
+        twin = Twin(kind, worker, handle, max_attempts=1)
+        await until(lambda: bool(twin.convoy.blocked()) and twin.convoy.counts().waiting == 6)
+        begun = time.monotonic()
+        while time.monotonic() < begun + 4:
+            assert (twin.convoy.counts().waiting, twin.convoy.counts().blocked) == (6, 1)
+            await asyncio.sleep(0.05)
+        broken = False
+        assert twin.convoy.resume() == 1
+        await until(lambda: len(order) >= 6)
+        assert await twin.stopped() is None
+        await (asyncio.to_thread(worker.flush) if kind == SYNC else worker.flush())
+    assert order == list(range(6))
+    async with QueueAdmin(address) as admin:
+        counts = (await admin.describe_queue(topic)).counts
+    assert (counts.acked, counts.nacked, counts.ready, counts.in_flight) == (6, 0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", TWINS)
+async def test_records_whose_leases_are_lost_make_room_for_others(address: str, topic: str, kind: str) -> None:
+    """They come again, and neither their copies nor the worker's credit pile up."""
+    await create(address, topic, 1, [b"a"] * 8)
+    await queue_of(address, topic)
+    handled: list[int] = []
+    broken = True
+
+    def handle(delivery: Any) -> None:
+        if broken and delivery.key == b"a":
+            raise ValueError("not yet")
+        handled.append(delivery.offset)
+
+    async with contextlib.AsyncExitStack() as stack:
+        worker: Any = (
+            stack.enter_context(sync.Worker(address, topic, prefetch=8))
+            if kind == SYNC
+            else await stack.enter_async_context(Worker(address, topic, prefetch=8))
+        )
+        twin = Twin(kind, worker, handle, max_attempts=1)
+        for _ in range(3):
+            await until(lambda: bool(twin.convoy.blocked()) and twin.convoy.counts().waiting == 8)
+            blocked = twin.convoy.blocked()
+            if kind == SYNC:
+                shared_loop().call_soon_threadsafe(time.sleep, 1.5)  # The process is frozen for longer than a lease.
+            else:
+                time.sleep(1.5)
+            await until(lambda: bool(now := twin.convoy.blocked()) and now != blocked)  # noqa: B023
+        await until(lambda: twin.convoy.counts().waiting == 8)
+        broken = False
+        twin.convoy.resume()
+        await until(lambda: set(handled) == set(range(8)))
+        await send(address, topic, [b"b"] * 20)
+        await until(lambda: set(handled) == set(range(28)))
+        assert await twin.stopped() is None
+        await until(lambda: worker._core.in_flight.in_hand == 0)
