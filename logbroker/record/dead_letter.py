@@ -83,6 +83,8 @@ HEADERS: Final = frozenset(
     )
 )
 
+MAX_REASONS: Final = 8
+"""Maximum number of reasons that a dead letter names. The last ones are kept."""
 _MAX_DIGITS: Final = 19
 _decode_letter: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes | None]]).decode
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import threading
 from collections.abc import Callable
@@ -14,6 +15,22 @@ import pytest
 from logbroker.client import Admin, Consumer, Producer, Session, Worker, WorkerDelivery, sync
 from logbroker.errors import InvalidRequestError, SerializationError
 from tests.client.worker_helpers import create, describe, fill
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenError(Exception):
+    """An error whose attributes cannot be set."""
+
+    code: int = 3
+
+
+LEAVES = [StopIteration, StopAsyncIteration, FrozenError]
+"""Errors that once were taken for something else on their way, or were replaced by another."""
+
+
+def kept(error: type[Exception]) -> type[Exception]:
+    """Return the class of the error that the program gets."""
+    return error if error is FrozenError else RuntimeError
 
 
 async def let_out_a_cancellation() -> None:
@@ -424,6 +441,108 @@ async def test_a_handler_in_a_thread_may_let_a_cancellation_out_too(address: str
         async with asyncio.timeout(30):
             await asyncio.to_thread(worker.run, handle)
     assert attempts == [1, 2, 3]
+
+
+@pytest.mark.parametrize("error", LEAVES)
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize("in_threads", [False, True], ids=["async", "sync"])
+async def test_an_error_that_would_end_an_iteration_is_the_failure_of_its_handler(
+    address: str, topic: str, in_threads: bool, is_async: bool, error: type[Exception]
+) -> None:
+    await create(address, topic, backoff_initial_seconds=0.01)
+    await fill(address, topic, 3)
+    attempts = []
+
+    def handle(delivery: Any) -> None:
+        attempts.append(delivery.attempt)
+        if len(attempts) == 4:
+            worker.stop()
+        if delivery.attempt == 1 and delivery.value == b"0":
+            raise error
+
+    async def handle_async(delivery: WorkerDelivery) -> None:
+        handle(delivery)
+
+    worker: Any = (sync.Worker if in_threads else Worker)(address, topic)
+    async with asyncio.timeout(30):
+        if in_threads:
+            await asyncio.to_thread(worker.run, handle)
+            await asyncio.to_thread(worker.close)
+        else:
+            await worker.run(handle_async if is_async else handle)
+            await worker.close()
+    assert sorted(attempts) == [1, 1, 1, 2]
+    counts = (await describe(address, topic)).counts
+    assert (counts.acked, counts.nacked) == (3, 1)
+
+
+@pytest.mark.parametrize("error", LEAVES)
+@pytest.mark.parametrize("in_threads", [False, True], ids=["async", "sync"])
+async def test_an_error_that_would_end_an_iteration_leaves_sessions_as_another(
+    address: str, topic: str, in_threads: bool, error: type[Exception]
+) -> None:
+    await create(address, topic)
+    await fill(address, topic, 1)
+
+    def handle(session: Any) -> None:
+        raise error
+
+    async def handle_async(session: Session) -> None:
+        raise error
+
+    worker: Any = (sync.Worker if in_threads else Worker)(address, topic)
+    async with asyncio.timeout(30):
+        with pytest.raises(kept(error)) as raised:
+            await (asyncio.to_thread(worker.sessions, handle) if in_threads else worker.sessions(handle_async))
+        await (asyncio.to_thread(worker.close) if in_threads else worker.close())
+    assert error.__name__ in repr(raised.value)
+
+
+@pytest.mark.parametrize("error", LEAVES)
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize("in_threads", [False, True], ids=["async", "sync"])
+async def test_an_error_of_a_rebalance_callback_arrives_as_it_is_or_as_another(
+    address: str, topic: str, in_threads: bool, is_async: bool, error: type[Exception]
+) -> None:
+    """In `poll`, in a loop, and when the consumer is closed."""
+    async with Admin(address) as admin:
+        await admin.create_topic(topic, 1)
+    await fill(address, topic, 4)
+
+    def fail(partitions: Any) -> None:
+        raise error
+
+    async def fail_async(partitions: Any) -> None:
+        raise error
+
+    def read(consumer: sync.Consumer, fails: Callable[[Any], Any]) -> None:
+        consumer.subscribe(topic, on_assigned=fails, on_revoked=fails)
+        with pytest.raises(kept(error)):
+            consumer.poll(timeout_seconds=20)
+        with pytest.raises(kept(error)):
+            next(iter(consumer))
+        with pytest.raises(kept(error)):
+            for _ in consumer.batches():
+                pass
+        with pytest.raises(kept(error)):
+            consumer.close()
+
+    if in_threads:
+        await asyncio.to_thread(read, sync.Consumer(address, group=f"{topic}-group"), fail)
+        return
+    async with asyncio.timeout(30):
+        other, fails = Consumer(address, group=f"{topic}-group"), fail_async if is_async else fail
+        await other.subscribe(topic, on_assigned=fails, on_revoked=fails)
+        with pytest.raises(kept(error)):
+            await other.poll(timeout_seconds=20)
+        with pytest.raises(kept(error)):
+            async for _ in other:
+                pass
+        with pytest.raises(kept(error)):
+            async for _ in other.batches():
+                pass
+        with pytest.raises(kept(error)):
+            await other.close()
 
 
 # --- functions that do nothing when they are called -------------------------------------------------------------------

@@ -364,6 +364,31 @@ def test_a_lease_is_prolonged_for_as_long_after_the_program_took_the_delivery(ma
         assert max_extension_seconds <= held_seconds <= max_extension_seconds + LEASE_SECONDS
 
 
+def test_a_lease_is_prolonged_from_the_begin_of_the_work_if_the_program_names_it() -> None:
+    """A program that keeps deliveries in a queue of its own: those that wait are kept, however long."""
+    worker = Worker(max_extension_seconds=12)
+    worker.receive(1, range(3))
+    begun, waiting, other = worker.take(3)
+    waiting.batch.begun_at[waiting.index] = begun.batch.begun_at[begun.index] = math.inf
+    held_until = dict.fromkeys((1, 2, 3), NOW + LEASE_SECONDS)
+    for second in range(100):
+        if second == 50:
+            begun.batch.begun_at[begun.index] = NOW + second
+        message = worker.in_flight.extensions(NOW + second)
+        if message is not None:
+            worker.answer(message)
+            for first, last in extensions(message):
+                held_until.update(dict.fromkeys(range(first, last + 1), NOW + second + LEASE_SECONDS))
+    assert 12 <= held_until[3] - NOW <= 12 + LEASE_SECONDS
+    assert 62 <= held_until[1] - NOW <= 62 + LEASE_SECONDS
+    assert held_until[2] > NOW + 100
+    # Nothing is held for longer than the broker was asked for.
+    batch = waiting.batch
+    assert [batch.ends_at(delivery.index) for delivery in (begun, waiting, other)] == [
+        held_until[receipt] for receipt in (1, 2, 3)
+    ]
+
+
 def test_a_lease_that_the_program_asked_for_is_not_cut_by_the_next_extension(worker: Worker) -> None:
     worker.receive(1, range(2))
     taken = worker.take(2)

@@ -300,6 +300,7 @@ async def test_a_session_sends_with_its_next_ack_and_state(address: str, topic: 
                 continue
             session.send(out, b"%d" % number, b"k1")
             delivery.send(out, b"%d'" % number, b"k1")
+            session.send(out, b"%d''" % number, b"k1")
             session.state = b"%d" % (number + 1)
             delivery.ack()
             if number + 1 == until:
@@ -323,7 +324,7 @@ async def test_a_session_sends_with_its_next_ack_and_state(address: str, topic: 
             await send_and_leave(worker, ZeroDivisionError())
         async with worker.session(b"k1") as session:
             assert session.state == b"4"
-    assert await values(address, out) == [b"%d" % number + end for number in range(4) for end in (b"'", b"")]
+    assert await values(address, out) == [b"%d" % number + end for number in range(4) for end in (b"", b"'", b"''")]
 
 
 async def test_a_synchronous_worker_sends_too(address: str, topic: str, out: str) -> None:

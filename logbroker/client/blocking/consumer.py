@@ -6,7 +6,7 @@ import asyncio
 import datetime
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from time import monotonic
 from types import TracebackType
@@ -325,7 +325,7 @@ class Consumer(Uncopied):
 
     def _records(self, *, bounded: bool) -> Iterator[Record]:
         core, cursor, ownership, limited = self._core, self._core.cursor, self._core.ownership, self._core.in_group
-        with self._going_back([]):
+        with _GoingBack(self, []):
             with core.use.reading():
                 core.ask()
                 if not ownership.lasts():
@@ -368,7 +368,7 @@ class Consumer(Uncopied):
         """
         Room(max_records, max_bytes)
         records: list[Record] = []
-        with self._going_back(records):
+        with _GoingBack(self, records):
             with self._core.use.reading():
                 self._core.ask()
                 if not self._core.ownership.lasts():
@@ -439,7 +439,7 @@ class Consumer(Uncopied):
 
     def _merged(self, begin: Callable[[], Coroutine[Any, Any, MergedReader]]) -> Iterator[MergedRecord]:
         core = self._core
-        with self._going_back([]):
+        with _GoingBack(self, []):
             with core.use.reading():
                 core.ask()
                 reader = run(begin())
@@ -475,7 +475,7 @@ class Consumer(Uncopied):
         room = Room(max_records, max_bytes)
         deadline = monotonic() + timeout_seconds
         records: list[Record] = []
-        with self._core.use.reading(), self._going_back(records):
+        with self._core.use.reading(), _GoingBack(self, records):
             self._core.ask()
             return self._fill(records, room, deadline)
 
@@ -515,24 +515,16 @@ class Consumer(Uncopied):
             if chunk is not None:
                 core.begin_chunk(chunk, ends)
 
-    @contextmanager
-    def _going_back(self, records: list[Record]) -> Iterator[None]:
-        """If an exception of a signal handler, such as KeyboardInterrupt, ends a wait or the decoding, go back to the
-        first record that the program has not received. `records` are the records that are about to be handed out."""
-        try:
-            yield
-        except (LogbrokerError, GeneratorExit):
-            raise
-        except BaseException:
-            core = self._core
-            core.cursor.drop()
-            offsets = core.positions()
-            for record in reversed(records):
-                partition = TopicPartition(record.topic, record.partition)
-                if partition in offsets:
-                    offsets[partition] = record.offset
-            run(_call(core._move, offsets))
-            raise
+    def _go_back(self, records: list[Record]) -> None:
+        """Go back to the first record that the program has not received. `records` are about to be handed out."""
+        core = self._core
+        core.cursor.drop()
+        offsets = core.positions()
+        for record in reversed(records):
+            partition = TopicPartition(record.topic, record.partition)
+            if partition in offsets:
+                offsets[partition] = record.offset
+        run(_call(core._move, offsets))
 
     def _turn(self, ends: LoopEnds | None, deadline: float | None = None) -> None:
         with closing(_steps(self._core.turn(ends, deadline))) as steps:
@@ -585,6 +577,30 @@ class Consumer(Uncopied):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _GoingBack:
+    """If an exception of a signal handler, such as KeyboardInterrupt, or of a callback ends a wait or the decoding, go
+    back to the first record that the program has not received.
+
+    A function with `contextmanager` would set attributes of the exception, which its class may refuse.
+    """
+
+    __slots__ = ("_consumer", "_records")
+
+    def __init__(self, consumer: Consumer, records: list[Record]) -> None:
+        self._consumer = consumer
+        self._records = records
+        """The records that are about to be handed out."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and not isinstance(error, LogbrokerError | GeneratorExit):
+            self._consumer._go_back(self._records)
 
 
 async def _call(function: Callable[..., Any], *arguments: Any) -> None:

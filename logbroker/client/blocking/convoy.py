@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import ExitStack, suppress
@@ -14,28 +15,30 @@ from logbroker.client.blocking.consumer import Consumer
 from logbroker.client.blocking.producer import Producer
 from logbroker.client.blocking.worker import Worker, next_within
 from logbroker.client.convoy.convoy_core import (
-    DEAD_LETTER,
+    ACK_OR_NACK,
+    ALL,
     DEFAULT_CONCURRENCY,
     DEFAULT_DRAIN_SECONDS,
     DEFAULT_MAX_BYTES,
     DEFAULT_MAX_RECORDS,
     HANDLER,
+    LETTER_FUNCTION,
     PULL_SECONDS,
     RUNS_ALREADY,
-    SKIP,
+    SOURCE,
+    STILL_RUN,
     BlockedKey,
     ConvoyCore,
     ConvoyCounts,
     Key,
     OnExhausted,
 )
-from logbroker.client.convoy.feeds import GroupHold, item_of, prefetch_of
+from logbroker.client.convoy.feeds import GroupHold, begins, item_of, prefetch_of
 from logbroker.client.convoy.track import Entry, RecordState, Track
 from logbroker.client.runtime.arguments import checks_arguments
-from logbroker.client.runtime.handlers import call_plain, check_plain, check_plain_outcome
+from logbroker.client.runtime.handlers import call_plain, check_plain, let_out
 from logbroker.client.runtime.lifetime import Uncopied
 from logbroker.client.runtime.sync_loop import run
-from logbroker.client.worker.leased_record import LeasedRecord
 from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.types import TopicPartition
 
@@ -80,7 +83,7 @@ class _Feed(Protocol):
     def pull(self, records: int, size_bytes: int, seconds: float) -> None: ...
     def idle(self) -> None: ...
     def may_start(self) -> bool: ...
-    def is_lost(self, item: Any) -> bool: ...
+    def begins(self, item: Any) -> bool: ...
     def close(self) -> None: ...
 
 
@@ -124,7 +127,8 @@ class Convoy(Uncopied):
         drain_seconds: float = DEFAULT_DRAIN_SECONDS,
     ) -> None:
         """`concurrency` is the number of threads that run handlers. `key` is a function that returns the ordering key
-        of a record; without it, the record's key counts, and that of the tuple. `max_records` and `max_bytes` bound
+        of a record; without it, the record's key counts, and that of the tuple. A record for which it fails has no
+        order, and the failure counts as an attempt. `max_records` and `max_bytes` bound
         what is in memory, records that wait behind others included: where one is reached, the source is not asked for
         more.
 
@@ -210,7 +214,7 @@ class Convoy(Uncopied):
     def stop(self) -> None:
         """Let `run` return when the running handlers have returned, at most `drain_seconds` from now. Records that wait
         are given back. A stop is final. May be called in any thread, and in a signal handler."""
-        self._core.stopping = True
+        self._core.stop()
 
     # --- what comes in ----------------------------------------------------------------------------------------------
 
@@ -270,6 +274,10 @@ class Convoy(Uncopied):
                         with core.lock:
                             self._handled.notify_all()
         except BaseException as error:
+            with core.lock:
+                if entry is not None:
+                    lanes.interrupted(entry)
+                self._handled.notify_all()
             with suppress(InvalidStateError):  # Another thread was first.
                 self._failure.set_exception(error)
             self.stop()
@@ -293,69 +301,61 @@ class Convoy(Uncopied):
     def _handle(self, handler: Handler, entry: Entry) -> bool:
         """Run the handler, and do what follows. Return whether the record is done."""
         failure: Exception | None = None
+        if not self._feed.begins(entry.item):
+            with self._core.lock:
+                self._core.lose(entry)
+            return False
         if self._core.is_used_up(entry):
             failure = entry.error
-        elif not self._feed.is_lost(entry.item):
+        elif not entry.lacks_key or (failure := self._core.key_failure(entry)) is None:
             try:
                 call_plain(HANDLER, handler, entry.item)
             except Exception as error:
                 failure = error
-        if failure is not None and not self._deal_with(entry, failure):
+        if failure is not None and not self._is_given_up(entry, failure):
             return False
         self._ack(entry)
         return True
 
-    def _deal_with(self, entry: Entry, failure: Exception) -> bool:
+    def _is_given_up(self, entry: Entry, failure: Exception) -> bool:
         """Do what follows from a failure. Return whether the record counts as done."""
         core = self._core
-        if not core.is_used_up(entry):
-            with core.lock:
-                is_used_up = core.failed(entry, failure)
-                if is_used_up and core.on_exhausted not in (SKIP, DEAD_LETTER):
-                    self._lanes.block(entry)
-            core.log_failure(entry, failure)
-            if not is_used_up:
-                return False
-        if core.on_exhausted == SKIP:
-            with core.lock:
-                core.skipped += 1
-            core.log_skip(entry)
-        elif core.on_exhausted == DEAD_LETTER:
+        if not core.failed(entry, failure):
+            return False
+        if core.dead_letter is None:
+            core.skip(entry)
+        else:
             try:
                 self._send_letter(entry, failure)
-            except Exception as error:
-                with core.lock:
-                    core.refused_letter(entry, error)
-                core.log_refused_letter(entry, error)
+            except Exception as refusal:
+                core.refused_letter(entry, refusal)
                 return False
-            with core.lock:
-                core.dead_letters += 1
+            core.sent_letter()
         return entry.state is RecordState.RUNNING
 
     def _send_letter(self, entry: Entry, failure: Exception) -> None:
+        """Send the dead letter of a record, and wait until it is stored."""
         to, feed = self._core.dead_letter, self._feed
         if not isinstance(to, str):
             assert to is not None
-            check_plain_outcome("dead_letter", to(entry.item, failure))
-        elif isinstance(feed, _WorkerFeed):
-            value, key, headers = self._core.letter(entry, feed.group_id)
-            entry.item.send(to, value, key, headers=headers)
-        elif isinstance(feed, _ConsumerFeed):
-            with self._core.lock:
-                if self._producer is None:
-                    self._producer = Producer(feed.broker)
-                producer = self._producer
-            value, key, headers = self._core.letter(entry, feed.group_id)
-            producer.send_and_wait(to, value, key, headers=headers)
+            call_plain(LETTER_FUNCTION, to, entry.item, failure)
+            return
+        assert isinstance(feed, _ConsumerFeed | _WorkerFeed)
+        with self._core.lock:
+            if self._producer is None:
+                self._producer = Producer(feed.broker)
+            producer = self._producer
+        value, key, headers = self._core.letter(entry, feed.group_id)
+        producer.send_and_wait(to, value, key, headers=headers)
 
     def _ack(self, entry: Entry) -> None:
         settlement = entry.settlement
-        if settlement is not None and not self._feed.is_lost(entry.item):
+        if settlement is not None:
             self._tell(entry, settlement[0])
 
     def _tell(self, entry: Entry, settle: Callable[..., Any], *arguments: Any) -> None:
         try:
-            check_plain_outcome("ack or nack", settle(*arguments))
+            call_plain(ACK_OR_NACK, settle, *arguments)
         except Exception as error:
             self._core.not_settled(entry, error)
 
@@ -367,33 +367,30 @@ class Convoy(Uncopied):
         self._wait_until(lambda: not any(track.running for track in tracks), seconds)
         ran = self._core.drop(tracks)
         if ran:
-            _log.warning("%d handlers still run while their partitions are given away", len(ran))
+            _log.warning(STILL_RUN, len(ran))
 
     def _end_threads(self) -> None:
         """Let the threads end. Partitions may be revoked meanwhile."""
         self.stop()
         core, lanes = self._core, self._lanes
-        deadline = monotonic() + core.drain_seconds
         try:
             while True:
                 with self._ready:
                     self._ready.notify_all()
-                    if not lanes.running or monotonic() >= deadline:
+                    if not (lanes.running and core.drain_left_seconds):
                         break
                 with suppress(LogbrokerError):
                     self._feed.idle()
-                self._wait_until(lambda: not lanes.running, min(PULL_SECONDS, max(0.0, deadline - monotonic())))
+                self._wait_until(lambda: not lanes.running, min(PULL_SECONDS, core.drain_left_seconds))
         finally:
             core.drop(core.tracks.values())
 
     def _give_back(self) -> None:
         """Nack what a source without partitions has given and what is not done."""
-        core = self._core
-        with core.lock:
-            left = [(entry, entry.settlement) for entry in core.loose.nodes() if entry.settlement is not None]
-            core.drop([core.loose])
-        for entry, settlement in left:
-            self._tell(entry, settlement[1], entry.error)
+        left = self._core.give_back()
+        with ExitStack() as stack:
+            for entry, nack, error in reversed(left):
+                stack.callback(self._tell, entry, nack, error)
 
     def _close_producer(self) -> None:
         if self._producer is not None:
@@ -409,28 +406,32 @@ class Convoy(Uncopied):
         """Return the keys that stand because the attempts of their first record are used up."""
         return self._core.blocked()
 
-    def resume(self, key: Hashable | None = None, partition: TopicPartition | None = None) -> int:
+    def resume(self, key: Hashable = ALL, partition: TopicPartition | None = None) -> int:
         """Try the first record of a blocked key again, with new attempts. Without a key: of all blocked keys, in the
-        partition if one is given. Return how many keys go on."""
-        with self._ready:
-            entries = self._core.standing(key, partition)
-            for entry in entries:
-                self._lanes.resume(entry)
-            self._ready.notify()
-        return len(entries)
+        partition if one is given. `key` may be one of `blocked()`: then this record alone is tried again. None names
+        all blocked records that have no key. Return how many keys go on."""
+        resumed = self._core.resume(key, partition)
+        self._wake()
+        return resumed
 
-    def skip(self, key: Hashable | None = None, partition: TopicPartition | None = None) -> int:
-        """Count the first record of a blocked key as done: see `resume`. Return how many were skipped."""
-        with self._ready:
-            entries = self._core.standing(key, partition)
+    def skip(self, key: Hashable = ALL, partition: TopicPartition | None = None) -> int:
+        """Count the first record of a blocked key as done. The arguments are those of `resume`. Return how many records
+        were skipped."""
+        entries = self._core.take_blocked(key, partition)
+        try:
             for entry in entries:
                 self._ack(entry)
-                self._lanes.skip(entry)
-                self._core.skipped += 1
+                with self._core.lock:
+                    self._lanes.done(entry)
+        finally:
+            self._wake()
+            skipped = self._core.skipped_by_hand(entries)
+        return skipped
+
+    def _wake(self) -> None:
+        """Wake one thread if there is work. It wakes the next one."""
+        with self._ready:
             self._ready.notify()
-        for entry in entries:
-            self._core.log_skip(entry)
-        return len(entries)
 
 
 class _ConsumerFeed:
@@ -485,8 +486,8 @@ class _ConsumerFeed:
     def may_start(self) -> bool:
         return self.hold.may_start()
 
-    def is_lost(self, item: Any) -> bool:
-        return False
+    def begins(self, item: Any) -> bool:
+        return True
 
     def close(self) -> None:
         hold = self.hold
@@ -545,10 +546,15 @@ class _WorkerFeed:
     def group_id(self) -> str:
         return self._worker.group
 
+    @property
+    def broker(self) -> str:
+        return self._worker.connection.broker
+
     def open(self) -> None:
         run(self._worker.start(prefetch_of(self._worker, self._core)))
 
     def pull(self, records: int, size_bytes: int, seconds: float) -> None:
+        self._core.look_at_leases(monotonic())
         worker, buffer = self._worker, self._worker.in_flight.buffer
         first = next_within(worker, buffer, seconds)
         taken = 0
@@ -561,13 +567,13 @@ class _WorkerFeed:
         self.is_over = worker.stopping
 
     def idle(self) -> None:
-        pass
+        self._core.look_at_leases(monotonic())
 
     def may_start(self) -> bool:
         return True
 
-    def is_lost(self, item: Any) -> bool:
-        return isinstance(item, LeasedRecord) and item.lost
+    def begins(self, item: Any) -> bool:
+        return begins(item)
 
     def close(self) -> None:
         self._worker.handlers_ended()
@@ -595,6 +601,8 @@ class _IteratorFeed:
         except StopIteration:
             self.is_over = True
             return
+        except CancelledError as error:
+            raise let_out(SOURCE, error) from error
         if item is None:
             threading.Event().wait(min(seconds, _NOTHING_SECONDS))
             return
@@ -607,8 +615,8 @@ class _IteratorFeed:
     def may_start(self) -> bool:
         return True
 
-    def is_lost(self, item: Any) -> bool:
-        return False
+    def begins(self, item: Any) -> bool:
+        return True
 
     def close(self) -> None:
         close = getattr(self._items, "close", None)

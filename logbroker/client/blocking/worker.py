@@ -203,9 +203,9 @@ class Worker(Droppable):
 
         Keeps waiting while the broker is away or overloaded. After its first record, the loop over a session ends when
         no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
-        error of a handler, except for the loss of its session; RuntimeError if a handler raises CancelledError; and
-        InvalidRequestError for a concurrency below 1, a handler that is async or contains `yield`, and in a handler of
-        the same worker.
+        error of a handler, except for the loss of its session; RuntimeError if a handler raises CancelledError,
+        StopIteration or StopAsyncIteration; and InvalidRequestError for a concurrency below 1, a handler that is async
+        or contains `yield`, and in a handler of the same worker.
         """
         check_plain(HANDLER, handler)
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)

@@ -7,22 +7,23 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from time import monotonic
 from typing import Any, Final
 
 from logbroker.client.consumer.consumer import Consumer
 from logbroker.client.convoy.convoy_core import (
-    DEAD_LETTER,
+    ACK_OR_NACK,
+    ALL,
     DEFAULT_CONCURRENCY,
     DEFAULT_DRAIN_SECONDS,
     DEFAULT_MAX_BYTES,
     DEFAULT_MAX_RECORDS,
     HANDLER,
+    LETTER_FUNCTION,
     PULL_SECONDS,
     RUNS_ALREADY,
-    SKIP,
+    STILL_RUN,
     BlockedKey,
     ConvoyCore,
     ConvoyCounts,
@@ -31,10 +32,11 @@ from logbroker.client.convoy.convoy_core import (
     OnExhausted,
 )
 from logbroker.client.convoy.feeds import ConsumerFeed, ConvoySource, Feed, StreamFeed, WorkerFeed
+from logbroker.client.convoy.handler_threads import HandlerThreads
 from logbroker.client.convoy.track import Entry, RecordState, Track
 from logbroker.client.producer.producer import Producer
 from logbroker.client.runtime.arguments import checks_arguments
-from logbroker.client.runtime.handlers import Slots, check_no_generator, check_outcome, check_plain_outcome
+from logbroker.client.runtime.handlers import Slots, call, check_no_generator
 from logbroker.client.runtime.lifetime import Uncopied
 from logbroker.client.runtime.tasks import end_tasks
 from logbroker.client.transport.connection import backoff_seconds
@@ -93,7 +95,8 @@ class Convoy(Uncopied):
         drain_seconds: float = DEFAULT_DRAIN_SECONDS,
     ) -> None:
         """`concurrency` is the number of handlers that run at once. `key` is a function that returns the ordering key
-        of a record; without it, the record's key counts, and that of the tuple. `max_records` and `max_bytes` bound
+        of a record; without it, the record's key counts, and that of the tuple. A record for which it fails has no
+        order, and the failure counts as an attempt. `max_records` and `max_bytes` bound
         what is in memory, records that wait behind others included: where one is reached, the source is not asked for
         more.
 
@@ -133,7 +136,8 @@ class Convoy(Uncopied):
         """When the event loop last had a turn, as far as the tasks know."""
         self._is_turning = False
         self._timer: asyncio.TimerHandle | None = None
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads: HandlerThreads | None = None
+        """The threads of a handler that is not async."""
         self._producer: Producer | None = None
 
     def _feed_of(self, source: Consumer | Worker | ConvoySource) -> Feed:
@@ -163,21 +167,22 @@ class Convoy(Uncopied):
         core = self._core
         if core.has_begun:
             raise InvalidRequestError(RUNS_ALREADY)
-        call = self._caller(handler)
+        called = self._called(handler)
         await self._feed.open()
         core.has_begun = True
         self._loop = asyncio.get_running_loop()
         slots = Slots()
         pulling = asyncio.ensure_future(self._pull_on_and_on())
-        running = asyncio.ensure_future(slots.run(core.concurrency, lambda: self._handle(call, slots)))
+        running = asyncio.ensure_future(slots.run(core.concurrency, lambda: self._handle(called, slots)))
         try:
             await asyncio.wait([pulling, running], return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 # After an error of the source, too, what runs may end.
                 self.stop()
-                await self._wait_until(lambda: not self._lanes.running, core.drain_seconds)
+                await self._wait_until(lambda: not self._lanes.running, core.drain_left_seconds)
         finally:
-            core.stopping = slots.are_over = True
+            core.stop()
+            slots.are_over = True
             try:
                 outcomes = await end_tasks(pulling, running)
             finally:
@@ -186,28 +191,19 @@ class Convoy(Uncopied):
             if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
                 raise outcome
 
-    def _caller(self, handler: Handler) -> Handler:
+    def _called(self, handler: Handler) -> Handler:
         """Return the function that a task calls with a record."""
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             inspect.getattr_static(type(handler), "__call__", None)
         ):
             return handler
-        loop = asyncio.get_running_loop()
-        pool = self._pool = ThreadPoolExecutor(self._core.concurrency, "logbroker-convoy")
-
-        def in_thread(item: Any) -> None:
-            try:
-                outcome = handler(item)
-            except asyncio.CancelledError as error:
-                raise RuntimeError(f"{HANDLER} raised CancelledError") from error
-            check_plain_outcome(HANDLER, outcome)
-
-        return lambda item: loop.run_in_executor(pool, in_thread, item)
+        self._threads = HandlerThreads(HANDLER, handler, "logbroker-convoy")
+        return self._threads.call
 
     def stop(self) -> None:
         """Let `run` return when the running handlers have returned, at most `drain_seconds` from now. Records that wait
         are given back. A stop is final. May be called in any thread, and in a signal handler."""
-        self._core.stopping = True
+        self._core.stop()
         if self._loop is not None:
             with suppress(RuntimeError):  # The loop has ended.
                 self._loop.call_soon_threadsafe(self._wake_all)
@@ -234,12 +230,11 @@ class Convoy(Uncopied):
             else:
                 attempt = 0
             self._wake()
-        deadline = monotonic() + core.drain_seconds
-        while lanes.running and monotonic() < deadline:
+        while lanes.running and core.drain_left_seconds:
             # Revocations go on meanwhile.
             with suppress(LogbrokerError):
                 await feed.idle()
-            await self._wait_until(lambda: not lanes.running, min(PULL_SECONDS, deadline - monotonic()))
+            await self._wait_until(lambda: not lanes.running, min(PULL_SECONDS, core.drain_left_seconds))
 
     async def _wait_for_room(self) -> None:
         lanes = self._lanes
@@ -279,7 +274,7 @@ class Convoy(Uncopied):
 
     # --- what runs --------------------------------------------------------------------------------------------------
 
-    async def _handle(self, call: Handler, slots: Slots) -> None:
+    async def _handle(self, called: Handler, slots: Slots) -> None:
         core, lanes, feed = self._core, self._lanes, self._feed
         task = asyncio.current_task()
         assert task is not None
@@ -295,25 +290,19 @@ class Convoy(Uncopied):
             if self._idle and lanes.has_ready:
                 self._wake()
             failure: Exception | None = None
-            if core.is_used_up(entry):
+            if not feed.begins(entry.item):
+                core.lose(entry)
+            elif core.is_used_up(entry):
                 failure = entry.error
-            elif not feed.is_lost(entry.item):
-                entry.abandon = task.cancel
-                try:
-                    outcome = call(entry.item)
-                    if inspect.isawaitable(outcome):
-                        outcome = await outcome
-                    if outcome is not None:
-                        check_outcome(HANDLER, outcome)
-                except BaseException as error:
-                    failure = slots.failure(HANDLER, error)
-                    if failure is None:
-                        raise
+            elif not entry.lacks_key or (failure := core.key_failure(entry)) is None:
+                if self._threads is None:
+                    entry.abandon = task.cancel
+                failure = await slots.attempt(HANDLER, called, entry.item)
                 entry.abandon = None
             if failure is None and entry.settlement is None:
                 lanes.done(entry)
             else:
-                await self._settle(entry, failure)
+                await self._settle(entry, failure, slots)
             if entry.state is RecordState.GONE:
                 self._abandoned.discard(entry)
             if self._watchers:
@@ -344,65 +333,51 @@ class Convoy(Uncopied):
                 self._wake()
             raise
 
-    async def _settle(self, entry: Entry, failure: Exception | None) -> None:
+    async def _settle(self, entry: Entry, failure: Exception | None, slots: Slots) -> None:
         """Do what follows from the end of a handler."""
+        await slots.outlive_handler()
         if entry.state is not RecordState.RUNNING:
             return  # Its partition has gone.
-        if failure is not None and not await self._deal_with(entry, failure):
-            return
-        await self._ack(entry)
-        self._lanes.done(entry)
+        if failure is None or await self._is_given_up(entry, failure, slots):
+            await self._ack(entry)
+            self._lanes.done(entry)
 
-    async def _deal_with(self, entry: Entry, failure: Exception) -> bool:
+    async def _is_given_up(self, entry: Entry, failure: Exception, slots: Slots) -> bool:
         """Do what follows from a failure. Return whether the record counts as done."""
         core = self._core
-        if not core.is_used_up(entry):
-            is_used_up = core.failed(entry, failure)
+        is_used_up = core.failed(entry, failure)
+        self._set_timer()
+        if not is_used_up:
+            return False
+        if core.dead_letter is None:
+            core.skip(entry)
+        elif (refusal := await slots.attempt(LETTER_FUNCTION, self._send_letter, entry, failure)) is None:
+            core.sent_letter()
+        else:
+            core.refused_letter(entry, refusal)
             self._set_timer()
-            if is_used_up and core.on_exhausted not in (SKIP, DEAD_LETTER):
-                self._lanes.block(entry)
-            core.log_failure(entry, failure)
-            if not is_used_up:
-                return False
-        if core.on_exhausted == SKIP:
-            core.skipped += 1
-            core.log_skip(entry)
-        elif core.on_exhausted == DEAD_LETTER:
-            try:
-                await self._send_letter(entry, failure)
-            except Exception as error:
-                core.refused_letter(entry, error)
-                self._set_timer()
-                core.log_refused_letter(entry, error)
-                return False
-            core.dead_letters += 1
+            return False
         return entry.state is RecordState.RUNNING
 
-    async def _send_letter(self, entry: Entry, failure: Exception) -> None:
-        """Send the dead letter of a record, and wait until it is stored."""
-        to = self._core.dead_letter
+    def _send_letter(self, entry: Entry, failure: Exception) -> Awaitable[object] | object:
+        """Send the dead letter of a record. The result is awaited: then the letter is stored."""
+        to, feed = self._core.dead_letter, self._feed
         if not isinstance(to, str):
             assert to is not None
-            outcome = to(entry.item, failure)
-            check_outcome("dead_letter", await outcome if inspect.isawaitable(outcome) else outcome)
-        elif isinstance(self._feed, WorkerFeed):
-            value, key, headers = self._core.letter(entry, self._feed.group_id)
-            entry.item.send(to, value, key, headers=headers)
-        elif isinstance(self._feed, ConsumerFeed):
-            if self._producer is None:
-                self._producer = Producer(self._feed.broker)
-            value, key, headers = self._core.letter(entry, self._feed.group_id)
-            await self._producer.send_and_wait(to, value, key, headers=headers)
+            return to(entry.item, failure)
+        assert isinstance(feed, ConsumerFeed | WorkerFeed)
+        if self._producer is None:
+            self._producer = Producer(feed.broker)
+        value, key, headers = self._core.letter(entry, feed.group_id)
+        return self._producer.send_and_wait(to, value, key, headers=headers)
 
     async def _ack(self, entry: Entry) -> None:
-        if entry.settlement is not None and not self._feed.is_lost(entry.item):
+        if entry.settlement is not None:
             await self._tell(entry, entry.settlement[0])
 
     async def _tell(self, entry: Entry, settle: Callable[..., Any], *arguments: Any) -> None:
         try:
-            outcome = settle(*arguments)
-            if inspect.isawaitable(outcome):
-                await outcome
+            await call(ACK_OR_NACK, settle, *arguments)
         except Exception as error:
             self._core.not_settled(entry, error)
 
@@ -426,11 +401,14 @@ class Convoy(Uncopied):
         """Wait until nothing runs in tracks that were held. When the time is over, interrupt what does."""
         tracks = list(tracks)
         await self._wait_until(lambda: not any(track.running for track in tracks), seconds)
-        ran = {entry for entry in self._core.drop(tracks) if entry.abandon is not None}
-        if ran:
-            _log.warning("%d handlers are interrupted, because their partitions are given away", len(ran))
-            self._abandoned |= ran
-            await self._wait_until(lambda: not (self._abandoned & ran), _ABANDON_SECONDS)
+        ran = self._core.drop(tracks)
+        interrupted = {entry for entry in ran if entry.abandon is not None}
+        if interrupted:
+            _log.warning("%d handlers are interrupted, because their partitions are given away", len(interrupted))
+            self._abandoned |= interrupted
+            await self._wait_until(lambda: not (self._abandoned & interrupted), _ABANDON_SECONDS)
+        elif ran:
+            _log.warning(STILL_RUN, len(ran))
 
     async def _end(self) -> None:
         """Give back what is not done. All steps are taken, however often the call is cancelled."""
@@ -441,8 +419,8 @@ class Convoy(Uncopied):
             stack.push_async_callback(self._feed.close)
             if self._timer is not None:
                 self._timer.cancel()
-            if self._pool is not None:
-                self._pool.shutdown(wait=False, cancel_futures=True)
+            if self._threads is not None:
+                self._threads.close()
             core.drop(core.tracks.values())
 
     async def _close_producer(self) -> None:
@@ -451,10 +429,10 @@ class Convoy(Uncopied):
 
     async def _give_back(self) -> None:
         """Nack what a source without partitions has given and what is not done."""
-        for entry in list(self._core.loose.nodes()):
-            if entry.settlement is not None:
-                await self._tell(entry, entry.settlement[1], entry.error)
-        self._core.drop([self._core.loose])
+        left = self._core.give_back()
+        async with AsyncExitStack() as stack:
+            for entry, nack, error in reversed(left):
+                stack.push_async_callback(self._tell, entry, nack, error)
 
     # --- what an operator asks --------------------------------------------------------------------------------------
 
@@ -466,22 +444,23 @@ class Convoy(Uncopied):
         """Return the keys that stand because the attempts of their first record are used up."""
         return self._core.blocked()
 
-    def resume(self, key: Hashable | None = None, partition: TopicPartition | None = None) -> int:
+    def resume(self, key: Hashable = ALL, partition: TopicPartition | None = None) -> int:
         """Try the first record of a blocked key again, with new attempts. Without a key: of all blocked keys, in the
-        partition if one is given. Return how many keys go on."""
-        entries = self._core.standing(key, partition)
-        for entry in entries:
-            self._lanes.resume(entry)
+        partition if one is given. `key` may be one of `blocked()`: then this record alone is tried again. None names
+        all blocked records that have no key. Return how many keys go on."""
+        resumed = self._core.resume(key, partition)
         self._wake()
-        return len(entries)
+        return resumed
 
-    async def skip(self, key: Hashable | None = None, partition: TopicPartition | None = None) -> int:
-        """Count the first record of a blocked key as done: see `resume`. Return how many were skipped."""
-        entries = self._core.standing(key, partition)
-        for entry in entries:
-            await self._ack(entry)
-            self._lanes.skip(entry)
-            self._core.skipped += 1
-            self._core.log_skip(entry)
-        self._wake()
-        return len(entries)
+    async def skip(self, key: Hashable = ALL, partition: TopicPartition | None = None) -> int:
+        """Count the first record of a blocked key as done. The arguments are those of `resume`. Return how many records
+        were skipped."""
+        entries = self._core.take_blocked(key, partition)
+        try:
+            for entry in entries:
+                await self._ack(entry)
+                self._lanes.done(entry)
+        finally:
+            self._wake()
+            skipped = self._core.skipped_by_hand(entries)
+        return skipped

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 import logging
+import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
@@ -17,9 +19,11 @@ from logbroker.client.convoy.done_offsets import decode
 from logbroker.client.convoy.lanes import Lanes, RetryPolicy
 from logbroker.client.convoy.track import Entry, LooseTrack, RecordState, Track
 from logbroker.client.runtime.arguments import check_bounds, check_seconds, choice
+from logbroker.client.runtime.handlers import forget_frames, result_of
 from logbroker.client.worker.leased_record import LeasedRecord, reason_of
+from logbroker.client.worker.settlements import REASON_CHARACTERS
 from logbroker.errors import InvalidRequestError, LogbrokerError, quoted
-from logbroker.record.dead_letter import Origin, dead_letter
+from logbroker.record.dead_letter import MAX_REASONS, Origin, dead_letter
 from logbroker.types import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -41,23 +45,41 @@ MAX_CONCURRENCY: Final = 100_000
 _MAX_RECORDS: Final = 10_000_000
 _MAX_BYTES: Final = 1 << 40
 _MAX_ATTEMPTS: Final = 1_000_000
+_LOOK_SECONDS: Final = 0.25
 PULL_SECONDS: Final = 0.25
 """How long one request for records waits. A stop is noticed after it."""
 HANDLER: Final = "the handler"
+KEY: Final = "the function key"
+LETTER_FUNCTION: Final = "the function dead_letter"
+ACK_OR_NACK: Final = "ack or nack"
+SOURCE: Final = "the source"
+STILL_RUN: Final = "%d handlers still run while their partitions are given away"
 RUNS_ALREADY: Final = "this convoy runs already, or has run: make another one"
+
+
+class AllKeys(enum.Enum):
+    """The keys that `resume` and `skip` take if they are given none."""
+
+    ALL = "all keys"
+
+
+ALL: Final = AllKeys.ALL
 
 
 class BlockedKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key that stands, because the attempts of its first record are used up.
 
-    partition, offset: the record's place; None if the source has no partitions.
+    partition, offset: the record's place. If the source has no partitions: None, and the number of the record in the
+        order in which the convoy took them.
     attempts: number of failed attempts.
     reason: the last failure.
+
+    `resume` and `skip` take it as the name of this one record.
     """
 
     key: Hashable | None
     partition: TopicPartition | None
-    offset: int | None
+    offset: int
     attempts: int
     reason: str
 
@@ -200,6 +222,21 @@ class ConvoyCore(Tracks):
         self.repeats_saved = 0
         self.stopping = False
         self.has_begun = False
+        self._look_at = 0.0
+        """When the leases of a worker's records are looked at next."""
+        self._drained_by = 0.0
+        """When running handlers have to end, if the convoy stops."""
+
+    def stop(self) -> None:
+        """Start no more records. Only the first call counts."""
+        if not self.stopping:
+            self._drained_by = monotonic() + self.drain_seconds
+            self.stopping = True
+
+    @property
+    def drain_left_seconds(self) -> float:
+        """Return how long running handlers may still take."""
+        return max(0.0, self._drained_by - monotonic()) if self.stopping else self.drain_seconds
 
     # --- what comes in ----------------------------------------------------------------------------------------------
 
@@ -222,19 +259,36 @@ class ConvoyCore(Tracks):
                     continue
                 entry = Entry(track, offset, record.key, record, record.size_bytes)
                 if self.key is not None:
-                    self._find_key(entry, epoch)
+                    try:
+                        self._find_key(entry)
+                    except BaseException:
+                        # The consumer counts the whole batch as handed out. So the partition must never count as done
+                        # from here on.
+                        entry.state = RecordState.GONE
+                        track.add(entry, epoch)
+                        raise
                 lanes.add(entry, epoch)
 
-    def _find_key(self, entry: Entry, epoch: int) -> None:
-        assert self.key is not None
+    def _find_key(self, entry: Entry) -> None:
+        """Ask the program for the ordering key of a record. A record for which that fails is a lane of its own."""
         try:
-            entry.key = self.key(entry.item)
-            hash(entry.key)
-        except BaseException:
-            # The consumer counts the whole batch as handed out. So the partition must never count as done from here on.
-            entry.state = RecordState.GONE
-            entry.track.add(entry, epoch)
-            raise
+            entry.key = self._key_of(entry.item)
+        except Exception:
+            entry.key, entry.lacks_key = None, True
+
+    def key_failure(self, entry: Entry) -> Exception | None:
+        """Ask again for the key of a record that lacks it, as the first step of an attempt. Return the failure."""
+        try:
+            self._key_of(entry.item)
+        except Exception as error:
+            return error
+        return None
+
+    def _key_of(self, item: Any) -> Hashable | None:
+        assert self.key is not None
+        key: Hashable | None = result_of(KEY, self.key, item)
+        hash(key)
+        return key
 
     def take_item(self, item: Item) -> None:
         """Take a record of a source without partitions."""
@@ -248,14 +302,40 @@ class ConvoyCore(Tracks):
             ) from None
         if isinstance(content, LeasedRecord):
             size_bytes = content.size_bytes
-            if self.key is not None:
-                key = self.key(content)
         else:
             size_bytes = len(content) if isinstance(content, bytes | str) else 0
         self._next += 1
         entry = Entry(self.loose, self._next, key, content, size_bytes)
         entry.settlement = ack, nack
-        self.lanes.add(entry)
+        try:
+            if self.key is not None:
+                self._find_key(entry)
+        finally:
+            self.lanes.add(entry)
+
+    def lose(self, entry: Entry) -> None:
+        """Forget a record of a worker whose lease has ended: it comes again, to this worker or another."""
+        give_up(entry.item)
+        self.lanes.lost(entry)
+
+    def look_at_leases(self, now: float) -> None:
+        """Let the worker extend the leases of records that wait here, and forget those that are lost nevertheless.
+        Does nothing if it has just looked."""
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_SECONDS
+        lost = 0
+        with self.lock:
+            for entry in list(self.loose.nodes()):
+                if entry.state is RecordState.RUNNING:
+                    continue
+                if entry.item.lost:
+                    self.lose(entry)
+                    lost += 1
+                else:
+                    entry.item.batch.begun_at[entry.item.index] = math.inf
+        if lost:
+            _log.warning("the leases of %d records that waited have ended: they come again, behind others", lost)
 
     def _interrupt(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -306,38 +386,55 @@ class ConvoyCore(Tracks):
         """Whether the record has no attempts left, and only its dead letter is not sent yet."""
         return entry.attempts >= self.max_attempts
 
-    def failed(self, entry: Entry, error: Exception) -> bool:
-        """Note that a handler has failed. Return whether the attempts of its record are used up."""
-        if not entry.attempts:
-            entry.first_failure_ms = _now_ms()
-        return self.lanes.failed(entry, error, monotonic())
-
-    def refused_letter(self, entry: Entry, error: Exception) -> None:
-        """Note that the dead letter of a record could not be sent. Its key waits: nothing is lost."""
-        entry.error = error
-        if _may_pass(error):
-            self.lanes.delay(entry, monotonic())
-        else:
-            self.lanes.block(entry)
-
     # The logging comes after all other steps and without the lock, because a logging handler of the program may raise
     # an error, or take its time.
 
-    def log_failure(self, entry: Entry, error: Exception) -> None:
+    def failed(self, entry: Entry, error: Exception) -> bool:
+        """Note the failure of a handler, or that only the dead letter of its record was left to be sent. Return whether
+        the record is to be given up: its attempts are used up, and its key does not stand."""
+        if self.is_used_up(entry):
+            return True
+        with self.lock:
+            if not entry.attempts:
+                entry.first_failure_ms = _now_ms()
+                entry.reasons = ()
+            entry.reasons = (*entry.reasons, reason_of(error)[:REASON_CHARACTERS])[-MAX_REASONS:]
+            entry.refusal = None
+            is_given_up = self.lanes.failed(entry, error, monotonic())
+            if is_given_up and self.on_exhausted == BLOCK:
+                self.lanes.block(entry)
+                is_given_up = False
         _log.error("attempt %d of %s failed: %s", entry.attempts, name_of(entry), reason_of(error), exc_info=error)
-        # The record may wait for long with its error, which would keep alive all that the handler had in hand.
-        error.__traceback__ = error.__cause__ = error.__context__ = None
+        forget_frames(error)  # The record may wait for long with its error.
+        return is_given_up
 
-    def log_skip(self, entry: Entry) -> None:
+    def skip(self, entry: Entry) -> None:
+        """Note that a record is given up and counts as done."""
+        with self.lock:
+            self.skipped += 1
         _log.error("%s is skipped after %d attempts: it counts as done", name_of(entry), entry.attempts)
 
-    def log_refused_letter(self, entry: Entry, error: Exception) -> None:
+    def sent_letter(self) -> None:
+        """Note that a dead letter is stored, or taken by the program's function."""
+        with self.lock:
+            self.dead_letters += 1
+
+    def refused_letter(self, entry: Entry, error: Exception) -> None:
+        """Note that the dead letter of a record could not be sent. Its key waits: nothing is lost."""
+        may_pass = isinstance(error, LogbrokerError) and error.retriable
+        with self.lock:
+            entry.refusal = error
+            if may_pass:
+                self.lanes.delay(entry, monotonic())
+            else:
+                self.lanes.block(entry)
         _log.error(
             "the dead letter of %s is not sent, and its key %s: %s",
             name_of(entry),
-            "waits" if _may_pass(error) else "stands",
+            "waits" if may_pass else "stands",
             reason_of(error),
         )
+        forget_frames(error)
 
     def letter(self, entry: Entry, group: str) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
         """Return value, key and headers of the dead letter of a record."""
@@ -350,10 +447,17 @@ class ConvoyCore(Tracks):
             attempts=entry.attempts,
             first_failure_ms=entry.first_failure_ms,
             last_failure_ms=_now_ms(),
-            reasons=[] if entry.error is None else [reason_of(entry.error)],
+            reasons=entry.reasons,
         )
         made = dead_letter(record, origin)
         return made.value, made.key, list(made.headers)
+
+    def give_back(self) -> list[tuple[Entry, Nack, Exception | None]]:
+        """Forget what a source without partitions has given and what is not done. Return how to give each back."""
+        with self.lock:
+            left = [(entry, entry.settlement[1], entry.error) for entry in self.loose.nodes() if entry.settlement]
+            self.drop([self.loose])
+            return left
 
     def not_settled(self, entry: Entry, error: BaseException) -> None:
         """Note that a source did not take an ack or a nack."""
@@ -384,20 +488,44 @@ class ConvoyCore(Tracks):
                 BlockedKey(
                     key=entry.key,
                     partition=entry.track.name,
-                    offset=None if entry.track is self.loose else entry.offset,
+                    offset=entry.offset,
                     attempts=entry.attempts,
-                    reason="" if entry.error is None else reason_of(entry.error),
+                    reason="" if (error := entry.refusal or entry.error) is None else reason_of(error),
                 )
                 for entry in self.lanes.blocked
             ]
 
-    def standing(self, key: Hashable | None, partition: TopicPartition | None) -> list[Entry]:
-        """Return the blocked records of a key, or of all keys."""
-        return [
-            entry
-            for entry in self.lanes.blocked
-            if (key is None or entry.key == key) and (partition is None or entry.track.name == partition)
-        ]
+    def resume(self, key: Hashable, partition: TopicPartition | None) -> int:
+        """See `Convoy.resume`."""
+        with self.lock:
+            entries = self._standing(key, partition)
+            for entry in entries:
+                self.lanes.resume(entry)
+            return len(entries)
+
+    def take_blocked(self, key: Hashable, partition: TopicPartition | None) -> list[Entry]:
+        """Take blocked records in order to skip them. Call `skipped_by_hand` next."""
+        with self.lock:
+            return [entry for entry in self._standing(key, partition) if self.lanes.skip(entry)]
+
+    def skipped_by_hand(self, entries: list[Entry]) -> int:
+        """Note the end of a call of `Convoy.skip`: records that are not done stand again. Return how many are done."""
+        with self.lock:
+            for entry in entries:
+                self.lanes.block(entry)
+        skipped = [entry for entry in entries if entry.state is RecordState.DONE]
+        for entry in skipped:
+            self.skip(entry)
+        return len(skipped)
+
+    def _standing(self, key: Hashable, partition: TopicPartition | None) -> list[Entry]:
+        """Return the blocked records of a key, of all keys, or the one that a `BlockedKey` names."""
+        if isinstance(key, BlockedKey):
+            place = key.partition, key.offset
+            found = [entry for entry in self.lanes.blocked if (entry.track.name, entry.offset) == place]
+        else:
+            found = [entry for entry in self.lanes.blocked if key is ALL or entry.key == key]
+        return [entry for entry in found if partition is None or entry.track.name == partition]
 
 
 def name_of(entry: Entry) -> str:
@@ -407,8 +535,11 @@ def name_of(entry: Entry) -> str:
     return f"offset {entry.offset} of {entry.track.name}, key {quoted(entry.key)}"
 
 
-def _may_pass(error: Exception) -> bool:
-    return isinstance(error, LogbrokerError) and error.retriable
+def give_up(delivery: LeasedRecord) -> None:
+    """Let the worker count a delivery no more that the convoy forgets."""
+    outbox = delivery.batch.settlements.outbox
+    outbox.dropped.append((delivery.batch, delivery.index))
+    outbox.wake()
 
 
 def _now_ms() -> int:

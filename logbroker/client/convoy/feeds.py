@@ -13,9 +13,9 @@ from logbroker.client.consumer.consumer import Consumer
 from logbroker.client.consumer.consumer_core import ConsumerCore
 from logbroker.client.consumer.group_offsets import CommittedOffset, fetch_offsets
 from logbroker.client.consumer.group_reader import GroupReader
-from logbroker.client.convoy.convoy_core import PULL_SECONDS, Ack, ConvoyCore, Item, LastWord, Nack
+from logbroker.client.convoy.convoy_core import PULL_SECONDS, SOURCE, Ack, ConvoyCore, Item, LastWord, Nack, give_up
 from logbroker.client.convoy.track import Track
-from logbroker.client.runtime.handlers import CALLBACK, call
+from logbroker.client.runtime.handlers import CALLBACK, call, is_own, let_out
 from logbroker.client.runtime.tasks import end_tasks
 from logbroker.client.worker.leased_record import LeasedRecord, reason_of
 from logbroker.client.worker.worker import Worker, next_delivery
@@ -72,8 +72,8 @@ class Feed(Protocol):
         """Whether records may be started now."""
         ...
 
-    def is_lost(self, item: Any) -> bool:
-        """Whether a record is somebody else's by now."""
+    def begins(self, item: Any) -> bool:
+        """Note that the work on a record begins. Return False if the record is somebody else's by now."""
         ...
 
     def progressed(self) -> None:
@@ -110,7 +110,7 @@ class GroupHold:
 
     def drain_seconds(self) -> float:
         """Return how long running handlers may take when their partitions are revoked."""
-        return min(self._core.drain_seconds, self.group.rebalance_timeout_seconds / 2)
+        return min(self._core.drain_left_seconds, self.group.rebalance_timeout_seconds / 2)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Return what is committed in partitions that begin. Raises retriable errors."""
@@ -211,8 +211,8 @@ class ConsumerFeed:
     def may_start(self) -> bool:
         return self.hold.may_start()
 
-    def is_lost(self, item: Any) -> bool:
-        return False
+    def begins(self, item: Any) -> bool:
+        return True
 
     def progressed(self) -> None:
         self.hold.group.look_at_boundary()
@@ -303,8 +303,8 @@ class StreamFeed:
     def may_start(self) -> bool:
         return True
 
-    def is_lost(self, item: Any) -> bool:
-        return False
+    def begins(self, item: Any) -> bool:
+        return True
 
     def progressed(self) -> None:
         pass
@@ -321,7 +321,12 @@ class StreamFeed:
 
 
 async def _next_of(items: AsyncIterator[Item]) -> Item:
-    return await anext(items)
+    try:
+        return await anext(items)
+    except asyncio.CancelledError as error:
+        if is_own(error):
+            raise let_out(SOURCE, error) from error
+        raise
 
 
 class WorkerFeed:
@@ -341,10 +346,15 @@ class WorkerFeed:
     def group_id(self) -> str:
         return self._worker.group
 
+    @property
+    def broker(self) -> str:
+        return self._worker.connection.broker
+
     async def open(self) -> None:
         await self._worker.start(prefetch_of(self._worker, self._core))
 
     async def pull(self, records: int, size_bytes: int) -> None:
+        self._core.look_at_leases(monotonic())
         worker, buffer = self._worker, self._worker.in_flight.buffer
         taken, before = 0, self._core.lanes.bytes
         while taken < min(records, _MAX_PULLED) and self._core.lanes.bytes - before < size_bytes:
@@ -368,13 +378,13 @@ class WorkerFeed:
             taken += 1
 
     async def idle(self) -> None:
-        pass
+        self._core.look_at_leases(monotonic())
 
     def may_start(self) -> bool:
         return True
 
-    def is_lost(self, item: Any) -> bool:
-        return isinstance(item, LeasedRecord) and item.lost
+    def begins(self, item: Any) -> bool:
+        return begins(item)
 
     def progressed(self) -> None:
         pass
@@ -393,6 +403,14 @@ def prefetch_of(worker: WorkerCore[Any], core: ConvoyCore) -> int:
     return worker.prefetch or max(core.concurrency, min(core.max_records, _WORKER_SHARE * core.concurrency))
 
 
+def begins(delivery: LeasedRecord) -> bool:
+    """Let the lease of a delivery be extended from now on. Return False if it has ended."""
+    if delivery.lost:
+        return False
+    delivery.batch.begun_at[delivery.index] = monotonic()
+    return True
+
+
 def item_of(delivery: LeasedRecord) -> Item:
     """Return a delivery as a record of a source."""
     return delivery.key, delivery, functools.partial(_ack, delivery), functools.partial(_nack, delivery)
@@ -404,9 +422,11 @@ def _ack(delivery: LeasedRecord) -> None:
 
 
 def _nack(delivery: LeasedRecord, error: Exception | None) -> None:
-    if delivery.settled or delivery.lost:
+    if delivery.settled:
         return
-    if error is None:
+    if delivery.lost:
+        give_up(delivery)
+    elif error is None:
         delivery.release()
     else:
         delivery.nack(reason=reason_of(error))

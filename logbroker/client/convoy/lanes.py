@@ -3,11 +3,13 @@
 A state machine without I/O. Times are monotonic seconds that callers pass in. A *lane* is the line of records of one
 key in one partition. (A dash: does not happen in this state.)
 
-    state      start    done   failed, may be tried again  failed, used up  due, resumed  skipped  its partition goes
-    WAITING    RUNNING  -      -                           -                -             -        GONE
-    RUNNING    -        DONE   RETRYING                    BLOCKED          -             -        GONE, at once
-    RETRYING   -        -      -                           -                WAITING       -        GONE
-    BLOCKED    -        -      -                           -                WAITING       DONE     GONE
+    state     start    done  interrupted  failed, retried  failed, used up  due, resumed  skipped  track goes  lost
+    WAITING   RUNNING  -     -            -                -                -             -        GONE        LOST
+    RUNNING   -        DONE  WAITING      RETRYING         BLOCKED          -             -        GONE, now   LOST
+    RETRYING  -        -     -            -                -                WAITING       -        GONE        LOST
+    BLOCKED   -        -     -            -                -                WAITING       RUNNING  GONE        LOST
+
+Whoever skips a blocked record tells its source, and then calls `done`.
 
 Why records of a key run one at a time and in order: only the first record of a lane is ever in `_ready`, `_far`,
 `_delayed` or `blocked`, or RUNNING. Its successor becomes the first when it is DONE. A record
@@ -117,6 +119,9 @@ class Lanes:
         while entry is None and self._ready:
             first = self._ready.popleft()
             track = first.track
+            if first.state is RecordState.LOST:
+                self._promote(first)
+                continue
             if first.state is not RecordState.WAITING or not track.is_open:
                 continue  # Its partition goes, or has gone.
             if track.may_start(first):
@@ -125,10 +130,13 @@ class Lanes:
                 self._sequence += 1
                 heapq.heappush(self._far.setdefault(track, []), (first.offset, self._sequence, first))
         if entry is not None:
-            entry.state = RecordState.RUNNING
-            entry.track.started(entry)
-            self.running += 1
+            self._run(entry)
         return entry
+
+    def _run(self, entry: Entry) -> None:
+        entry.state = RecordState.RUNNING
+        entry.track.started(entry)
+        self.running += 1
 
     def _take_far(self) -> Entry | None:
         while self._roomy:
@@ -153,22 +161,49 @@ class Lanes:
     def _finish(self, entry: Entry) -> None:
         track = entry.track
         entry.state = RecordState.DONE
-        entry.item = entry.error = entry.settlement = entry.abandon = None
+        entry.item = entry.error = entry.refusal = entry.settlement = entry.abandon = None
+        entry.reasons = ()
         self.finished += 1
         self.records -= 1
         self.bytes -= entry.size_bytes
         track.done(entry)
         if track in self._far:
             self._roomy.add(track)
-        key = entry.key
-        if key is None:
+        self._promote(entry)
+
+    def _promote(self, entry: Entry) -> None:
+        """Let the next record of the key be the first of its lane."""
+        if entry.key is None:
             return
-        successor = entry.successor
+        successor, entry.successor = entry.successor, None
+        while successor is not None and successor.state is RecordState.LOST:
+            successor = successor.successor
         if successor is None:
-            del track.lanes[key]
+            del entry.track.lanes[entry.key]
         else:
-            entry.successor = None
             self._ready.append(successor)
+
+    def lost(self, entry: Entry) -> None:
+        """Forget a record of a source without partitions that comes again. The next one of its key goes on."""
+        state = entry.state
+        if state is RecordState.RUNNING:
+            self.running -= 1
+            entry.track.stopped()
+        elif state is RecordState.BLOCKED:
+            del self.blocked[entry]
+        entry.state = RecordState.LOST
+        entry.item = entry.error = entry.refusal = entry.settlement = entry.abandon = None
+        self.records -= 1
+        self.bytes -= entry.size_bytes
+        entry.track.done(entry)
+        if state is not RecordState.WAITING:
+            self._promote(entry)  # It was the first. One that waits may be the first, too: then `start` finds it.
+
+    def interrupted(self, entry: Entry) -> None:
+        """Note that the handler of a running record has ended without a result, because the convoy ends."""
+        if entry.state is RecordState.RUNNING:
+            self._stop(entry, RecordState.WAITING)
+            self._ready.append(entry)
 
     def failed(self, entry: Entry, error: Exception, now: float) -> bool:
         """Note that a running record has failed. Return whether its attempts are used up. It then still runs: call
@@ -213,11 +248,13 @@ class Lanes:
             entry.state = RecordState.WAITING
             self._ready.append(entry)
 
-    def skip(self, entry: Entry) -> None:
-        """Count a blocked record as done."""
-        if entry.state is RecordState.BLOCKED:
-            del self.blocked[entry]
-            self._finish(entry)
+    def skip(self, entry: Entry) -> bool:
+        """Take a blocked record as a running one, so that it may be `done`. Return False if it is blocked no more."""
+        if entry.state is not RecordState.BLOCKED:
+            return False
+        del self.blocked[entry]
+        self._run(entry)
+        return True
 
     @property
     def next_due(self) -> float | None:

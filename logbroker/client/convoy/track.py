@@ -35,6 +35,8 @@ class RecordState(enum.IntEnum):
     DONE = 4
     GONE = 5
     """The convoy has nothing to do with it any more, because its partition is somebody else's."""
+    LOST = 6
+    """As GONE, because the lease of this single record has ended. It may be in a lane still, which passes over it."""
 
 
 class Entry:
@@ -50,7 +52,10 @@ class Entry:
         "first_failure_ms",
         "item",
         "key",
+        "lacks_key",
         "offset",
+        "reasons",
+        "refusal",
         "settlement",
         "size_bytes",
         "state",
@@ -62,6 +67,8 @@ class Entry:
         self.track = track
         self.offset = offset
         self.key = key
+        self.lacks_key = False
+        """Whether the program's function could not name the key. Each attempt asks it again."""
         self.item = item
         self.size_bytes = size_bytes
         self.state = RecordState.WAITING
@@ -73,6 +80,11 @@ class Entry:
         """The next record of the key."""
         self.due_at = 0.0
         self.error: Exception | None = None
+        """The last error of the handler."""
+        self.reasons: tuple[str, ...] = ()
+        """The last failures of the handler as text, as many as a dead letter names."""
+        self.refusal: Exception | None = None
+        """Why the dead letter could not be sent."""
         self.first_failure_ms = 0
         self.abandon: Any = None
         """Called to interrupt the handler; None if it cannot be interrupted."""

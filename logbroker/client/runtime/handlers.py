@@ -4,9 +4,10 @@ A call of a coroutine function does nothing until somebody awaits the coroutine,
 nothing until somebody iterates. If the client took the return of such a call for the end of the work, it would ack a
 record that nobody has processed. So both are refused unless the client awaits them.
 
-A function may also raise the CancelledError of an awaitable although nobody cancels the function's caller. This is a
-failure like any other. It must neither end the caller silently, as a cancellation does, nor look like a cancellation of
-an outer task.
+A function may also raise an error by which Python itself tells a caller something (`SIGNALS`): the CancelledError of
+an awaitable although nobody cancels the function's caller, or the StopIteration of an iterator of its own. This is a
+failure like any other. It must neither end the caller silently nor look like a cancellation of an outer task or like
+the end of a loop, and no future takes a StopIteration. So all calls of the program's functions go through this module.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from contextlib import suppress
+from typing import Any, Final
 
 from logbroker.client.runtime.tasks import end_tasks
 from logbroker.errors import InvalidRequestError
 
-T = TypeVar("T")
-
 _log = logging.getLogger(__name__)
 
 CALLBACK: Final = "the callback"
+SIGNALS: Final = (asyncio.CancelledError, StopIteration, StopAsyncIteration)
+"""Errors that mean something to the caller of a function: its task is cancelled, or an iteration is over."""
 _NOT_PLAIN: Final = (
     inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 )
@@ -78,28 +80,32 @@ def _drop(outcome: object) -> None:
         outcome.close()
 
 
-def call_plain(what: str, function: Callable[[T], object], argument: T) -> None:
-    """Call a function without awaiting anything. Raises the function's error; InvalidRequestError if the function
-    returned a coroutine or a generator; and RuntimeError in place of a CancelledError, which does not mean here that
-    the caller was cancelled."""
+def result_of(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function and return its result. Raises the function's error, and RuntimeError in place of one of
+    `SIGNALS`, which does not mean here that the caller was cancelled, or that its loop is over."""
     try:
-        outcome = function(argument)
-    except asyncio.CancelledError as error:
+        return function(*arguments)
+    except SIGNALS as error:
         raise let_out(what, error) from error
-    check_plain_outcome(what, outcome)
 
 
-async def call(what: str, function: Callable[[T], Awaitable[object] | object], argument: T) -> None:
+def call_plain(what: str, function: Callable[..., object], *arguments: Any) -> None:
+    """Call a function without awaiting anything. Raises as `result_of` does, and InvalidRequestError if the function
+    returned a coroutine or a generator."""
+    check_plain_outcome(what, result_of(what, function, *arguments))
+
+
+async def call(what: str, function: Callable[..., Awaitable[object] | object], *arguments: Any) -> None:
     """Call a function, and await its result if it is awaitable. Raises as `call_plain` does, and CancelledError if the
     caller's task is cancelled."""
     try:
-        outcome = function(argument)
+        outcome = function(*arguments)
         if inspect.isawaitable(outcome):
             outcome = await outcome
-    except asyncio.CancelledError as error:
-        if is_own(error):
-            raise let_out(what, error) from error
-        raise
+    except SIGNALS as error:
+        if isinstance(error, asyncio.CancelledError) and not is_own(error):
+            raise
+        raise let_out(what, error) from error
     check_outcome(what, outcome)
 
 
@@ -110,13 +116,24 @@ def is_own(error: BaseException | None) -> bool:
 
 
 def let_out(what: str, error: BaseException) -> RuntimeError:
-    """Return the failure of a function that raised a CancelledError. If that error were raised unchanged, the caller
-    would look cancelled, and a task group, for example, would ignore it."""
-    failure = RuntimeError(
-        f"{what} let a CancelledError out: something that it awaited was cancelled, and not its task"
+    """Return the failure of a function that raised one of `SIGNALS`. If that error were raised unchanged, the caller
+    would look cancelled, and a task group, for example, would ignore it; or a loop of the caller would end."""
+    why = (
+        "something that it awaited was cancelled, and not its task"
+        if isinstance(error, asyncio.CancelledError)
+        else "catch what next() raises at the end of an iterator"
     )
+    failure = RuntimeError(f"{what} let a {type(error).__name__} out: {why}")
     failure.__cause__ = error
     return failure
+
+
+def forget_frames(error: BaseException) -> None:
+    """Let go of the frames that an error has passed, and of all that they have in hand."""
+    for name in ("__traceback__", "__cause__", "__context__"):
+        # The class of the program may refuse to set attributes: a frozen dataclass does, in its own `__setattr__`.
+        with suppress(Exception):
+            BaseException.__setattr__(error, name, None)
 
 
 class Slots:
@@ -172,14 +189,36 @@ class Slots:
                 raise
         _pass_over_cancellation()
 
+    async def attempt(
+        self, what: str, function: Callable[..., Awaitable[object] | object], *arguments: Any
+    ) -> Exception | None:
+        """Call a handler, and await its result if it is awaitable. Return its failure, or None. Raises only what ends
+        the call of `run` or `sessions`."""
+        try:
+            outcome = function(*arguments)
+            if inspect.isawaitable(outcome):
+                outcome = await outcome
+            if outcome is not None:
+                check_outcome(what, outcome)
+        except BaseException as error:
+            failure = self.failure(what, error)
+            if failure is None:
+                raise
+            try:
+                return failure
+            finally:
+                del failure  # Its traceback refers to this frame.
+        return None
+
     def failure(self, what: str, error: BaseException) -> Exception | None:
         """Return the error of a handler, or None if the call itself ends."""
-        if isinstance(error, Exception):
-            return error
-        if isinstance(error, asyncio.CancelledError) and not self._is_cancelled():
-            _forget_cancellation()
+        if isinstance(error, SIGNALS):
+            if isinstance(error, asyncio.CancelledError):
+                if self._is_cancelled():
+                    return None
+                _forget_cancellation()
             return let_out(what, error)
-        return None
+        return error if isinstance(error, Exception) else None
 
     def _is_cancelled(self) -> bool:
         """Whether the tasks were cancelled because the call was cancelled. If other code cancels all tasks of a loop,

@@ -44,6 +44,7 @@ class DeliveryBatch(Generic[L]):
         "_waited",
         "attempts",
         "batches",
+        "begun_at",
         "left",
         "lost",
         "offsets",
@@ -85,6 +86,9 @@ class DeliveryBatch(Generic[L]):
         """The error of the deliveries that were lost most recently."""
         self.until = 0.0
         """The end of the lease unless it is extended, in monotonic seconds."""
+        self.begun_at: dict[int, float] = {}
+        """When the program began to work on single deliveries, by index, if it says so; infinite: it has not begun. The
+        worker extends these leases from then on."""
         self.until_by_hand: dict[int, float] = {}
         """The ends of the leases that the program requested for single deliveries, by index. They replace `until`."""
         self._waited: list[tuple[int, float]] = []
@@ -126,7 +130,11 @@ class DeliveryBatch(Generic[L]):
         self._waited.append((first, now))
 
     def taken_since(self, index: int) -> float:
-        """Return the latest time at which a delivery was known to wait for the program."""
+        """Return the latest time at which a delivery was known to wait for the program, or the time at which the
+        program said that it began."""
+        begun_at = self.begun_at.get(index)
+        if begun_at is not None:
+            return begun_at
         return self._waited[bisect_right(self._waited, (index, math.inf)) - 1][1]
 
     def reclaim(self, index: int, receipt: int) -> None:

@@ -101,17 +101,20 @@ class Leases:
             if batch.until > soon and not batch.until_by_hand:
                 continue
             # A settlement may wait for long: for room, or behind another one. The program has done its part.
-            extended = [
-                index
+            extended = {
+                index: None
                 for index in batch.kept()
                 if batch.states[index] != HELD or now <= batch.taken_since(index) + self._max_extension_seconds
-            ]
+            }
             if by_receipt and len(by_receipt) + len(batch) > self._max_receipts:
                 break
             for index in extended:
                 if batch.ends_at(index) <= soon:
                     by_receipt[batch.receipt(index)] = (batch, index)
                     batch.until_by_hand.pop(index, None)
+            for index in batch.held():
+                if index not in extended:
+                    batch.until_by_hand.setdefault(index, batch.until)  # The extension does not count for it.
         message = queues_pb2.Settle(correlation_id=correlation_id)
         # State the lease explicitly: the group's lease may have been altered since the worker learned it.
         lease_seconds = max(self.lease_seconds, MIN_LEASE_SECONDS)

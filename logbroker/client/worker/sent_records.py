@@ -6,7 +6,9 @@ less. Until then, it sends them as they are, and the broker routes them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -40,6 +42,9 @@ _STALE_SECONDS: Final = 30.0
 routed anew by the broker."""
 
 
+_numbers: Final = itertools.count()
+
+
 class SentRecord(msgspec.Struct, gc=False):
     """A record for another topic, sent together with an ack."""
 
@@ -50,6 +55,8 @@ class SentRecord(msgspec.Struct, gc=False):
     headers: Headers
     timestamp_ms: int | None
     size_bytes: int
+    number: int
+    """It grows from call to call of `send`."""
     ordering_key: bytes | None = None
     """Chooses the partition in place of the key."""
 
@@ -107,7 +114,7 @@ def sent_record(
         if name_bytes > _MAX_NAME_BYTES:
             raise InvalidRecordError(f"a header's name has {name_bytes:,} bytes; at most {_MAX_NAME_BYTES:,} are sent")
         size_bytes += name_bytes + len(content or b"")
-    return SentRecord(topic, partition, value, key, headers, timestamp_ms, size_bytes, ordering_key)
+    return SentRecord(topic, partition, value, key, headers, timestamp_ms, size_bytes, next(_numbers), ordering_key)
 
 
 class SentRecords(list[SentRecord]):
@@ -156,9 +163,9 @@ class SentRecords(list[SentRecord]):
 
 
 def joined(*parts: SentRecords | None) -> SentRecords:
-    """Return the records of all parts. Raises RecordTooLargeError."""
+    """Return the records of all parts, in the order in which they were sent. Raises RecordTooLargeError."""
     whole = SentRecords(min(part.max_bytes for part in parts if part is not None))
-    whole.add(*(sent for part in parts for sent in part or ()))
+    whole.add(*sorted((sent for part in parts for sent in part or ()), key=attrgetter("number")))
     return whole
 
 

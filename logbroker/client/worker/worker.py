@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from logbroker.client.runtime.arguments import check_bounds, check_seconds, checks_arguments
-from logbroker.client.runtime.handlers import Slots, check_no_generator, check_outcome
+from logbroker.client.runtime.handlers import SIGNALS, Slots, check_no_generator, check_outcome
 from logbroker.client.runtime.lifetime import Droppable
 from logbroker.client.runtime.tasks import waiter
 from logbroker.client.worker.held_session import HeldSession, IdleWait
@@ -226,18 +226,11 @@ class Worker(Droppable):
             delivery = core.take(buffer) or await turns.after(next_delivery(core, buffer))
             if delivery is None:
                 return
-            failure: Exception | None = None
             try:
-                outcome = handler(delivery)
-                if inspect.isawaitable(outcome):
-                    outcome = await outcome
-                if outcome is not None:
-                    check_outcome(HANDLER, outcome)
-            except BaseException as error:
-                failure = slots.failure(HANDLER, error)
-                if failure is None:
-                    core.interrupted(delivery)
-                    raise
+                failure = await slots.attempt(HANDLER, handler, delivery)
+            except BaseException:
+                core.interrupted(delivery)
+                raise
             core.told(delivery, failure)
             await slots.outlive_handler()
             if (pause_seconds := turns.pause_seconds()) is not None:
@@ -277,7 +270,8 @@ class Worker(Droppable):
         Keeps waiting while the broker is away or overloaded. After its first record, the loop over a session ends when
         no record has arrived for `idle_seconds` (0: when none is available). Then another key gets its turn. Raises the
         error of a handler, except for the loss of its session. A CancelledError that a handler raises although nobody
-        cancelled this call becomes a RuntimeError. Raises InvalidRequestError in a handler of the same worker.
+        cancelled this call becomes a RuntimeError, and so does a StopIteration or StopAsyncIteration. Raises
+        InvalidRequestError in a handler of the same worker.
         """
         check_bounds(1, MAX_PREFETCH, concurrency=concurrency, prefetch=prefetch)
         check_idle(idle_seconds)
@@ -309,7 +303,7 @@ class Worker(Droppable):
                     check_outcome(HANDLER, outcome)
                     await slots.outlive_handler()
                     is_handled = True
-            except asyncio.CancelledError as error:
+            except SIGNALS as error:
                 failure = slots.failure(HANDLER, error)
                 if failure is None:
                     raise

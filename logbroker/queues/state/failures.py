@@ -22,9 +22,7 @@ from logbroker.queues.model.record_id import OFFSET_MASK, partition_of
 from logbroker.queues.model.settings import QueueGroupSettings
 from logbroker.queues.state.change_set import ChangedRows, ChangeSet
 from logbroker.queues.state.rows import FAILURE_ROW, decode, record_id_in, record_row_key
-
-MAX_REASONS: Final = 8
-"""Maximum number of reasons that are kept. The last ones are kept."""
+from logbroker.record.dead_letter import MAX_REASONS
 
 RETRYING: Final = 0
 BLOCKED: Final = 1

@@ -404,18 +404,6 @@ async def test_another_key_may_order_the_records(address: str, topic: str) -> No
             await until(lambda: len(started) == 4)
 
 
-@pytest.mark.parametrize("key", [lambda record: 1 // int(record.value), lambda record: [record.key]])
-async def test_a_key_function_that_fails_ends_the_convoy_and_loses_nothing(address: str, topic: str, key: Any) -> None:
-    await create(address, topic, 1, [b"a", b"b", b"c"])
-    async with joined(address, topic) as consumer:
-        with pytest.raises((ZeroDivisionError, TypeError)):
-            async with asyncio.timeout(DEADLINE_SECONDS):
-                await Convoy(consumer, key=key).run(Book().handle)
-        book = Book()
-        async with running(Convoy(consumer), book.handle):
-            await until(lambda: len(book.handled) >= 3)
-
-
 async def test_records_without_a_key_have_no_order(address: str, topic: str) -> None:
     await create(address, topic, 1, [None] * 10)
     book = Book(0.05)

@@ -209,7 +209,7 @@ async def test_a_worker_of_a_group_without_order_keeps_the_order_of_each_key(add
     assert (counts.ready, counts.in_flight) == (0, 0)
 
 
-async def test_a_worker_sends_dead_letters_together_with_the_ack(address: str, topic: str) -> None:
+async def test_a_worker_acks_a_record_whose_dead_letter_is_stored(address: str, topic: str) -> None:
     await queue(address, topic, [b"a", b"b"])
     letters = f"{topic}-letters"
     async with Admin(address) as admin:

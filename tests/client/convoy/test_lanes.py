@@ -115,7 +115,10 @@ def test_a_failed_record_waits_and_its_key_with_it() -> None:
     lanes.block(entries[0])
     assert started(lanes) == []
     assert list(lanes.blocked) == [entries[0]]
-    lanes.skip(entries[0])
+    assert lanes.skip(entries[0])
+    assert not lanes.skip(entries[0])
+    assert started(lanes) == []
+    lanes.done(entries[0])
     assert started(lanes) == [1]
     assert track.floor == 1
 
@@ -230,3 +233,60 @@ def test_the_bound_of_a_text_grows_with_what_it_holds() -> None:
 
 def test_every_plant_is_expected() -> None:
     assert FOUND_BY.keys() == PLANTS.keys()
+
+
+def test_a_record_that_is_lost_leaves_its_lane_and_the_others_go_on_in_order() -> None:
+    """In any order of events."""
+    first = random.randrange(1 << 30)
+    for seed in range(first, first + examples(200, 2_000)):
+        try:
+            _lose_records(random.Random(seed))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+def _lose_records(rng: random.Random) -> None:
+    lanes, track = lanes_of(max_records=1000, max_bytes=1000), LooseTrack(None)
+    left: list[Entry] = []
+    running: list[Entry] = []
+    handled: list[Entry] = []
+    lost = offset = now = 0
+    while offset < 60 or left:
+        chance = rng.random()
+        if chance < 0.3 and offset < 60:
+            left += fill(lanes, track, rng.choice("aabbc-"), offset)
+            offset += 1
+        elif chance < 0.6:
+            entry = lanes.start()
+            if entry is not None:
+                assert entry in left
+                assert entry.key is None or entry.key not in [other.key for other in running]
+                assert not [each for each in left if each.key == entry.key is not None and each.offset < entry.offset]
+                running.append(entry)
+        elif chance < 0.75 and running:
+            entry = running.pop(rng.randrange(len(running)))
+            if rng.random() < 0.5:
+                if lanes.failed(entry, ValueError("no"), now):
+                    lanes.block(entry)
+            else:
+                lanes.done(entry)
+                handled.append(entry)
+                left.remove(entry)
+        elif chance < 0.85 and left:
+            entry = rng.choice(left)
+            lanes.lost(entry)
+            left.remove(entry)
+            running = [each for each in running if each is not entry]
+            lost += 1
+        else:
+            now += 1
+            lanes.tick(now)
+            for entry in list(lanes.blocked):
+                lanes.resume(entry)
+        assert (lanes.records, lanes.bytes, lanes.running) == (len(left), len(left), len(running))
+        assert list(track.nodes()) == left
+        assert set(lanes.blocked) <= set(left)
+    assert len(handled) + lost == 60
+    assert lanes.start() is None
+    assert track.lanes == {}
