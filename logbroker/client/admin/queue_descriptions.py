@@ -147,6 +147,9 @@ class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
     scanned: int
     end: int
     """The high watermark."""
+    done: int
+    """Number of offsets below the end that are done: those below the floor, those above it, and those without a record.
+    It is -1 if the floor is."""
     error: LogbrokerError | None = None
     """The error because of which the partition is not served, or not to its end; None if it is served."""
 
@@ -360,6 +363,7 @@ def queue_description(queue: queues_pb2.DescribedQueue) -> QueueDescription:
                 floor=partition.floor,
                 scanned=partition.scanned,
                 end=partition.end,
+                done=partition.done if partition.HasField("done") else partition.floor,
                 error=error_of_item(partition.status),
             )
             for partition in queue.partitions
