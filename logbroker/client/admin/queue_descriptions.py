@@ -227,7 +227,8 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
         scanned (no scanned record waits, but the log is not scanned to its end). A lane that is split: splitting, split
         or joining, as in `SplitDescription`.
     partition, offset: the head; -1: no head is known.
-    waiting: number of waiting records, the head included, also while it is in flight.
+    waiting: number of waiting records, the head included, also while it is in flight. `explain_lane` adds the records
+        of the sub-lanes, if the lane is split.
     attempt: number of the head's next attempt, or of the present one while it is in flight: its failures + 1. So a lane
         parked after 2 failures has attempt 3. 0: idle.
     worker_id: the worker that holds the lane; empty: none does.
