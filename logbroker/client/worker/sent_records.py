@@ -69,7 +69,7 @@ def sent_record(
     again.
     """
     if sub_key is not None:
-        key, headers = sub_stream(key, sub_key, headers)
+        key, headers = sub_stream(key, sub_key, headers, by_producer=False)
     if priority is not None:
         headers = with_priority(headers, priority)
     # The full check takes ten times as long as all the rest.
@@ -81,7 +81,9 @@ def sent_record(
         and type(topic) is str
         and topic.isascii()
     ):
-        value, key, headers, _ = record_parts(topic, value, key, headers, partition, timestamp_ms, None)
+        value, key, headers, _ = record_parts(
+            topic, value, key, headers, partition, timestamp_ms, None, by_producer=False
+        )
         check_timestamp(timestamp_ms)
     if len(topic) > MAX_TOPIC_CHARACTERS:
         raise UnknownTopicError(f"no topic {quoted(topic)}: a name has at most {MAX_TOPIC_CHARACTERS} characters")
