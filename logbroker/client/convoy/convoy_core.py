@@ -307,7 +307,10 @@ class ConvoyCore(Tracks):
         return entry.attempts >= self.max_attempts
 
     def failed(self, entry: Entry, error: Exception) -> bool:
-        """Note that a handler has failed. Return whether the attempts of its record are used up."""
+        """Note that a handler has failed. Return whether the attempts of its record are used up. What the handler sent
+        with a delivery is dropped: only the outputs of the attempt that succeeds go with the ack."""
+        if isinstance(entry.item, LeasedRecord) and not entry.item.settled:
+            entry.item.outputs = None
         if not entry.attempts:
             entry.first_failure_ms = _now_ms()
         return self.lanes.failed(entry, error, monotonic())
