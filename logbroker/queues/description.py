@@ -50,6 +50,9 @@ class PartitionProgress(msgspec.Struct, frozen=True, kw_only=True):
     scanned: int
     end: int
     """The high watermark."""
+    done: int
+    """Number of offsets below `end` that are done, those below the floor and absent ones included; -1: the floor is not
+    known."""
     error: LogbrokerError | None
     """Error that keeps records of the partition from being read; None: none is known."""
 
@@ -104,10 +107,11 @@ async def describe_group(engine: LogEngine, group: QueueGroup, pace: Pace, wait_
 def _describe(engine: LogEngine, group: QueueGroup) -> Steps[QueueGroupReport]:
     queue = group.queue
     alarms = yield from group.alarms.checking()
+    done = yield from queue.done.count()
     partitions: list[PartitionProgress] = []
     copied_bytes = removed = 0
     for partition in group.partitions():
-        partitions.append(_partition(engine, group, partition))
+        partitions.append(_partition(engine, group, partition, done.get(partition, 0)))
         copied_bytes += group.hold.copies.size_bytes(partition)
         removed += yield from _count_removed(engine, group, partition)
         yield PARTITION_STEPS + 1
@@ -172,10 +176,10 @@ def _count_removed(engine: LogEngine, group: QueueGroup, partition: int) -> Step
     return max(0, removed - group.hold.copies.count_not_done(partition))
 
 
-def _partition(engine: LogEngine, group: QueueGroup, partition: int) -> PartitionProgress:
+def _partition(engine: LogEngine, group: QueueGroup, partition: int, done: int) -> PartitionProgress:
     floor, scanned, end = group.queue.done.floor(partition), group.queue.position(partition), -1
     if floor >= UNSEEN_END:
-        floor = scanned = -1
+        floor = scanned = done = -1
     error: LogbrokerError | None = group.scanner.stopped.get(partition)
     if error is None and (unread := group.queue.stalled.read_failures.by_partition.get(partition)) is not None:
         error = unread.error
@@ -183,4 +187,6 @@ def _partition(engine: LogEngine, group: QueueGroup, partition: int) -> Partitio
         end = engine.partition_facts(group.topic_id, partition).high_watermark
     except LogbrokerError as unknown:
         error = unknown.as_value()
-    return PartitionProgress(partition=partition, floor=floor, scanned=scanned, end=end, error=error)
+    # The parts may be of different moments: see `describe_group`.
+    done = max(floor, done if end < 0 else min(done, end))
+    return PartitionProgress(partition=partition, floor=floor, scanned=scanned, end=end, done=done, error=error)

@@ -60,6 +60,8 @@ class ExplainedLane(NamedTuple):
     state: str
     sub_lanes: list[bytes]
     """Keys of the sub-lanes that have records, if the lane is split."""
+    waiting: int
+    """Records of the lane and of its sub-lanes, including those that sessions have in flight."""
 
 
 async def choose_lanes(group: QueueGroup, order: LaneOrder, top: int, pace: Pace) -> tuple[int, list[ToldLane]]:
@@ -111,6 +113,7 @@ async def explain_lanes(
     `is_all_scanned`: the scan has reached the high watermarks that held at the time of the request, so a lane that is
     absent has no waiting records.
     """
+    inspector = group.inspector
     absent = IDLE if is_all_scanned else NOT_SCANNED
     named: list[Lane] = []
     for key in keys:
@@ -124,12 +127,16 @@ async def explain_lanes(
         split = group.queue.splits.by_key.get(key)
         state = absent if facts is None else facts.state
         sub_lanes: list[bytes] = []
+        waiting = 0 if facts is None else facts.waiting
         if split is not None:
             state = group.queue.splitting.state_of(key)
-            sub_lanes = [each for each in split.sub_lanes() if group.inspector.has_lane(each)]
+            for each in split.sub_lanes():
+                if inspector.has_lane(each):
+                    sub_lanes.append(each)
+                    waiting += inspector.size(inspector.lane(each))
             await pace.step(split.into)
         date = None if facts is None else ToldLane(facts, dates.get(facts.head, -1))
-        explained.append(ExplainedLane(key, date, state, sub_lanes))
+        explained.append(ExplainedLane(key, date, state, sub_lanes, waiting))
     return explained
 
 

@@ -21,15 +21,26 @@ Serializer = Literal["str", "json", "msgpack"] | Callable[[Any], bytes]
 """A serializer's name, or a function of the program. None (Kafka's null) is not serialized and stays None."""
 
 
-def _encode_text(text: str) -> bytes:
+_BYTES: Final = (bytes, bytearray, memoryview)
+_SEND_BYTES: Final = "send bytes unchanged with another producer, without a serializer, or decode them first"
+
+
+def _encode_text(text: object) -> bytes:
     if not isinstance(text, str):
-        raise TypeError(f"the serializer str takes text, not {type(text).__name__}")
+        advice = f": {_SEND_BYTES}" if isinstance(text, _BYTES) else ""
+        raise TypeError(f"the serializer str takes text, not {type(text).__name__}{advice}")
     return text.encode()
+
+
+def _encode_json(value: Any) -> bytes:
+    if isinstance(value, _BYTES):  # msgspec would write them as Base64 text, and nobody would notice.
+        raise TypeError(f"the serializer json takes objects, not {type(value).__name__}: {_SEND_BYTES}")
+    return msgspec.json.encode(value)
 
 
 _NAMED: Final[dict[str, Callable[[Any], bytes]]] = {
     "str": _encode_text,
-    "json": msgspec.json.encode,
+    "json": _encode_json,
     "msgpack": msgspec.msgpack.encode,
 }
 

@@ -601,18 +601,20 @@ class DescribedWorker(_message.Message):
     def __init__(self, worker_id: _Optional[str] = ..., client_name: _Optional[str] = ..., in_flight: _Optional[int] = ..., credit: _Optional[int] = ..., sessions: _Optional[int] = ..., connected: _Optional[bool] = ...) -> None: ...
 
 class QueuePartition(_message.Message):
-    __slots__ = ("partition", "floor", "scanned", "end", "status")
+    __slots__ = ("partition", "floor", "scanned", "end", "status", "done")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     FLOOR_FIELD_NUMBER: _ClassVar[int]
     SCANNED_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
     partition: int
     floor: int
     scanned: int
     end: int
     status: _common_pb2.Status
-    def __init__(self, partition: _Optional[int] = ..., floor: _Optional[int] = ..., scanned: _Optional[int] = ..., end: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ...) -> None: ...
+    done: int
+    def __init__(self, partition: _Optional[int] = ..., floor: _Optional[int] = ..., scanned: _Optional[int] = ..., end: _Optional[int] = ..., status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., done: _Optional[int] = ...) -> None: ...
 
 class Alarm(_message.Message):
     __slots__ = ("kind", "key", "message")

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from logbroker.cli.main import run
+from logbroker.client.admin.queue_descriptions import queue_description
 from logbroker.client.sync import Admin, Producer, QueueAdmin, TopicPartition, Worker
 from logbroker.embedded_broker import EmbeddedBroker, embedded
+from logbroker.v1 import queues_pb2
 from tests.cli.command import ENVIRONMENT, LOGBROKER
 from tests.cli.commands import parameters
 from tests.cli.queues import Queue
@@ -95,6 +97,41 @@ def test_a_group_whose_topic_was_deleted_is_described_so(
     assert "(deleted)" in text
     assert frozen["owned"] == [{"topic": None, "partition": 0}, {"topic": None, "partition": 1}]
     assert "(deleted) 0, 1" in members_text
+
+
+@pytest.mark.parametrize("size", [1000, 40_000])
+def test_done_counts_what_is_done_above_a_key_that_stands(queue: Queue, name: str, size: int) -> None:
+    with Admin(queue.address) as admin, Producer(queue.address) as producer:
+        admin.create_topic(name, 2)
+        for number in range(size):
+            producer.send(name, b"v", b"k%d" % number, partition=0)
+    queue("create", name, "--topic", name, "--max-attempts", "1", "--on-exhausted", "block")
+    with Worker(queue.address, name, prefetch=1000) as worker:
+        first, left = True, size
+        for deliveries in worker.batches(max_records=1000):
+            if first:
+                deliveries[0].nack(reason="no good").result()
+            first, left = False, left - len(deliveries)
+            deliveries.ack().result()
+            if not left:
+                break
+        until(lambda: queue.json("describe", name)["counts"]["blocked_lanes"] == 1)
+    full, empty = queue.json("describe", name)["partitions"]
+    assert [full[field] for field in ("floor", "end", "done")] == [0, size, size - 1]
+    assert [empty[field] for field in ("floor", "end", "done")] == [0, 0, 0]
+    rows = [line.split() for line in queue("describe", name).splitlines()]
+    assert ["0", "0", str(size), str(size), "99.9%"] in rows
+    assert ["1", "0", "0", "0", "-"] in rows
+    queue("skip", name, "--all", "--yes")
+    [full, _] = queue.json("describe", name)["partitions"]
+    assert [full[field] for field in ("floor", "end", "done")] == [size, size, size]
+    rows = [line.split() for line in queue("describe", name).splitlines()]
+    assert ["0", str(size), str(size), str(size), "100.0%"] in rows
+
+
+def test_an_older_broker_tells_what_is_done_below_the_floor_only() -> None:
+    older = queues_pb2.DescribedQueue(partitions=[queues_pb2.QueuePartition(floor=7, scanned=9, end=9)])
+    assert queue_description(older).partitions[0].done == 7
 
 
 def test_records_without_a_key_that_wait_are_listed(queue: Queue, topic: str, name: str) -> None:

@@ -40,8 +40,17 @@ def test_a_hot_lane_is_split_explained_and_joined(queue: Queue, topic: str, name
     assert len(sub_lanes) == 4
     assert all(key.startswith("hot#") for key in sub_lanes)
     text = queue("explain", name, "hot")
-    for word in (*sub_lanes, "4 of 4 sub-lanes with records", "its records are in sub-lanes"):
+    for word in (
+        *sub_lanes,
+        "4 of 4 sub-lanes with records",
+        "its records are in sub-lanes",
+        "waiting       20 records",
+    ):
         assert word in text
+    with Worker(queue.address, name) as worker, worker.session(sub_lanes[0].encode()) as session:
+        next(iter(session))  # It counts as long as it is in flight.
+        assert queue.json("explain", name, "hot")["waiting"] == 20
+    until(lambda: state(queue, name) == "split")
     with Worker(queue.address, name) as worker:
         deliveries = iter(worker)
         next(deliveries).nack(reason="broken").result()
@@ -60,7 +69,9 @@ def test_a_hot_lane_is_split_explained_and_joined(queue: Queue, topic: str, name
     assert queue("unsplit", name, "hot") == "lane hot is one lane again when its sub-lanes are done\n"
     assert state(queue, name) == "joining"
     fill(queue, topic, 3)
-    assert "its new records wait until its sub-lanes are done" in queue("explain", name, "hot")
+    text = queue("explain", name, "hot")
+    assert "its new records wait until its sub-lanes are done" in text
+    assert "waiting       8 records" in text
     assert "the lane is joining" in queue("skip", name, "hot", exit_code=1)
     queue("drop", name, held["key"], "--yes")
     assert state(queue, name) == "ready"

@@ -108,6 +108,45 @@ def test_a_value_that_does_not_decode_is_told_with_its_place(value: bytes | None
 
 
 @both
+@pytest.mark.parametrize("argument", ["key", "value"])
+@pytest.mark.parametrize("serializer", ["str", "json"])
+@pytest.mark.parametrize(
+    "given", [b"{not json", bytearray(b"{}"), memoryview(b"{}")], ids=["bytes", "bytearray", "view"]
+)
+async def test_serializers_without_bytes_refuse_them(
+    address: str, topic: str, blocking: bool, argument: str, serializer: str, given: Any
+) -> None:
+    async with Admin(address) as admin:
+        await admin.create_topic(topic, 1)
+    made: Any = sync.Producer if blocking else Producer
+    producer = made(address, **{f"{argument}_serializer": serializer})
+    value, key = (given, None) if argument == "value" else (None, given)
+    message = (
+        rf"{argument}_serializer failed .*{serializer} takes .*, not {type(given).__name__}: .*without a serializer"
+    )
+    with pytest.raises(SerializationError, match=message):
+        await in_either(blocking, partial(producer.send_and_wait, topic, value, key))
+    await in_either(blocking, producer.close)
+    async with Admin(address) as admin:
+        [partition] = (await admin.describe_topic(topic)).partitions
+        assert partition.high_watermark == 0
+
+
+@both
+async def test_bytes_within_objects_are_written_as_base64(address: str, topic: str, blocking: bool) -> None:
+    async with Admin(address) as admin:
+        await admin.create_topic(topic, 1)
+    producer: Any = (sync.Producer if blocking else Producer)(address, value_serializer="json")
+    await in_either(blocking, partial(producer.send_and_wait, topic, {"seal": b"\xff"}))
+    await in_either(blocking, producer.close)
+    async with Consumer(address) as consumer:
+        await consumer.assign(topic)
+        [found] = [each async for each in consumer.until_end()]
+    assert found.json() == {"seal": "/w=="}
+    assert found.json(dict[str, bytes]) == {"seal": b"\xff"}
+
+
+@both
 async def test_serializers_make_bytes(address: str, topic: str, blocking: bool) -> None:
     async with Admin(address) as admin:
         await admin.create_topic(topic, 1)

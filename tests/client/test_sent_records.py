@@ -99,6 +99,22 @@ async def test_what_send_takes_fits_into_a_message_that_the_broker_reads(case: s
     await all_readable(worker)
 
 
+@pytest.mark.parametrize("sub_key", [None, b"s"])
+@pytest.mark.parametrize("argument", ["value", "key"])
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [("text", r"encode it, text\.encode\(\)"), ({"a": 1}, r"json\.dumps\({}\)\.encode\(\)"), (5, "json")],
+)
+def test_a_refusal_names_what_a_worker_can_do(given: Any, remedy: str, argument: str, sub_key: bytes | None) -> None:
+    worker = Worker()
+    worker.receive(1, range(1))
+    [delivery] = worker.take(1)
+    arguments: dict[str, Any] = {"value": b"v", "key": b"k", argument: given}
+    with pytest.raises(TypeError, match=rf"{argument} must be bytes .*{remedy.format(argument)}") as raised:
+        delivery.send("out", sub_key=sub_key, **arguments)
+    assert "serializer" not in str(raised.value)
+
+
 async def all_readable(worker: Worker) -> None:
     """Build all messages, and read them as the broker does."""
     while (settle := worker.in_flight.next_settle(NOW)) is not None:

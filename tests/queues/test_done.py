@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from logbroker.errors import CorruptLogError
+from logbroker.pacing import at_once
 from logbroker.queues.model.record_id import OFFSET_MASK, record_id_of
 from logbroker.queues.state.change_set import ChangeSet
 from logbroker.queues.state.completion import PAGE_RECORDS, DoneRecords
@@ -70,10 +71,46 @@ def test_floor_pages_and_undone_ranges_agree_with_a_set(
         if offset >= floor
     ]
     assert undone == [offset for offset in range(floor, END) if offset not in marked]
-    assert done.count_above_floor(1) == sum(offset > floor for offset in marked)
+    assert at_once(done.count()) == {0: 0, 1: len(marked)}
     for offset in (0, floor, END - 1, *list(marked)[:20]):
         assert (record_id_of(1, offset) in done) == (offset in marked)
     assert record_id_of(0, 0) not in done
+
+
+@given(st.lists(st.lists(RANGES, min_size=1, max_size=3), min_size=2, max_size=5))
+def test_a_count_that_pauses_lies_between_what_was_done_at_its_begin_and_at_its_end(
+    batches: list[list[tuple[int, int]]],
+) -> None:
+    done, marked = DoneRecords(ChangeSet()), set[int]()
+    done.open(0, 0)
+
+    def mark(ranges: list[tuple[int, int]]) -> None:
+        for start, end in ranges:
+            done.mark(record_id_of(0, offset) for offset in range(start, end) if offset not in marked)
+            marked.update(range(start, end))
+        done.take_rows()
+
+    mark(batches[0])
+    before, counting = len(marked), done.count()
+    counts: dict[int, int] = {}
+    for ranges in batches[1:]:
+        try:
+            next(counting)
+        except StopIteration as end:
+            counts = end.value
+            break
+        mark(ranges)
+    counts = counts or at_once(counting)
+    assert before <= counts[0] <= len(marked)
+
+
+def test_the_cost_of_a_count_grows_with_the_pages_and_not_with_the_offsets() -> None:
+    done = DoneRecords(ChangeSet())
+    done.open(0, 1 << 46)
+    done.open(1, 5)
+    done.mark([record_id_of(1, 1 << 45)])
+    assert sum(done.count()) < 20
+    assert at_once(done.count()) == {0: 1 << 46, 1: 6}
 
 
 @given(st.lists(OFFSETS, unique=True, max_size=20), st.integers(0, END))

@@ -158,9 +158,9 @@ def describe(group: str, broker: str, as_json: bool) -> None:
 
     The state has counts of records and lanes, and how far each partition is done. Stalled lanes are blocked or parked,
     or their first record waits for its next attempt, its not-before time, the dead-letter topic or a log that can be
-    read. All records below the offset `done below` are done. `credit` is how many more records a worker may be given
-    before it asks again. `copied` is the size of the records of stalled lanes that are kept beside the log, because
-    retention removed them from it.
+    read. All records below the offset `done below` are done; `done` is the share of the partition that is done, also
+    above that offset. `credit` is how many more records a worker may be given before it asks again. `copied` is the
+    size of the records of stalled lanes that are kept beside the log, because retention removed them from it.
 
     \b
     Examples:
@@ -394,7 +394,7 @@ def _show_partitions(queue: QueueDescription) -> None:
             str(partition.partition),
             # An offline partition has no end, and perhaps no floor.
             *("-" if offset < 0 else str(offset) for offset in (partition.floor, partition.scanned, partition.end)),
-            share_text(partition.floor, partition.end),
+            share_text(partition.done, partition.end),
             "" if partition.error is None else f"stopped: {partition.error}",
         )
     terminal.show(rows)

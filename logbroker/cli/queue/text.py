@@ -53,7 +53,8 @@ def seconds_text(seconds: float) -> str:
 
 
 def share_text(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole > 0 else "-"
+    """Write a share, rounded down: 100 % means all."""
+    return f"{part * 1000 // whole / 10}%" if whole > 0 else "-"
 
 
 def moment_text(moment_ms: int) -> str:

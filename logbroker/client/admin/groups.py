@@ -103,7 +103,8 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
     end_offset: int
     """The high watermark."""
     oldest_unread_ms: int | None
-    """The timestamp of the first unfinished record. None if there is none or nothing is committed."""
+    """The timestamp of the first unfinished record, in ms since 1970. None if there is no such record, or nothing is
+    committed."""
     error: LogbrokerError | None = None
     """The error because of which the broker reports no offsets; they are 0 then. It is an UnknownTopicError without the
     topic's name if the topic was deleted and the member has not learned of that yet."""

@@ -147,6 +147,9 @@ class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
     scanned: int
     end: int
     """The high watermark."""
+    done: int
+    """Number of offsets below the end that are done: those below the floor, those above it, and those without a record.
+    It is -1 if the floor is."""
     error: LogbrokerError | None = None
     """The error because of which the partition is not served, or not to its end; None if it is served."""
 
@@ -224,7 +227,8 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
         scanned (no scanned record waits, but the log is not scanned to its end). A lane that is split: splitting, split
         or joining, as in `SplitDescription`.
     partition, offset: the head; -1: no head is known.
-    waiting: number of waiting records, the head included, also while it is in flight.
+    waiting: number of waiting records, the head included, also while it is in flight. `explain_lane` adds the records
+        of the sub-lanes, if the lane is split.
     attempt: number of the head's next attempt, or of the present one while it is in flight: its failures + 1. So a lane
         parked after 2 failures has attempt 3. 0: idle.
     worker_id: the worker that holds the lane; empty: none does.
@@ -360,6 +364,7 @@ def queue_description(queue: queues_pb2.DescribedQueue) -> QueueDescription:
                 floor=partition.floor,
                 scanned=partition.scanned,
                 end=partition.end,
+                done=partition.done if partition.HasField("done") else partition.floor,
                 error=error_of_item(partition.status),
             )
             for partition in queue.partitions

@@ -82,8 +82,9 @@ class Producer(Droppable):
         cannot be started.
 
         `value_serializer` and `key_serializer` turn the arguments of `send` into bytes: str, json, msgpack, or a
-        function. None stays None. Without a serializer, values and keys are bytes. If a serializer fails, `send` raises
-        SerializationError and sends nothing. A `sub_key` and an `ordering_key` are always bytes.
+        function. None stays None; str and json refuse bytes. Without a serializer, values and keys are bytes. If a
+        serializer fails, `send` raises SerializationError and sends nothing. A `sub_key` and an `ordering_key` are
+        always bytes.
         """
         self._lifetime = lifetime = producer_lifetime(broker, last_flush_seconds)
         options: dict[str, Any] = sender_options(

@@ -391,9 +391,12 @@ class ConvoyCore(Tracks):
 
     def failed(self, entry: Entry, error: Exception) -> bool:
         """Note the failure of a handler, or that only the dead letter of its record was left to be sent. Return whether
-        the record is to be given up: its attempts are used up, and its key does not stand."""
+        the record is to be given up: its attempts are used up, and its key does not stand. What the handler sent with a
+        delivery is dropped: only the outputs of the attempt that succeeds go with the ack."""
         if self.is_used_up(entry):
             return True
+        if isinstance(entry.item, LeasedRecord) and not entry.item.settled:
+            entry.item.outputs = None
         with self.lock:
             if not entry.attempts:
                 entry.first_failure_ms = _now_ms()

@@ -155,8 +155,9 @@ class Producer(Droppable):
         number is written to standard error.
 
         `value_serializer` and `key_serializer` turn the arguments of `send` into bytes: str, json, msgpack, or a
-        function. None stays None. Without a serializer, values and keys are bytes. If a serializer fails, `send` raises
-        SerializationError and sends nothing. A `sub_key` and an `ordering_key` are always bytes.
+        function. None stays None; str and json refuse bytes. Without a serializer, values and keys are bytes. If a
+        serializer fails, `send` raises SerializationError and sends nothing. A `sub_key` and an `ordering_key` are
+        always bytes.
         """
         self._lifetime = lifetime = producer_lifetime(broker, last_flush_seconds)
         self._connection = Connection(broker, request_timeout_seconds=request_timeout_seconds, lifetime=lifetime)

@@ -256,16 +256,19 @@ def record_parts(
     timestamp_ms: object,
     ordering_key: object,
     *,
-    has_serializers: bool = True,
+    by_producer: bool = True,
 ) -> tuple[Any, Any, Any, Any]:
     """Return value, key, headers and ordering key as the codec takes them: bytes in place of bytes-like objects, and
     headers as a list. Raises TypeError for values that do not fit into a record, InvalidRecordError for more headers
-    than are read. Called for a record that `try_append` refused, or that begins a batch."""
+    than are read. Called for a record that `try_append` refused, or that begins a batch. Without `by_producer`, the
+    record is sent by a worker, which has no serializers."""
     check_one("send()", "topic", topic, str)
     for name, given in (("value", value), ("key", key)):
         if given is not None and not fits(given, bytes):
-            advice = f", or give the producer a {name}_serializer" if has_serializers else ""
-            advice = f": encode it, text.encode(){advice}" if isinstance(given, str) else advice
+            way = "text.encode()" if isinstance(given, str) else f"json.dumps({name}).encode()"
+            advice = f": encode it, {way}" if isinstance(given, str) or not by_producer else ""
+            if by_producer:
+                advice += f", or give the producer a {name}_serializer"
             raise TypeError(f"send(): {name} must be bytes or None, not {_what(given)}{advice}")
     check_one("send()", "partition", partition, int | None)
     check_one("send()", "timestamp_ms", timestamp_ms, int | None)
@@ -286,14 +289,14 @@ def record_parts(
     return value, key, listed, ordering_key
 
 
-def sub_stream(key: Any, sub_key: Any, headers: Headers) -> tuple[bytes, Headers]:
+def sub_stream(key: Any, sub_key: Any, headers: Headers, *, by_producer: bool = True) -> tuple[bytes, Headers]:
     """Return the key and the headers of a record that is sent with a sub-key. Raises TypeError, and InvalidRequestError
-    if there is no key."""
+    if there is no key. `by_producer` is as in `record_parts`."""
     if type(key) is not bytes or type(sub_key) is not bytes:
         check_one("send()", "sub_key", sub_key, bytes | None)
         if key is None:
             raise InvalidRequestError("send(): a sub_key without a key; give both, or the key alone")
-        _, key, headers, _ = record_parts("", None, key, headers, None, None, None)
+        _, key, headers, _ = record_parts("", None, key, headers, None, None, None, by_producer=by_producer)
         sub_key = as_bytes("send(): sub_key", sub_key)
     return joined_key(key, sub_key), with_sub_key(headers, key, sub_key)
 

@@ -123,9 +123,10 @@ class LeasedRecord(Decoding, msgspec.Struct, eq=False):
         """Send a record to a topic together with the ack of this delivery: both happen, once, or neither. Call it
         before `ack`. A delivery that is nacked or released sends nothing.
 
-        The arguments are those of `Producer.send`. The outputs of a delivery may have up to 1 MiB in 10,000 records
-        with 50,000 headers. If the broker refuses them, because the topic does not exist or does not take the record,
-        the delivery is nacked with this reason, and whoever waits for the ack gets the error. Raises
+        The arguments are those of `Producer.send`; a worker has no serializers. The outputs of a delivery may have up
+        to 1 MiB in 10,000 records with 50,000 headers. If the broker refuses them, because the topic does not exist or
+        does not take the record, the delivery is nacked with this reason, and whoever waits for the ack gets the error.
+        Raises
         AlreadySettledError, LeaseLostError (in a session, StaleSessionError), RecordTooLargeError, InvalidRecordError,
         InvalidTimestampError, UnknownTopicError or UnknownPartitionError for a topic name or a partition number that
         cannot exist, InvalidRequestError for a priority out of range or a sub-key without a key, or TypeError.

@@ -85,7 +85,7 @@ def sent_record(
     again.
     """
     if sub_key is not None:
-        key, headers = sub_stream(key, sub_key, headers)
+        key, headers = sub_stream(key, sub_key, headers, by_producer=False)
     if priority is not None:
         headers = with_priority(headers, priority)
     # The full check takes ten times as long as all the rest.
@@ -99,7 +99,7 @@ def sent_record(
         and topic.isascii()
     ):
         value, key, headers, ordering_key = record_parts(
-            topic, value, key, headers, partition, timestamp_ms, ordering_key, has_serializers=False
+            topic, value, key, headers, partition, timestamp_ms, ordering_key, by_producer=False
         )
         check_timestamp(timestamp_ms)
     if not is_topic_name(topic):

@@ -129,6 +129,7 @@ async def described_queue(engine: LogEngine, group: QueueGroup, pace: Pace, wait
                 floor=each.floor,
                 scanned=each.scanned,
                 end=each.end,
+                done=each.done,
                 status=None if each.error is None else statuses.of(each.error),
             )
             for each in described.partitions

@@ -73,13 +73,14 @@ async def explained_lanes(
     pace = Pace()
     response = pb.ExplainLanesResponse()
     full = item_status(FULL)
-    for key, told, state, sub_lanes in await explain_lanes(group, keys, pace, is_all_scanned=is_all_scanned):
+    for key, told, state, sub_lanes, waiting in await explain_lanes(group, keys, pace, is_all_scanned=is_all_scanned):
         if told is None:
             message = pb.Lane(key=key, state=state, partition=-1, offset=-1, oldest_timestamp_ms=-1)
         else:
             message = _lane(told)
         message.state = state
         message.sub_lanes.extend(sub_lanes)
+        message.waiting = waiting
         room_bytes -= message.ByteSize() + FRAME_BYTES
         response.lanes.append(message if room_bytes >= 0 else pb.Lane(key=message.key, status=full))
         await pace.step(EXPLAINED_STEPS + len(message.key) // HASHED_PER_STEP)

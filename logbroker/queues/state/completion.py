@@ -17,6 +17,7 @@ from typing import Final
 
 from logbroker.engine import StateEvent
 from logbroker.errors import CorruptLogError
+from logbroker.pacing import Steps
 from logbroker.queues.model.record_id import OFFSET_MASK, partition_of, record_id_of
 from logbroker.queues.state.change_set import ChangeSet
 from logbroker.queues.state.rows import (
@@ -36,6 +37,10 @@ from logbroker.queues.state.rows import (
 PAGE_BYTES: Final = 4096
 PAGE_RECORDS: Final = PAGE_BYTES * 8
 
+_PAGES_PER_STEP: Final = 64
+"""Number of pages that are copied to a list within the time of a step."""
+_COUNTING_STEPS: Final = 4
+"""Cost of counting the bits of a page, in steps of a `Pace`."""
 _STEP_BYTES: Final = 64
 """Number of bytes by which a page grows in memory."""
 _FULL: Final = b"\xff" * PAGE_BYTES
@@ -221,17 +226,25 @@ class DoneRecords:
         self._advance(partition)
         return self._floors[partition] & OFFSET_MASK
 
-    def count_above_floor(self, partition: int) -> int:
-        """Return how many records of a partition are done above its floor, absent offsets included."""
-        floor = record_id_of(partition, self.floor(partition))
-        in_pages = sum(
-            int.from_bytes(page, "little").bit_count()
-            for page_id, page in self._pages.items()
-            if page_id >> PAGES_SHIFT == partition
-        )
-        full = sum(page_id >> PAGES_SHIFT == partition for page_id in self._full)
-        below = floor & PAGE_RECORDS - 1 if floor >> PAGE_SHIFT in self._pages else 0
-        return in_pages + full * PAGE_RECORDS - below
+    def count(self) -> Steps[dict[int, int]]:
+        """Count the offsets of each partition that are done, absent offsets included. The cost grows with the pages,
+        not with the offsets."""
+        # A floor that moves on meanwhile has passed pages that are done completely. The bits below a floor in its own
+        # page are set.
+        counts = {partition: floor & OFFSET_MASK & ~(PAGE_RECORDS - 1) for partition, floor in self._floors.items()}
+        first_pages = {partition: floor >> PAGE_SHIFT for partition, floor in self._floors.items()}
+        pages = [*self._pages, *self._full]
+        yield (len(counts) + len(pages)) // _PAGES_PER_STEP
+        for page_id in pages:
+            partition = page_id >> PAGES_SHIFT
+            if page_id >= first_pages.get(partition, page_id + 1):
+                page = self._pages.get(page_id)
+                if page is not None:
+                    counts[partition] += int.from_bytes(page, "little").bit_count()
+                elif page_id in self._full or page_id < self._floors[partition] >> PAGE_SHIFT:
+                    counts[partition] += PAGE_RECORDS
+                yield 1 if page is None else _COUNTING_STEPS
+        return counts
 
     def any_in(self, start: int, end: int) -> bool:
         """Return whether a record of the range may be done. False means that certainly no record of the range is

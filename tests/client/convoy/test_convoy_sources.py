@@ -231,6 +231,36 @@ async def test_a_worker_acks_a_record_whose_dead_letter_is_stored(address: str, 
     assert (letter.key, letter.header("logbroker-reason")) == (b"a", b"ValueError: never")
 
 
+async def test_the_outputs_of_the_attempt_that_succeeds_go_with_the_ack(address: str, topic: str) -> None:
+    await queue(address, topic, [b"a", b"b", b"a"])
+    results, letters = f"{topic}-results", f"{topic}-letters"
+    async with Admin(address) as admin:
+        await admin.create_topic(results, 1)
+        await admin.create_topic(letters, 1)
+    attempts = dict[bytes | None, int]()
+
+    async def handle(delivery: WorkerDelivery) -> None:
+        attempts[delivery.value] = attempts.get(delivery.value, 0) + 1
+        delivery.send(results, b"%s of attempt %d" % (delivery.value or b"", attempts[delivery.value]))
+        if delivery.key == b"b" or attempts[delivery.value] < 2:
+            raise ValueError("not yet")
+
+    async with Worker(address, topic) as worker:
+        convoy = Convoy(
+            worker, max_attempts=3, backoff_initial_seconds=0.01, on_exhausted="dead-letter", dead_letter=letters
+        )
+        task = asyncio.create_task(convoy.run(handle))
+        await until(lambda: convoy.counts().done == 3)
+        convoy.stop()
+        await task
+    async with Consumer(address) as consumer:
+        await consumer.assign(results)
+        sent = [record.text() async for record in consumer.until_end()]
+        assert sorted(sent) == ["0 of attempt 2", "2 of attempt 2"]
+        await consumer.assign(letters)
+        assert [record.value async for record in consumer.until_end()] == [b"1"]
+
+
 async def test_what_a_worker_has_not_done_at_a_stop_is_delivered_again(address: str, topic: str) -> None:
     await queue(address, topic, [b"a", b"a", b"b"])
     release = asyncio.Event()

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from logbroker.client import QueueAdmin, QueueSettings
-from logbroker.client.sync import Consumer, Convoy, Record, Worker, WorkerDelivery
+from logbroker.client.sync import Consumer, Convoy, QueueAdmin, QueueSettings, Record, Worker, WorkerDelivery
 from logbroker.errors import InvalidRequestError
 from tests.client.convoy.convoy_helpers import DEADLINE_SECONDS, create, stored
 
@@ -149,12 +148,9 @@ def test_an_iterator_is_worked_off_to_its_end_and_the_rest_is_nacked(address: st
 
 
 def test_a_worker_feeds_threads(address: str, topic: str) -> None:
-    async def prepare() -> None:
-        await create(address, topic, 1, [b"key %d" % (number % 10) for number in range(100)])
-        async with QueueAdmin(address) as admin:
-            await admin.create_queue(topic, topic, QueueSettings(ordering="none"), start="earliest")
-
-    asyncio.run(prepare())
+    asyncio.run(create(address, topic, 1, [b"key %d" % (number % 10) for number in range(100)]))
+    with QueueAdmin(address) as admin:
+        admin.create_queue(topic, topic, QueueSettings(ordering="none"), start="earliest")
     book = Book(0.001)
     seen: list[str] = []
 
@@ -167,6 +163,38 @@ def test_a_worker_feeds_threads(address: str, topic: str) -> None:
         run_until(convoy, handle, lambda: convoy.counts().done == 100)
     book.check_order()
     assert len(set(seen)) > 1
+
+
+@pytest.mark.parametrize("on_exhausted", ["skip", "dead-letter"])
+def test_the_outputs_of_the_attempt_that_succeeds_go_with_the_ack(address: str, topic: str, on_exhausted: Any) -> None:
+    asyncio.run(create(address, topic, 1, [b"a", b"b", b"a"]))
+    results, letters = f"{topic}-results", f"{topic}-letters"
+    asyncio.run(create(address, results, 1, []))
+    asyncio.run(create(address, letters, 1, []))
+    attempts = dict[bytes | None, int]()
+
+    def handle(delivery: WorkerDelivery) -> None:
+        attempts[delivery.value] = attempts.get(delivery.value, 0) + 1
+        delivery.send(results, b"%s of attempt %d" % (delivery.value or b"", attempts[delivery.value]))
+        if delivery.key == b"b" or attempts[delivery.value] < 2:
+            raise ValueError("not yet")
+
+    with QueueAdmin(address) as admin:
+        admin.create_queue(topic, topic, QueueSettings(ordering="none"), start="earliest")
+    with Worker(address, topic) as worker:
+        convoy = Convoy(
+            worker,
+            max_attempts=3,
+            backoff_initial_seconds=0.01,
+            on_exhausted=on_exhausted,
+            dead_letter=letters if on_exhausted == "dead-letter" else None,
+        )
+        run_until(convoy, handle, lambda: convoy.counts().done == 3)
+    with Consumer(address) as consumer:
+        consumer.assign(results)
+        assert sorted(record.text() for record in consumer.until_end()) == ["0 of attempt 2", "2 of attempt 2"]
+        consumer.assign(letters)
+        assert [record.value for record in consumer.until_end()] == [b"1"] * (on_exhausted == "dead-letter")
 
 
 def test_bad_input_gets_one_clear_error(address: str, topic: str) -> None:
