@@ -7,9 +7,9 @@ import asyncio
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from contextvars import ContextVar, Token
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
@@ -67,12 +67,25 @@ _CLOSED_UNANSWERED: Final = (
 
 
 class _Handling:
-    """A task or thread that calls handlers of a worker; None: it calls no more."""
+    """A `with` block in which handlers of a worker are called.
 
-    __slots__ = ("worker",)
+    A function with `contextmanager` would set attributes of a handler's exception, which its class may refuse.
+    """
+
+    __slots__ = ("_before", "worker")
 
     def __init__(self, worker: object) -> None:
         self.worker: object = worker
+        """None after the block. A task that a handler has made may go on."""
+        self._before: Token[tuple[_Handling, ...]] | None = None
+
+    def __enter__(self) -> None:
+        self._before = _HANDLING.set((*_HANDLING.get(), self))
+
+    def __exit__(self, *_: object) -> None:
+        self.worker = None
+        if self._before is not None:
+            _HANDLING.reset(self._before)
 
 
 _HANDLING: ContextVar[tuple[_Handling, ...]] = ContextVar("handling", default=())
@@ -206,18 +219,10 @@ class WorkerCore(Generic[D]):
         else:
             self.in_flight.tell_all()
 
-    @contextmanager
-    def handling(self) -> Iterator[None]:
+    def handling(self) -> AbstractContextManager[None]:
         """Note that handlers of `run` or `sessions` are called during a `with` block, by this task or thread and by the
         tasks that it makes."""
-        handling = _Handling(self)
-        before = _HANDLING.set((*_HANDLING.get(), handling))
-        try:
-            yield
-        finally:
-            # A task that a handler has made may go on.
-            handling.worker = None
-            _HANDLING.reset(before)
+        return _Handling(self)
 
     def check_runs_in_no_handler(self, name: str) -> None:
         """Raise InvalidRequestError if a handler calls `run` or `sessions`. It might wait for ever: the handler's own
