@@ -36,6 +36,7 @@ class HandleCache:
     """
 
     def __init__(self, files: Files, max_open: int) -> None:
+        self._is_closing = False
         self._files = files
         self._max_open = max_open
         self._lock = threading.Lock()
@@ -49,6 +50,15 @@ class HandleCache:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the broker stops: long work that only reads is given up."""
+        return self._is_closing
+
+    def begin_closing(self) -> None:
+        """Give up long work that only reads."""
+        self._is_closing = True
 
     @property
     def created_files(self) -> int:
@@ -186,6 +196,11 @@ class PartitionHandles(HandleCache):
         """Refuse to open files from now on. After this, `forget` the open files."""
         with self._cache._lock:
             self._is_shut = True
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the broker stops, or the topic is deleted."""
+        return self._cache.is_closing or self._is_shut
 
     def acquire(self, path: str, *, create: bool = False) -> Handle:
         cache = self._cache

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from logbroker.config import MAX_STORED_BATCH_BYTES, TopicConfig
-from logbroker.errors import CorruptLogError
+from logbroker.errors import BrokerUnavailableError, CorruptLogError
 from logbroker.record.header import HEADER_BYTES, BatchHeader
 from logbroker.storage.continuity import ANY_ORDER, Continuity, DamagedLogError
 from logbroker.storage.files import NOT_OURS, Files, storage_failed
@@ -290,11 +290,19 @@ class Segment:
     def _rebuild(self) -> None:
         with self._handles.pinned(self.log_path) as handle:
             walk = partial(self.headers, handle, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES)
-            offsets, _ = index_entries(walk(), self.base_offset)
+            offsets, _ = index_entries(self._until_closing(walk()), self.base_offset)
             # A time entry vouches for all records before it, so the time index ends at the first damage.
-            _, times = index_entries(until_damage(walk(check_crc=True)), self.base_offset)
+            _, times = index_entries(self._until_closing(until_damage(walk(check_crc=True))), self.base_offset)
         self.offset_index.replace(offsets)
         self.time_index.replace(times)
+
+    def _until_closing(self, headers: Iterator[tuple[int, BatchHeader]]) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield headers, unless the broker stops or the topic is deleted. Raises BrokerUnavailableError then."""
+        handles = self._handles
+        for each in headers:
+            if handles.is_closing:
+                raise BrokerUnavailableError("the broker is stopping, or the topic was deleted")
+            yield each
 
     # --- looking up ------------------------------------------------------------------------------------------------
 

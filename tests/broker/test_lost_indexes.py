@@ -6,14 +6,16 @@ import asyncio
 import errno
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from logbroker.engine import Append, Appended, Read, ReadResult
-from logbroker.errors import CorruptLogError, LogbrokerError, OverloadedError
+from logbroker.errors import BrokerUnavailableError, CorruptLogError, LogbrokerError, OverloadedError
 from logbroker.storage.segment import Segment
 from logbroker.types import TopicId
 from tests.broker.conftest import Opened, OpenEngine, batch
+from tests.waiting import until
 
 BATCHES = 5_000
 """More than what is indexed in passing."""
@@ -118,3 +120,29 @@ async def test_a_short_one_is_made_at_once(open_at: OpenEngine, tmp_path: Path, 
     async with open_at() as opened:
         assert await opened.append(topic.id, b"new") == 10
         assert threads_of_rebuilds == [threading.get_ident()]
+
+
+async def test_a_stop_does_not_wait_until_it_is_made(
+    open_at: OpenEngine, topic_ids: list[TopicId], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, _ = topic_ids
+    begun, given_up = threading.Event(), threading.Event()
+    until_closing = Segment._until_closing
+
+    def held(self: Segment, headers: Any) -> Any:
+        begun.set()
+        until(lambda: self._handles.is_closing)
+        try:
+            yield from until_closing(self, headers)
+        except BrokerUnavailableError:
+            given_up.set()
+            raise
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Segment, "_until_closing", held)
+        async with open_at() as opened:
+            assert isinstance(await outcome(opened, lost), OverloadedError)
+            assert await asyncio.to_thread(begun.wait, 30)
+        assert given_up.is_set()
+    async with open_at() as opened:
+        assert (await appended(opened, lost)).base_offset == BATCHES
