@@ -36,7 +36,6 @@ class HandleCache:
     """
 
     def __init__(self, files: Files, max_open: int) -> None:
-        self._is_closing = False
         self._files = files
         self._max_open = max_open
         self._lock = threading.Lock()
@@ -52,13 +51,9 @@ class HandleCache:
         return len(self._open)
 
     @property
-    def is_closing(self) -> bool:
-        """Whether the broker stops: long work that only reads is given up."""
-        return self._is_closing
-
-    def begin_closing(self) -> None:
-        """Give up long work that only reads."""
-        self._is_closing = True
+    def is_shut(self) -> bool:
+        """Whether no file is opened any more."""
+        return False
 
     @property
     def created_files(self) -> int:
@@ -198,9 +193,9 @@ class PartitionHandles(HandleCache):
             self._is_shut = True
 
     @property
-    def is_closing(self) -> bool:
-        """Whether the broker stops, or the topic is deleted."""
-        return self._cache.is_closing or self._is_shut
+    def is_shut(self) -> bool:
+        """Whether the partition is closed: the broker stops, or the topic is deleted."""
+        return self._is_shut
 
     def acquire(self, path: str, *, create: bool = False) -> Handle:
         cache = self._cache

@@ -290,17 +290,17 @@ class Segment:
     def _rebuild(self) -> None:
         with self._handles.pinned(self.log_path) as handle:
             walk = partial(self.headers, handle, 0, self.size_bytes, window_bytes=LONG_WALK_BYTES)
-            offsets, _ = index_entries(self._until_closing(walk()), self.base_offset)
+            offsets, _ = index_entries(self._until_shut(walk()), self.base_offset)
             # A time entry vouches for all records before it, so the time index ends at the first damage.
-            _, times = index_entries(self._until_closing(until_damage(walk(check_crc=True))), self.base_offset)
+            _, times = index_entries(self._until_shut(until_damage(walk(check_crc=True))), self.base_offset)
         self.offset_index.replace(offsets)
         self.time_index.replace(times)
 
-    def _until_closing(self, headers: Iterator[tuple[int, BatchHeader]]) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield headers, unless the broker stops or the topic is deleted. Raises BrokerUnavailableError then."""
+    def _until_shut(self, headers: Iterator[tuple[int, BatchHeader]]) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield headers, unless the partition is closed meanwhile. Raises BrokerUnavailableError then."""
         handles = self._handles
         for each in headers:
-            if handles.is_closing:
+            if handles.is_shut:
                 raise BrokerUnavailableError("the broker is stopping, or the topic was deleted")
             yield each
 

@@ -127,19 +127,19 @@ async def test_a_stop_does_not_wait_until_it_is_made(
 ) -> None:
     lost, _ = topic_ids
     begun, given_up = threading.Event(), threading.Event()
-    until_closing = Segment._until_closing
+    until_shut = Segment._until_shut
 
     def held(self: Segment, headers: Any) -> Any:
         begun.set()
-        until(lambda: self._handles.is_closing)
+        until(lambda: self._handles.is_shut)
         try:
-            yield from until_closing(self, headers)
+            yield from until_shut(self, headers)
         except BrokerUnavailableError:
             given_up.set()
             raise
 
     with monkeypatch.context() as patched:
-        patched.setattr(Segment, "_until_closing", held)
+        patched.setattr(Segment, "_until_shut", held)
         async with open_at() as opened:
             assert isinstance(await outcome(opened, lost), OverloadedError)
             assert await asyncio.to_thread(begun.wait, 30)

@@ -132,7 +132,6 @@ async def open_engine(
                 LocalStateStore(store, helpers, disk),
             )
         finally:
-            handles.begin_closing()
             await changes.close()
             await issued.close()
             upkeep_task.cancel()
