@@ -110,6 +110,25 @@ async def test_why_it_cannot_be_made_is_told_and_it_is_tried_again(
         assert opened.failures == []
 
 
+async def test_whatever_else_fails_is_logged_and_tried_again(
+    open_at: OpenEngine, topic_ids: list[TopicId], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost, _ = topic_ids
+    rebuild = Segment._rebuild
+
+    def failing(self: Segment) -> None:
+        if len(caplog.records) < 2:
+            raise MemoryError
+        rebuild(self)
+
+    async with open_at() as opened:
+        monkeypatch.setattr(Segment, "_rebuild", failing)
+        assert (await appended(opened, lost)).base_offset == BATCHES
+        assert [record.getMessage() for record in caplog.records] == [
+            "the index of lost-0 cannot be made, and is tried again: MemoryError()"
+        ] * 2
+
+
 async def test_a_short_one_is_made_at_once(open_at: OpenEngine, tmp_path: Path, threads_of_rebuilds: list[int]) -> None:
     async with open_at() as opened:
         topic = await opened.engine.create_topic("short", 1, {"durability": "written"})

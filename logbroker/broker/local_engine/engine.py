@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -46,6 +47,8 @@ from logbroker.record.header import BatchHeader, check_new_batch
 from logbroker.storage.partition_checkpoint import boot_id
 from logbroker.storage.partition_log import Staged
 from logbroker.types import INTERNAL_PREFIX, Durability, TimestampType, TopicId
+
+_log = logging.getLogger(__name__)
 
 
 class LocalEngine:
@@ -261,24 +264,25 @@ class LocalEngine:
     def _no_index(self, partition: Partition) -> LogbrokerError:
         """Let a thread make the index of a partition's active segment. Return the error of an append meanwhile."""
         made = self._indexing.get(partition)
-        if made is not None and made.done():
-            del self._indexing[partition]
-            error = made.exception()
-            if isinstance(error, LogbrokerError):
-                return error
-        elif made is None:
+        if made is None:
             made = asyncio.ensure_future(self._helpers.read(partition.log.load_active))
             self._indexing[partition] = made
             made.add_done_callback(lambda made: self._index_made(partition, made))
+        elif made.done() and isinstance(error := made.exception(), LogbrokerError):
+            del self._indexing[partition]
+            return error
         return OverloadedError(
             f"the index of {partition.name} was lost, and is made anew from the log before the next append; try again"
             " shortly"
         )
 
     def _index_made(self, partition: Partition, made: asyncio.Future[None]) -> None:
-        # An error stays for the next append to report.
-        if made.cancelled() or made.exception() is None or partition.closed:
+        error = None if made.cancelled() else made.exception()
+        if not isinstance(error, LogbrokerError) or partition.closed:
             self._indexing.pop(partition, None)
+            if isinstance(error, Exception) and not partition.closed:
+                _log.error("the index of %s cannot be made, and is tried again: %r", partition.name, error)
+        # Any other error stays for the next append to report.
 
     def _stale(self, item: Append) -> StaleGenerationError | None:
         current = self._changes.generation(item.topic_id)
