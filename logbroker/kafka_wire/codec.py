@@ -28,8 +28,9 @@ class MessageCodec(Generic[M]):
     A message that was read refers to the buffer by its records, if it has any; it copies everything else.
     """
 
-    def __init__(self, name: str, layouts: Mapping[int, tuple[Reader[M], Writer[M]]]) -> None:
-        self.name = name
+    def __init__(self, kind: type[M], layouts: Mapping[int, tuple[Reader[M], Writer[M]]]) -> None:
+        self.kind = kind
+        self.name = kind.__name__
         self._layouts = layouts
 
     @property

@@ -36,6 +36,7 @@ from logbroker.kafka_wire.primitives import (
 _BOOL: Final = struct.Struct(">?")
 _BOOL_TAGS: Final = struct.Struct(">?B")
 _INT8: Final = struct.Struct(">b")
+_INT8_TAGS: Final = struct.Struct(">bB")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
@@ -69,7 +70,7 @@ class AlterConfigsRequest(msgspec.Struct, kw_only=True, gc=False):
     """True if we should validate the request, but not change the configurations. (bool)"""
 
 
-_ALTER_CONFIGS_REQUEST_CODES: Final = {"validate_only": "?"}
+_ALTER_CONFIGS_REQUEST_CODES: Final = {"validate_only": "b"}
 _ALTER_CONFIGS_REQUEST_RESOURCE_CODES: Final = {"resource_type": "b"}
 
 
@@ -143,7 +144,7 @@ def _write_alter_configs_request_v0(out: Parts, items: Sequence[AlterConfigsRequ
             _write_alter_configs_request_resource_v0(
                 out, write_count(out, item.resources, "AlterConfigsRequest.resources")
             )
-            out.append(_BOOL.pack(item.validate_only))
+            out.append(_INT8.pack(item.validate_only))
     except struct.error:
         raise misfit(items, _ALTER_CONFIGS_REQUEST_CODES) from None
 
@@ -224,13 +225,13 @@ def _write_alter_configs_request_v2(out: Parts, items: Sequence[AlterConfigsRequ
             _write_alter_configs_request_resource_v2(
                 out, write_compact_count(out, item.resources, "AlterConfigsRequest.resources")
             )
-            out.append(_BOOL_TAGS.pack(item.validate_only, 0))
+            out.append(_INT8_TAGS.pack(item.validate_only, 0))
     except struct.error:
         raise misfit(items, _ALTER_CONFIGS_REQUEST_CODES) from None
 
 
 REQUEST: Final = MessageCodec(
-    "AlterConfigsRequest",
+    AlterConfigsRequest,
     {
         0: (_read_alter_configs_request_v0, _write_alter_configs_request_v0),
         1: (_read_alter_configs_request_v0, _write_alter_configs_request_v0),
@@ -397,7 +398,7 @@ def _write_alter_configs_response_v2(out: Parts, items: Sequence[AlterConfigsRes
 
 
 RESPONSE: Final = MessageCodec(
-    "AlterConfigsResponse",
+    AlterConfigsResponse,
     {
         0: (_read_alter_configs_response_v0, _write_alter_configs_response_v0),
         1: (_read_alter_configs_response_v0, _write_alter_configs_response_v0),

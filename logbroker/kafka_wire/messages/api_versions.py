@@ -34,6 +34,7 @@ from logbroker.kafka_wire.primitives import (
 )
 
 _BOOL: Final = struct.Struct(">?")
+_INT8: Final = struct.Struct(">b")
 _INT16: Final = struct.Struct(">h")
 _INT16X2_TAGS: Final = struct.Struct(">hhB")
 _INT16X3: Final = struct.Struct(">hhh")
@@ -125,7 +126,7 @@ def _write_api_versions_request_v5(out: Parts, items: Sequence[ApiVersionsReques
 
 
 REQUEST: Final = MessageCodec(
-    "ApiVersionsRequest",
+    ApiVersionsRequest,
     {
         0: (_read_api_versions_request_v0, _write_api_versions_request_v0),
         1: (_read_api_versions_request_v0, _write_api_versions_request_v0),
@@ -198,7 +199,7 @@ _API_VERSIONS_RESPONSE_CODES: Final = {
     "error_code": "h",
     "throttle_time_ms": "i",
     "finalized_features_epoch": "q",
-    "zk_migration_ready": "?",
+    "zk_migration_ready": "b",
 }
 _API_VERSIONS_RESPONSE_VERSION_CODES: Final = {"api_key": "h", "min_version": "h", "max_version": "h"}
 _API_VERSIONS_RESPONSE_SUPPORTED_FEATURE_KEY_CODES: Final = {"min_version": "h", "max_version": "h"}
@@ -451,7 +452,7 @@ def _write_api_versions_response_v3(out: Parts, items: Sequence[ApiVersionsRespo
                 tagged.append((2, part))
             if item.zk_migration_ready:
                 part = []
-                part.append(_BOOL.pack(item.zk_migration_ready))
+                part.append(_INT8.pack(item.zk_migration_ready))
                 tagged.append((3, part))
             write_tags(out, tagged)
     except struct.error:
@@ -459,7 +460,7 @@ def _write_api_versions_response_v3(out: Parts, items: Sequence[ApiVersionsRespo
 
 
 RESPONSE: Final = MessageCodec(
-    "ApiVersionsResponse",
+    ApiVersionsResponse,
     {
         0: (_read_api_versions_response_v0, _write_api_versions_response_v0),
         1: (_read_api_versions_response_v1, _write_api_versions_response_v1),

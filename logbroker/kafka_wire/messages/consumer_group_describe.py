@@ -51,7 +51,7 @@ class ConsumerGroupDescribeRequest(msgspec.Struct, kw_only=True, gc=False):
     """Whether to include authorized operations. (bool)"""
 
 
-_CONSUMER_GROUP_DESCRIBE_REQUEST_CODES: Final = {"include_authorized_operations": "?"}
+_CONSUMER_GROUP_DESCRIBE_REQUEST_CODES: Final = {"include_authorized_operations": "b"}
 
 
 def _read_consumer_group_describe_request_v0(
@@ -83,13 +83,13 @@ def _write_consumer_group_describe_request_v0(out: Parts, items: Sequence[Consum
                 write_compact_count(out, item.group_ids, "ConsumerGroupDescribeRequest.group_ids"),
                 "ConsumerGroupDescribeRequest.group_ids",
             )
-            out.append(_BOOL_TAGS.pack(item.include_authorized_operations, 0))
+            out.append(_INT8_TAGS.pack(item.include_authorized_operations, 0))
     except struct.error:
         raise misfit(items, _CONSUMER_GROUP_DESCRIBE_REQUEST_CODES) from None
 
 
 REQUEST: Final = MessageCodec(
-    "ConsumerGroupDescribeRequest",
+    ConsumerGroupDescribeRequest,
     {
         0: (_read_consumer_group_describe_request_v0, _write_consumer_group_describe_request_v0),
         1: (_read_consumer_group_describe_request_v0, _write_consumer_group_describe_request_v0),
@@ -587,7 +587,7 @@ def _write_consumer_group_describe_response_v1(out: Parts, items: Sequence[Consu
 
 
 RESPONSE: Final = MessageCodec(
-    "ConsumerGroupDescribeResponse",
+    ConsumerGroupDescribeResponse,
     {
         0: (_read_consumer_group_describe_response_v0, _write_consumer_group_describe_response_v0),
         1: (_read_consumer_group_describe_response_v1, _write_consumer_group_describe_response_v1),

@@ -288,7 +288,7 @@ def _write_consumer_group_heartbeat_request_v1(out: Parts, items: Sequence[Consu
 
 
 REQUEST: Final = MessageCodec(
-    "ConsumerGroupHeartbeatRequest",
+    ConsumerGroupHeartbeatRequest,
     {
         0: (_read_consumer_group_heartbeat_request_v0, _write_consumer_group_heartbeat_request_v0),
         1: (_read_consumer_group_heartbeat_request_v1, _write_consumer_group_heartbeat_request_v1),
@@ -453,7 +453,7 @@ def _write_consumer_group_heartbeat_response_v0(out: Parts, items: Sequence[Cons
 
 
 RESPONSE: Final = MessageCodec(
-    "ConsumerGroupHeartbeatResponse",
+    ConsumerGroupHeartbeatResponse,
     {
         0: (_read_consumer_group_heartbeat_response_v0, _write_consumer_group_heartbeat_response_v0),
         1: (_read_consumer_group_heartbeat_response_v0, _write_consumer_group_heartbeat_response_v0),

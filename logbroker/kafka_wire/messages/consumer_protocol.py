@@ -221,7 +221,7 @@ def _write_consumer_protocol_subscription_v3(out: Parts, items: Sequence[Consume
 
 
 SUBSCRIPTION: Final = MessageCodec(
-    "ConsumerProtocolSubscription",
+    ConsumerProtocolSubscription,
     {
         0: (_read_consumer_protocol_subscription_v0, _write_consumer_protocol_subscription_v0),
         1: (_read_consumer_protocol_subscription_v1, _write_consumer_protocol_subscription_v1),
@@ -294,7 +294,7 @@ def _write_consumer_protocol_assignment_v0(out: Parts, items: Sequence[ConsumerP
 
 
 ASSIGNMENT: Final = MessageCodec(
-    "ConsumerProtocolAssignment",
+    ConsumerProtocolAssignment,
     {
         0: (_read_consumer_protocol_assignment_v0, _write_consumer_protocol_assignment_v0),
         1: (_read_consumer_protocol_assignment_v0, _write_consumer_protocol_assignment_v0),

@@ -43,6 +43,8 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT32_BOOL: Final = struct.Struct(">i?")
 _INT32_BOOL_TAGS: Final = struct.Struct(">i?B")
+_INT32_INT8: Final = struct.Struct(">ib")
+_INT32_INT8_TAGS: Final = struct.Struct(">ibB")
 
 
 class CreatePartitionsRequestAssignment(msgspec.Struct, kw_only=True, gc=False):
@@ -74,7 +76,7 @@ class CreatePartitionsRequest(msgspec.Struct, kw_only=True, gc=False):
     """If true, then validate the request, but don't actually increase the number of partitions. (bool)"""
 
 
-_CREATE_PARTITIONS_REQUEST_CODES: Final = {"timeout_ms": "i", "validate_only": "?"}
+_CREATE_PARTITIONS_REQUEST_CODES: Final = {"timeout_ms": "i", "validate_only": "b"}
 _CREATE_PARTITIONS_REQUEST_TOPIC_CODES: Final = {"count": "i"}
 
 
@@ -151,7 +153,7 @@ def _write_create_partitions_request_v0(out: Parts, items: Sequence[CreatePartit
             _write_create_partitions_request_topic_v0(
                 out, write_count(out, item.topics, "CreatePartitionsRequest.topics")
             )
-            out.append(_INT32_BOOL.pack(item.timeout_ms, item.validate_only))
+            out.append(_INT32_INT8.pack(item.timeout_ms, item.validate_only))
     except struct.error:
         raise misfit(items, _CREATE_PARTITIONS_REQUEST_CODES) from None
 
@@ -235,13 +237,13 @@ def _write_create_partitions_request_v2(out: Parts, items: Sequence[CreatePartit
             _write_create_partitions_request_topic_v2(
                 out, write_compact_count(out, item.topics, "CreatePartitionsRequest.topics")
             )
-            out.append(_INT32_BOOL_TAGS.pack(item.timeout_ms, item.validate_only, 0))
+            out.append(_INT32_INT8_TAGS.pack(item.timeout_ms, item.validate_only, 0))
     except struct.error:
         raise misfit(items, _CREATE_PARTITIONS_REQUEST_CODES) from None
 
 
 REQUEST: Final = MessageCodec(
-    "CreatePartitionsRequest",
+    CreatePartitionsRequest,
     {
         0: (_read_create_partitions_request_v0, _write_create_partitions_request_v0),
         1: (_read_create_partitions_request_v0, _write_create_partitions_request_v0),
@@ -389,7 +391,7 @@ def _write_create_partitions_response_v2(out: Parts, items: Sequence[CreateParti
 
 
 RESPONSE: Final = MessageCodec(
-    "CreatePartitionsResponse",
+    CreatePartitionsResponse,
     {
         0: (_read_create_partitions_response_v0, _write_create_partitions_response_v0),
         1: (_read_create_partitions_response_v0, _write_create_partitions_response_v0),

@@ -45,10 +45,13 @@ from logbroker.kafka_wire.primitives import (
 
 _UUID_INT16: Final = struct.Struct(">16sh")
 _BOOL_INT8_BOOL_TAGS: Final = struct.Struct(">?b?B")
+_INT8X3_TAGS: Final = struct.Struct(">bbbB")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT32_BOOL: Final = struct.Struct(">i?")
 _INT32_BOOL_TAGS: Final = struct.Struct(">i?B")
+_INT32_INT8: Final = struct.Struct(">ib")
+_INT32_INT8_TAGS: Final = struct.Struct(">ibB")
 _INT32_INT16: Final = struct.Struct(">ih")
 
 
@@ -98,7 +101,7 @@ class CreateTopicsRequest(msgspec.Struct, kw_only=True, gc=False):
     """If true, check that the topics can be created as specified, but don't create anything. (bool)"""
 
 
-_CREATE_TOPICS_REQUEST_CODES: Final = {"timeout_ms": "i", "validate_only": "?"}
+_CREATE_TOPICS_REQUEST_CODES: Final = {"timeout_ms": "i", "validate_only": "b"}
 _CREATE_TOPICS_REQUEST_CREATABLE_TOPIC_CODES: Final = {"num_partitions": "i", "replication_factor": "h"}
 _CREATE_TOPICS_REQUEST_CREATABLE_REPLICA_ASSIGNMENT_CODES: Final = {"partition_index": "i"}
 
@@ -218,7 +221,7 @@ def _write_create_topics_request_v2(out: Parts, items: Sequence[CreateTopicsRequ
             _write_create_topics_request_creatable_topic_v2(
                 out, write_count(out, item.topics, "CreateTopicsRequest.topics")
             )
-            out.append(_INT32_BOOL.pack(item.timeout_ms, item.validate_only))
+            out.append(_INT32_INT8.pack(item.timeout_ms, item.validate_only))
     except struct.error:
         raise misfit(items, _CREATE_TOPICS_REQUEST_CODES) from None
 
@@ -352,13 +355,13 @@ def _write_create_topics_request_v5(out: Parts, items: Sequence[CreateTopicsRequ
             _write_create_topics_request_creatable_topic_v5(
                 out, write_compact_count(out, item.topics, "CreateTopicsRequest.topics")
             )
-            out.append(_INT32_BOOL_TAGS.pack(item.timeout_ms, item.validate_only, 0))
+            out.append(_INT32_INT8_TAGS.pack(item.timeout_ms, item.validate_only, 0))
     except struct.error:
         raise misfit(items, _CREATE_TOPICS_REQUEST_CODES) from None
 
 
 REQUEST: Final = MessageCodec(
-    "CreateTopicsRequest",
+    CreateTopicsRequest,
     {
         2: (_read_create_topics_request_v2, _write_create_topics_request_v2),
         3: (_read_create_topics_request_v2, _write_create_topics_request_v2),
@@ -426,9 +429,9 @@ _CREATE_TOPICS_RESPONSE_CREATABLE_TOPIC_RESULT_CODES: Final = {
     "replication_factor": "h",
 }
 _CREATE_TOPICS_RESPONSE_CREATABLE_TOPIC_CONFIGS_CODES: Final = {
-    "read_only": "?",
+    "read_only": "b",
     "config_source": "b",
-    "is_sensitive": "?",
+    "is_sensitive": "b",
 }
 
 
@@ -517,7 +520,7 @@ def _write_create_topics_response_creatable_topic_configs_v5(
         for item in items:
             write_compact_string(out, item.name, "CreateTopicsResponseCreatableTopicConfigs.name")
             write_compact_nullable_string(out, item.value, "CreateTopicsResponseCreatableTopicConfigs.value")
-            out.append(_BOOL_INT8_BOOL_TAGS.pack(item.read_only, item.config_source, item.is_sensitive, 0))
+            out.append(_INT8X3_TAGS.pack(item.read_only, item.config_source, item.is_sensitive, 0))
     except struct.error:
         raise misfit(items, _CREATE_TOPICS_RESPONSE_CREATABLE_TOPIC_CONFIGS_CODES) from None
 
@@ -723,7 +726,7 @@ def _write_create_topics_response_v7(out: Parts, items: Sequence[CreateTopicsRes
 
 
 RESPONSE: Final = MessageCodec(
-    "CreateTopicsResponse",
+    CreateTopicsResponse,
     {
         2: (_read_create_topics_response_v2, _write_create_topics_response_v2),
         3: (_read_create_topics_response_v2, _write_create_topics_response_v2),

@@ -90,7 +90,7 @@ def _write_delete_groups_request_v2(out: Parts, items: Sequence[DeleteGroupsRequ
 
 
 REQUEST: Final = MessageCodec(
-    "DeleteGroupsRequest",
+    DeleteGroupsRequest,
     {
         0: (_read_delete_groups_request_v0, _write_delete_groups_request_v0),
         1: (_read_delete_groups_request_v0, _write_delete_groups_request_v0),
@@ -301,7 +301,7 @@ def _write_delete_groups_response_v3(out: Parts, items: Sequence[DeleteGroupsRes
 
 
 RESPONSE: Final = MessageCodec(
-    "DeleteGroupsResponse",
+    DeleteGroupsResponse,
     {
         0: (_read_delete_groups_response_v0, _write_delete_groups_response_v0),
         1: (_read_delete_groups_response_v0, _write_delete_groups_response_v0),

@@ -207,7 +207,7 @@ def _write_delete_records_request_v2(out: Parts, items: Sequence[DeleteRecordsRe
 
 
 REQUEST: Final = MessageCodec(
-    "DeleteRecordsRequest",
+    DeleteRecordsRequest,
     {
         0: (_read_delete_records_request_v0, _write_delete_records_request_v0),
         1: (_read_delete_records_request_v0, _write_delete_records_request_v0),
@@ -411,7 +411,7 @@ def _write_delete_records_response_v2(out: Parts, items: Sequence[DeleteRecordsR
 
 
 RESPONSE: Final = MessageCodec(
-    "DeleteRecordsResponse",
+    DeleteRecordsResponse,
     {
         0: (_read_delete_records_response_v0, _write_delete_records_response_v0),
         1: (_read_delete_records_response_v0, _write_delete_records_response_v0),

@@ -187,7 +187,7 @@ def _write_delete_topics_request_v6(out: Parts, items: Sequence[DeleteTopicsRequ
 
 
 REQUEST: Final = MessageCodec(
-    "DeleteTopicsRequest",
+    DeleteTopicsRequest,
     {
         1: (_read_delete_topics_request_v1, _write_delete_topics_request_v1),
         2: (_read_delete_topics_request_v1, _write_delete_topics_request_v1),
@@ -470,7 +470,7 @@ def _write_delete_topics_response_v6(out: Parts, items: Sequence[DeleteTopicsRes
 
 
 RESPONSE: Final = MessageCodec(
-    "DeleteTopicsResponse",
+    DeleteTopicsResponse,
     {
         1: (_read_delete_topics_response_v1, _write_delete_topics_response_v1),
         2: (_read_delete_topics_response_v1, _write_delete_topics_response_v1),

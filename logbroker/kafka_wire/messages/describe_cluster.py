@@ -32,6 +32,9 @@ _BOOL_TAGS: Final = struct.Struct(">?B")
 _BOOL_INT8_BOOL_TAGS: Final = struct.Struct(">?b?B")
 _BOOL_INT8_TAGS: Final = struct.Struct(">?bB")
 _INT8: Final = struct.Struct(">b")
+_INT8_TAGS: Final = struct.Struct(">bB")
+_INT8X2_TAGS: Final = struct.Struct(">bbB")
+_INT8X3_TAGS: Final = struct.Struct(">bbbB")
 _INT32: Final = struct.Struct(">i")
 _INT32_TAGS: Final = struct.Struct(">iB")
 _INT32_INT16: Final = struct.Struct(">ih")
@@ -49,9 +52,9 @@ class DescribeClusterRequest(msgspec.Struct, kw_only=True, gc=False):
 
 
 _DESCRIBE_CLUSTER_REQUEST_CODES: Final = {
-    "include_cluster_authorized_operations": "?",
+    "include_cluster_authorized_operations": "b",
     "endpoint_type": "b",
-    "include_fenced_brokers": "?",
+    "include_fenced_brokers": "b",
 }
 
 
@@ -79,7 +82,7 @@ def _write_describe_cluster_request_v0(out: Parts, items: Sequence[DescribeClust
                 raise unknown_field("DescribeClusterRequest.endpoint_type", item.endpoint_type)
             if item.include_fenced_brokers:
                 raise unknown_field("DescribeClusterRequest.include_fenced_brokers", item.include_fenced_brokers)
-            out.append(_BOOL_TAGS.pack(item.include_cluster_authorized_operations, 0))
+            out.append(_INT8_TAGS.pack(item.include_cluster_authorized_operations, 0))
     except struct.error:
         raise misfit(items, _DESCRIBE_CLUSTER_REQUEST_CODES) from None
 
@@ -108,7 +111,7 @@ def _write_describe_cluster_request_v1(out: Parts, items: Sequence[DescribeClust
         for item in items:
             if item.include_fenced_brokers:
                 raise unknown_field("DescribeClusterRequest.include_fenced_brokers", item.include_fenced_brokers)
-            out.append(_BOOL_INT8_TAGS.pack(item.include_cluster_authorized_operations, item.endpoint_type, 0))
+            out.append(_INT8X2_TAGS.pack(item.include_cluster_authorized_operations, item.endpoint_type, 0))
     except struct.error:
         raise misfit(items, _DESCRIBE_CLUSTER_REQUEST_CODES) from None
 
@@ -142,7 +145,7 @@ def _write_describe_cluster_request_v2(out: Parts, items: Sequence[DescribeClust
     try:
         for item in items:
             out.append(
-                _BOOL_INT8_BOOL_TAGS.pack(
+                _INT8X3_TAGS.pack(
                     item.include_cluster_authorized_operations, item.endpoint_type, item.include_fenced_brokers, 0
                 )
             )
@@ -151,7 +154,7 @@ def _write_describe_cluster_request_v2(out: Parts, items: Sequence[DescribeClust
 
 
 REQUEST: Final = MessageCodec(
-    "DescribeClusterRequest",
+    DescribeClusterRequest,
     {
         0: (_read_describe_cluster_request_v0, _write_describe_cluster_request_v0),
         1: (_read_describe_cluster_request_v1, _write_describe_cluster_request_v1),
@@ -205,7 +208,7 @@ _DESCRIBE_CLUSTER_RESPONSE_CODES: Final = {
     "controller_id": "i",
     "cluster_authorized_operations": "i",
 }
-_DESCRIBE_CLUSTER_RESPONSE_BROKER_CODES: Final = {"broker_id": "i", "port": "i", "is_fenced": "?"}
+_DESCRIBE_CLUSTER_RESPONSE_BROKER_CODES: Final = {"broker_id": "i", "port": "i", "is_fenced": "b"}
 
 
 def _read_describe_cluster_response_broker_v0(
@@ -388,7 +391,7 @@ def _write_describe_cluster_response_broker_v2(out: Parts, items: Sequence[Descr
             write_compact_string(out, item.host, "DescribeClusterResponseBroker.host")
             out.append(_INT32.pack(item.port))
             write_compact_nullable_string(out, item.rack, "DescribeClusterResponseBroker.rack")
-            out.append(_BOOL_TAGS.pack(item.is_fenced, 0))
+            out.append(_INT8_TAGS.pack(item.is_fenced, 0))
     except struct.error:
         raise misfit(items, _DESCRIBE_CLUSTER_RESPONSE_BROKER_CODES) from None
 
@@ -452,7 +455,7 @@ def _write_describe_cluster_response_v2(out: Parts, items: Sequence[DescribeClus
 
 
 RESPONSE: Final = MessageCodec(
-    "DescribeClusterResponse",
+    DescribeClusterResponse,
     {
         0: (_read_describe_cluster_response_v0, _write_describe_cluster_response_v0),
         1: (_read_describe_cluster_response_v1, _write_describe_cluster_response_v1),

@@ -48,6 +48,9 @@ _BOOLX2_TAGS: Final = struct.Struct(">??B")
 _BOOL_INT8_BOOL: Final = struct.Struct(">?b?")
 _INT8: Final = struct.Struct(">b")
 _INT8_TAGS: Final = struct.Struct(">bB")
+_INT8X2: Final = struct.Struct(">bb")
+_INT8X2_TAGS: Final = struct.Struct(">bbB")
+_INT8X3: Final = struct.Struct(">bbb")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
@@ -74,7 +77,7 @@ class DescribeConfigsRequest(msgspec.Struct, kw_only=True, gc=False):
     """True if we should include configuration documentation. (bool, versions 3 to 4)"""
 
 
-_DESCRIBE_CONFIGS_REQUEST_CODES: Final = {"include_synonyms": "?", "include_documentation": "?"}
+_DESCRIBE_CONFIGS_REQUEST_CODES: Final = {"include_synonyms": "b", "include_documentation": "b"}
 _DESCRIBE_CONFIGS_REQUEST_RESOURCE_CODES: Final = {"resource_type": "b"}
 
 
@@ -139,7 +142,7 @@ def _write_describe_configs_request_v1(out: Parts, items: Sequence[DescribeConfi
             _write_describe_configs_request_resource_v1(
                 out, write_count(out, item.resources, "DescribeConfigsRequest.resources")
             )
-            out.append(_BOOL.pack(item.include_synonyms))
+            out.append(_INT8.pack(item.include_synonyms))
     except struct.error:
         raise misfit(items, _DESCRIBE_CONFIGS_REQUEST_CODES) from None
 
@@ -169,7 +172,7 @@ def _write_describe_configs_request_v3(out: Parts, items: Sequence[DescribeConfi
             _write_describe_configs_request_resource_v1(
                 out, write_count(out, item.resources, "DescribeConfigsRequest.resources")
             )
-            out.append(_BOOLX2.pack(item.include_synonyms, item.include_documentation))
+            out.append(_INT8X2.pack(item.include_synonyms, item.include_documentation))
     except struct.error:
         raise misfit(items, _DESCRIBE_CONFIGS_REQUEST_CODES) from None
 
@@ -243,13 +246,13 @@ def _write_describe_configs_request_v4(out: Parts, items: Sequence[DescribeConfi
             _write_describe_configs_request_resource_v4(
                 out, write_compact_count(out, item.resources, "DescribeConfigsRequest.resources")
             )
-            out.append(_BOOLX2_TAGS.pack(item.include_synonyms, item.include_documentation, 0))
+            out.append(_INT8X2_TAGS.pack(item.include_synonyms, item.include_documentation, 0))
     except struct.error:
         raise misfit(items, _DESCRIBE_CONFIGS_REQUEST_CODES) from None
 
 
 REQUEST: Final = MessageCodec(
-    "DescribeConfigsRequest",
+    DescribeConfigsRequest,
     {
         1: (_read_describe_configs_request_v1, _write_describe_configs_request_v1),
         2: (_read_describe_configs_request_v1, _write_describe_configs_request_v1),
@@ -320,9 +323,9 @@ class DescribeConfigsResponse(msgspec.Struct, kw_only=True, gc=False):
 _DESCRIBE_CONFIGS_RESPONSE_CODES: Final = {"throttle_time_ms": "i"}
 _DESCRIBE_CONFIGS_RESPONSE_RESULT_CODES: Final = {"error_code": "h", "resource_type": "b"}
 _DESCRIBE_CONFIGS_RESPONSE_RESOURCE_RESULT_CODES: Final = {
-    "read_only": "?",
+    "read_only": "b",
     "config_source": "b",
-    "is_sensitive": "?",
+    "is_sensitive": "b",
     "config_type": "b",
 }
 _DESCRIBE_CONFIGS_RESPONSE_SYNONYM_CODES: Final = {"source": "b"}
@@ -386,7 +389,7 @@ def _write_describe_configs_response_resource_result_v1(
         for item in items:
             write_string(out, item.name, "DescribeConfigsResponseResourceResult.name")
             write_nullable_string(out, item.value, "DescribeConfigsResponseResourceResult.value")
-            out.append(_BOOL_INT8_BOOL.pack(item.read_only, item.config_source, item.is_sensitive))
+            out.append(_INT8X3.pack(item.read_only, item.config_source, item.is_sensitive))
             _write_describe_configs_response_synonym_v1(
                 out, write_count(out, item.synonyms, "DescribeConfigsResponseResourceResult.synonyms")
             )
@@ -503,7 +506,7 @@ def _write_describe_configs_response_resource_result_v3(
         for item in items:
             write_string(out, item.name, "DescribeConfigsResponseResourceResult.name")
             write_nullable_string(out, item.value, "DescribeConfigsResponseResourceResult.value")
-            out.append(_BOOL_INT8_BOOL.pack(item.read_only, item.config_source, item.is_sensitive))
+            out.append(_INT8X3.pack(item.read_only, item.config_source, item.is_sensitive))
             _write_describe_configs_response_synonym_v1(
                 out, write_count(out, item.synonyms, "DescribeConfigsResponseResourceResult.synonyms")
             )
@@ -652,7 +655,7 @@ def _write_describe_configs_response_resource_result_v4(
         for item in items:
             write_compact_string(out, item.name, "DescribeConfigsResponseResourceResult.name")
             write_compact_nullable_string(out, item.value, "DescribeConfigsResponseResourceResult.value")
-            out.append(_BOOL_INT8_BOOL.pack(item.read_only, item.config_source, item.is_sensitive))
+            out.append(_INT8X3.pack(item.read_only, item.config_source, item.is_sensitive))
             _write_describe_configs_response_synonym_v4(
                 out, write_compact_count(out, item.synonyms, "DescribeConfigsResponseResourceResult.synonyms")
             )
@@ -739,7 +742,7 @@ def _write_describe_configs_response_v4(out: Parts, items: Sequence[DescribeConf
 
 
 RESPONSE: Final = MessageCodec(
-    "DescribeConfigsResponse",
+    DescribeConfigsResponse,
     {
         1: (_read_describe_configs_response_v1, _write_describe_configs_response_v1),
         2: (_read_describe_configs_response_v1, _write_describe_configs_response_v1),

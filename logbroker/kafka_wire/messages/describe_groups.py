@@ -44,6 +44,8 @@ from logbroker.kafka_wire.primitives import (
 
 _BOOL: Final = struct.Struct(">?")
 _BOOL_TAGS: Final = struct.Struct(">?B")
+_INT8: Final = struct.Struct(">b")
+_INT8_TAGS: Final = struct.Struct(">bB")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _INT32_TAGS: Final = struct.Struct(">iB")
@@ -58,7 +60,7 @@ class DescribeGroupsRequest(msgspec.Struct, kw_only=True, gc=False):
     """Whether to include authorized operations. (bool, versions 3 to 6)"""
 
 
-_DESCRIBE_GROUPS_REQUEST_CODES: Final = {"include_authorized_operations": "?"}
+_DESCRIBE_GROUPS_REQUEST_CODES: Final = {"include_authorized_operations": "b"}
 
 
 def _read_describe_groups_request_v0(
@@ -104,7 +106,7 @@ def _write_describe_groups_request_v3(out: Parts, items: Sequence[DescribeGroups
             write_strings(
                 out, write_count(out, item.groups, "DescribeGroupsRequest.groups"), "DescribeGroupsRequest.groups"
             )
-            out.append(_BOOL.pack(item.include_authorized_operations))
+            out.append(_INT8.pack(item.include_authorized_operations))
     except struct.error:
         raise misfit(items, _DESCRIBE_GROUPS_REQUEST_CODES) from None
 
@@ -134,13 +136,13 @@ def _write_describe_groups_request_v5(out: Parts, items: Sequence[DescribeGroups
                 write_compact_count(out, item.groups, "DescribeGroupsRequest.groups"),
                 "DescribeGroupsRequest.groups",
             )
-            out.append(_BOOL_TAGS.pack(item.include_authorized_operations, 0))
+            out.append(_INT8_TAGS.pack(item.include_authorized_operations, 0))
     except struct.error:
         raise misfit(items, _DESCRIBE_GROUPS_REQUEST_CODES) from None
 
 
 REQUEST: Final = MessageCodec(
-    "DescribeGroupsRequest",
+    DescribeGroupsRequest,
     {
         0: (_read_describe_groups_request_v0, _write_describe_groups_request_v0),
         1: (_read_describe_groups_request_v0, _write_describe_groups_request_v0),
@@ -755,7 +757,7 @@ def _write_describe_groups_response_v6(out: Parts, items: Sequence[DescribeGroup
 
 
 RESPONSE: Final = MessageCodec(
-    "DescribeGroupsResponse",
+    DescribeGroupsResponse,
     {
         0: (_read_describe_groups_response_v0, _write_describe_groups_response_v0),
         1: (_read_describe_groups_response_v1, _write_describe_groups_response_v1),

@@ -40,8 +40,11 @@ _INT32: Final = struct.Struct(">i")
 _INT32_INT16: Final = struct.Struct(">ih")
 _INT32_INT64X2_BOOL: Final = struct.Struct(">iqq?")
 _INT32_INT64X2_BOOL_TAGS: Final = struct.Struct(">iqq?B")
+_INT32_INT64X2_INT8: Final = struct.Struct(">iqqb")
+_INT32_INT64X2_INT8_TAGS: Final = struct.Struct(">iqqbB")
 _INT64X2_BOOL_TAGS: Final = struct.Struct(">qq?B")
 _INT64X2_TAGS: Final = struct.Struct(">qqB")
+_INT64X2_INT8_TAGS: Final = struct.Struct(">qqbB")
 
 
 class DescribeLogDirsRequestDescribableLogDirTopic(msgspec.Struct, kw_only=True, gc=False):
@@ -157,7 +160,7 @@ def _write_describe_log_dirs_request_v2(out: Parts, items: Sequence[DescribeLogD
 
 
 REQUEST: Final = MessageCodec(
-    "DescribeLogDirsRequest",
+    DescribeLogDirsRequest,
     {
         1: (_read_describe_log_dirs_request_v1, _write_describe_log_dirs_request_v1),
         2: (_read_describe_log_dirs_request_v2, _write_describe_log_dirs_request_v2),
@@ -228,13 +231,13 @@ _DESCRIBE_LOG_DIRS_RESPONSE_RESULT_CODES: Final = {
     "error_code": "h",
     "total_bytes": "q",
     "usable_bytes": "q",
-    "is_cordoned": "?",
+    "is_cordoned": "b",
 }
 _DESCRIBE_LOG_DIRS_RESPONSE_PARTITION_CODES: Final = {
     "partition_index": "i",
     "partition_size": "q",
     "offset_lag": "q",
-    "is_future_key": "?",
+    "is_future_key": "b",
 }
 
 
@@ -264,7 +267,7 @@ def _write_describe_log_dirs_response_partition_v1(
     try:
         for item in items:
             out.append(
-                _INT32_INT64X2_BOOL.pack(item.partition_index, item.partition_size, item.offset_lag, item.is_future_key)
+                _INT32_INT64X2_INT8.pack(item.partition_index, item.partition_size, item.offset_lag, item.is_future_key)
             )
     except struct.error:
         raise misfit(items, _DESCRIBE_LOG_DIRS_RESPONSE_PARTITION_CODES) from None
@@ -374,7 +377,7 @@ def _write_describe_log_dirs_response_partition_v2(
     try:
         for item in items:
             out.append(
-                _INT32_INT64X2_BOOL_TAGS.pack(
+                _INT32_INT64X2_INT8_TAGS.pack(
                     item.partition_index, item.partition_size, item.offset_lag, item.is_future_key, 0
                 )
             )
@@ -600,7 +603,7 @@ def _write_describe_log_dirs_response_result_v5(out: Parts, items: Sequence[Desc
             _write_describe_log_dirs_response_topic_v2(
                 out, write_compact_count(out, item.topics, "DescribeLogDirsResponseResult.topics")
             )
-            out.append(_INT64X2_BOOL_TAGS.pack(item.total_bytes, item.usable_bytes, item.is_cordoned, 0))
+            out.append(_INT64X2_INT8_TAGS.pack(item.total_bytes, item.usable_bytes, item.is_cordoned, 0))
     except struct.error:
         raise misfit(items, _DESCRIBE_LOG_DIRS_RESPONSE_RESULT_CODES) from None
 
@@ -634,7 +637,7 @@ def _write_describe_log_dirs_response_v5(out: Parts, items: Sequence[DescribeLog
 
 
 RESPONSE: Final = MessageCodec(
-    "DescribeLogDirsResponse",
+    DescribeLogDirsResponse,
     {
         1: (_read_describe_log_dirs_response_v1, _write_describe_log_dirs_response_v1),
         2: (_read_describe_log_dirs_response_v2, _write_describe_log_dirs_response_v2),

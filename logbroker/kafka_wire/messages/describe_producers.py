@@ -95,7 +95,7 @@ def _write_describe_producers_request_v0(out: Parts, items: Sequence[DescribePro
 
 
 REQUEST: Final = MessageCodec(
-    "DescribeProducersRequest",
+    DescribeProducersRequest,
     {
         0: (_read_describe_producers_request_v0, _write_describe_producers_request_v0),
     },
@@ -310,7 +310,7 @@ def _write_describe_producers_response_v0(out: Parts, items: Sequence[DescribePr
 
 
 RESPONSE: Final = MessageCodec(
-    "DescribeProducersResponse",
+    DescribeProducersResponse,
     {
         0: (_read_describe_producers_response_v0, _write_describe_producers_response_v0),
     },

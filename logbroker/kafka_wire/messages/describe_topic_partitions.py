@@ -36,6 +36,7 @@ from logbroker.kafka_wire.primitives import (
 )
 
 _UUID_BOOL: Final = struct.Struct(">16s?")
+_UUID_INT8: Final = struct.Struct(">16sb")
 _INT16: Final = struct.Struct(">h")
 _INT16_INT32X3: Final = struct.Struct(">hiii")
 _INT32: Final = struct.Struct(">i")
@@ -156,7 +157,7 @@ def _write_describe_topic_partitions_request_v0(out: Parts, items: Sequence[Desc
 
 
 REQUEST: Final = MessageCodec(
-    "DescribeTopicPartitionsRequest",
+    DescribeTopicPartitionsRequest,
     {
         0: (_read_describe_topic_partitions_request_v0, _write_describe_topic_partitions_request_v0),
     },
@@ -228,7 +229,7 @@ _DESCRIBE_TOPIC_PARTITIONS_RESPONSE_CODES: Final = {"throttle_time_ms": "i"}
 _DESCRIBE_TOPIC_PARTITIONS_RESPONSE_TOPIC_CODES: Final = {
     "error_code": "h",
     "topic_id": "16s",
-    "is_internal": "?",
+    "is_internal": "b",
     "topic_authorized_operations": "i",
 }
 _DESCRIBE_TOPIC_PARTITIONS_RESPONSE_PARTITION_CODES: Final = {
@@ -375,7 +376,7 @@ def _write_describe_topic_partitions_response_topic_v0(
             out.append(_INT16.pack(item.error_code))
             write_compact_nullable_string(out, item.name, "DescribeTopicPartitionsResponseTopic.name")
             check_uuid(item.topic_id, "DescribeTopicPartitionsResponseTopic.topic_id")
-            out.append(_UUID_BOOL.pack(item.topic_id, item.is_internal))
+            out.append(_UUID_INT8.pack(item.topic_id, item.is_internal))
             _write_describe_topic_partitions_response_partition_v0(
                 out, write_compact_count(out, item.partitions, "DescribeTopicPartitionsResponseTopic.partitions")
             )
@@ -446,7 +447,7 @@ def _write_describe_topic_partitions_response_v0(out: Parts, items: Sequence[Des
 
 
 RESPONSE: Final = MessageCodec(
-    "DescribeTopicPartitionsResponse",
+    DescribeTopicPartitionsResponse,
     {
         0: (_read_describe_topic_partitions_response_v0, _write_describe_topic_partitions_response_v0),
     },

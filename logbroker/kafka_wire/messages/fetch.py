@@ -1340,7 +1340,7 @@ def _write_fetch_request_v18(out: Parts, items: Sequence[FetchRequest]) -> None:
 
 
 REQUEST: Final = MessageCodec(
-    "FetchRequest",
+    FetchRequest,
     {
         4: (_read_fetch_request_v4, _write_fetch_request_v4),
         5: (_read_fetch_request_v5, _write_fetch_request_v5),
@@ -2235,7 +2235,7 @@ def _write_fetch_response_v16(out: Parts, items: Sequence[FetchResponse]) -> Non
 
 
 RESPONSE: Final = MessageCodec(
-    "FetchResponse",
+    FetchResponse,
     {
         4: (_read_fetch_response_v4, _write_fetch_response_v4),
         5: (_read_fetch_response_v5, _write_fetch_response_v5),

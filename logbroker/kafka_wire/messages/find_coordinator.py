@@ -160,7 +160,7 @@ def _write_find_coordinator_request_v4(out: Parts, items: Sequence[FindCoordinat
 
 
 REQUEST: Final = MessageCodec(
-    "FindCoordinatorRequest",
+    FindCoordinatorRequest,
     {
         0: (_read_find_coordinator_request_v0, _write_find_coordinator_request_v0),
         1: (_read_find_coordinator_request_v1, _write_find_coordinator_request_v1),
@@ -417,7 +417,7 @@ def _write_find_coordinator_response_v4(out: Parts, items: Sequence[FindCoordina
 
 
 RESPONSE: Final = MessageCodec(
-    "FindCoordinatorResponse",
+    FindCoordinatorResponse,
     {
         0: (_read_find_coordinator_response_v0, _write_find_coordinator_response_v0),
         1: (_read_find_coordinator_response_v1, _write_find_coordinator_response_v1),

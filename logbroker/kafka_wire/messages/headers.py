@@ -103,7 +103,7 @@ def _write_request_header_v2(out: Parts, items: Sequence[RequestHeader]) -> None
 
 
 REQUEST_HEADER: Final = MessageCodec(
-    "RequestHeader",
+    RequestHeader,
     {
         1: (_read_request_header_v1, _write_request_header_v1),
         2: (_read_request_header_v2, _write_request_header_v2),
@@ -162,7 +162,7 @@ def _write_response_header_v1(out: Parts, items: Sequence[ResponseHeader]) -> No
 
 
 RESPONSE_HEADER: Final = MessageCodec(
-    "ResponseHeader",
+    ResponseHeader,
     {
         0: (_read_response_header_v0, _write_response_header_v0),
         1: (_read_response_header_v1, _write_response_header_v1),

@@ -138,7 +138,7 @@ def _write_heartbeat_request_v4(out: Parts, items: Sequence[HeartbeatRequest]) -
 
 
 REQUEST: Final = MessageCodec(
-    "HeartbeatRequest",
+    HeartbeatRequest,
     {
         0: (_read_heartbeat_request_v0, _write_heartbeat_request_v0),
         1: (_read_heartbeat_request_v0, _write_heartbeat_request_v0),
@@ -222,7 +222,7 @@ def _write_heartbeat_response_v4(out: Parts, items: Sequence[HeartbeatResponse])
 
 
 RESPONSE: Final = MessageCodec(
-    "HeartbeatResponse",
+    HeartbeatResponse,
     {
         0: (_read_heartbeat_response_v0, _write_heartbeat_response_v0),
         1: (_read_heartbeat_response_v1, _write_heartbeat_response_v1),

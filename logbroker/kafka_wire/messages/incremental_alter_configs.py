@@ -36,6 +36,7 @@ from logbroker.kafka_wire.primitives import (
 _BOOL: Final = struct.Struct(">?")
 _BOOL_TAGS: Final = struct.Struct(">?B")
 _INT8: Final = struct.Struct(">b")
+_INT8_TAGS: Final = struct.Struct(">bB")
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
@@ -71,7 +72,7 @@ class IncrementalAlterConfigsRequest(msgspec.Struct, kw_only=True, gc=False):
     """True if we should validate the request, but not change the configurations. (bool)"""
 
 
-_INCREMENTAL_ALTER_CONFIGS_REQUEST_CODES: Final = {"validate_only": "?"}
+_INCREMENTAL_ALTER_CONFIGS_REQUEST_CODES: Final = {"validate_only": "b"}
 _INCREMENTAL_ALTER_CONFIGS_REQUEST_ALTER_CONFIGS_RESOURCE_CODES: Final = {"resource_type": "b"}
 _INCREMENTAL_ALTER_CONFIGS_REQUEST_ALTERABLE_CONFIG_CODES: Final = {"config_operation": "b"}
 
@@ -162,7 +163,7 @@ def _write_incremental_alter_configs_request_v0(out: Parts, items: Sequence[Incr
             _write_incremental_alter_configs_request_alter_configs_resource_v0(
                 out, write_count(out, item.resources, "IncrementalAlterConfigsRequest.resources")
             )
-            out.append(_BOOL.pack(item.validate_only))
+            out.append(_INT8.pack(item.validate_only))
     except struct.error:
         raise misfit(items, _INCREMENTAL_ALTER_CONFIGS_REQUEST_CODES) from None
 
@@ -270,13 +271,13 @@ def _write_incremental_alter_configs_request_v1(out: Parts, items: Sequence[Incr
             _write_incremental_alter_configs_request_alter_configs_resource_v1(
                 out, write_compact_count(out, item.resources, "IncrementalAlterConfigsRequest.resources")
             )
-            out.append(_BOOL_TAGS.pack(item.validate_only, 0))
+            out.append(_INT8_TAGS.pack(item.validate_only, 0))
     except struct.error:
         raise misfit(items, _INCREMENTAL_ALTER_CONFIGS_REQUEST_CODES) from None
 
 
 REQUEST: Final = MessageCodec(
-    "IncrementalAlterConfigsRequest",
+    IncrementalAlterConfigsRequest,
     {
         0: (_read_incremental_alter_configs_request_v0, _write_incremental_alter_configs_request_v0),
         1: (_read_incremental_alter_configs_request_v1, _write_incremental_alter_configs_request_v1),
@@ -464,7 +465,7 @@ def _write_incremental_alter_configs_response_v1(out: Parts, items: Sequence[Inc
 
 
 RESPONSE: Final = MessageCodec(
-    "IncrementalAlterConfigsResponse",
+    IncrementalAlterConfigsResponse,
     {
         0: (_read_incremental_alter_configs_response_v0, _write_incremental_alter_configs_response_v0),
         1: (_read_incremental_alter_configs_response_v1, _write_incremental_alter_configs_response_v1),

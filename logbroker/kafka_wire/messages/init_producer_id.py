@@ -32,6 +32,7 @@ _INT32_INT16_INT64_INT16_TAGS: Final = struct.Struct(">ihqhB")
 _INT32_INT16_INT64_INT16_INT64_INT16_TAGS: Final = struct.Struct(">ihqhqhB")
 _INT32_INT64_INT16_BOOLX2_TAGS: Final = struct.Struct(">iqh??B")
 _INT32_INT64_INT16_TAGS: Final = struct.Struct(">iqhB")
+_INT32_INT64_INT16_INT8X2_TAGS: Final = struct.Struct(">iqhbbB")
 
 
 class InitProducerIdRequest(msgspec.Struct, kw_only=True, gc=False):
@@ -58,8 +59,8 @@ _INIT_PRODUCER_ID_REQUEST_CODES: Final = {
     "transaction_timeout_ms": "i",
     "producer_id": "q",
     "producer_epoch": "h",
-    "enable2_pc": "?",
-    "keep_prepared_txn": "?",
+    "enable2_pc": "b",
+    "keep_prepared_txn": "b",
 }
 
 
@@ -201,7 +202,7 @@ def _write_init_producer_id_request_v6(out: Parts, items: Sequence[InitProducerI
         for item in items:
             write_compact_nullable_string(out, item.transactional_id, "InitProducerIdRequest.transactional_id")
             out.append(
-                _INT32_INT64_INT16_BOOLX2_TAGS.pack(
+                _INT32_INT64_INT16_INT8X2_TAGS.pack(
                     item.transaction_timeout_ms,
                     item.producer_id,
                     item.producer_epoch,
@@ -215,7 +216,7 @@ def _write_init_producer_id_request_v6(out: Parts, items: Sequence[InitProducerI
 
 
 REQUEST: Final = MessageCodec(
-    "InitProducerIdRequest",
+    InitProducerIdRequest,
     {
         0: (_read_init_producer_id_request_v0, _write_init_producer_id_request_v0),
         1: (_read_init_producer_id_request_v0, _write_init_producer_id_request_v0),
@@ -389,7 +390,7 @@ def _write_init_producer_id_response_v6(out: Parts, items: Sequence[InitProducer
 
 
 RESPONSE: Final = MessageCodec(
-    "InitProducerIdResponse",
+    InitProducerIdResponse,
     {
         0: (_read_init_producer_id_response_v0, _write_init_producer_id_response_v0),
         1: (_read_init_producer_id_response_v0, _write_init_producer_id_response_v0),

@@ -39,6 +39,7 @@ from logbroker.kafka_wire.primitives import (
 )
 
 _BOOL: Final = struct.Struct(">?")
+_INT8: Final = struct.Struct(">b")
 _INT16_INT32: Final = struct.Struct(">hi")
 _INT32: Final = struct.Struct(">i")
 _INT32_INT16_INT32: Final = struct.Struct(">ihi")
@@ -325,7 +326,7 @@ def _write_join_group_request_v8(out: Parts, items: Sequence[JoinGroupRequest]) 
 
 
 REQUEST: Final = MessageCodec(
-    "JoinGroupRequest",
+    JoinGroupRequest,
     {
         0: (_read_join_group_request_v0, _write_join_group_request_v0),
         1: (_read_join_group_request_v1, _write_join_group_request_v1),
@@ -380,7 +381,7 @@ _JOIN_GROUP_RESPONSE_CODES: Final = {
     "throttle_time_ms": "i",
     "error_code": "h",
     "generation_id": "i",
-    "skip_assignment": "?",
+    "skip_assignment": "b",
 }
 
 
@@ -696,7 +697,7 @@ def _write_join_group_response_v9(out: Parts, items: Sequence[JoinGroupResponse]
             write_compact_nullable_string(out, item.protocol_type, "JoinGroupResponse.protocol_type")
             write_compact_nullable_string(out, item.protocol_name, "JoinGroupResponse.protocol_name")
             write_compact_string(out, item.leader, "JoinGroupResponse.leader")
-            out.append(_BOOL.pack(item.skip_assignment))
+            out.append(_INT8.pack(item.skip_assignment))
             write_compact_string(out, item.member_id, "JoinGroupResponse.member_id")
             _write_join_group_response_member_v6(
                 out, write_compact_count(out, item.members, "JoinGroupResponse.members")
@@ -707,7 +708,7 @@ def _write_join_group_response_v9(out: Parts, items: Sequence[JoinGroupResponse]
 
 
 RESPONSE: Final = MessageCodec(
-    "JoinGroupResponse",
+    JoinGroupResponse,
     {
         0: (_read_join_group_response_v0, _write_join_group_response_v0),
         1: (_read_join_group_response_v0, _write_join_group_response_v0),

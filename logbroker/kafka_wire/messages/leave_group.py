@@ -204,7 +204,7 @@ def _write_leave_group_request_v5(out: Parts, items: Sequence[LeaveGroupRequest]
 
 
 REQUEST: Final = MessageCodec(
-    "LeaveGroupRequest",
+    LeaveGroupRequest,
     {
         0: (_read_leave_group_request_v0, _write_leave_group_request_v0),
         1: (_read_leave_group_request_v0, _write_leave_group_request_v0),
@@ -392,7 +392,7 @@ def _write_leave_group_response_v4(out: Parts, items: Sequence[LeaveGroupRespons
 
 
 RESPONSE: Final = MessageCodec(
-    "LeaveGroupResponse",
+    LeaveGroupResponse,
     {
         0: (_read_leave_group_response_v0, _write_leave_group_response_v0),
         1: (_read_leave_group_response_v1, _write_leave_group_response_v1),

@@ -126,7 +126,7 @@ def _write_list_groups_request_v5(out: Parts, items: Sequence[ListGroupsRequest]
 
 
 REQUEST: Final = MessageCodec(
-    "ListGroupsRequest",
+    ListGroupsRequest,
     {
         0: (_read_list_groups_request_v0, _write_list_groups_request_v0),
         1: (_read_list_groups_request_v0, _write_list_groups_request_v0),
@@ -375,7 +375,7 @@ def _write_list_groups_response_v5(out: Parts, items: Sequence[ListGroupsRespons
 
 
 RESPONSE: Final = MessageCodec(
-    "ListGroupsResponse",
+    ListGroupsResponse,
     {
         0: (_read_list_groups_response_v0, _write_list_groups_response_v0),
         1: (_read_list_groups_response_v1, _write_list_groups_response_v1),

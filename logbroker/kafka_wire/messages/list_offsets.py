@@ -348,7 +348,7 @@ def _write_list_offsets_request_v10(out: Parts, items: Sequence[ListOffsetsReque
 
 
 REQUEST: Final = MessageCodec(
-    "ListOffsetsRequest",
+    ListOffsetsRequest,
     {
         1: (_read_list_offsets_request_v1, _write_list_offsets_request_v1),
         2: (_read_list_offsets_request_v2, _write_list_offsets_request_v2),
@@ -661,7 +661,7 @@ def _write_list_offsets_response_v6(out: Parts, items: Sequence[ListOffsetsRespo
 
 
 RESPONSE: Final = MessageCodec(
-    "ListOffsetsResponse",
+    ListOffsetsResponse,
     {
         1: (_read_list_offsets_response_v1, _write_list_offsets_response_v1),
         2: (_read_list_offsets_response_v2, _write_list_offsets_response_v2),

@@ -44,10 +44,15 @@ from logbroker.kafka_wire.primitives import (
 
 _UUID: Final = struct.Struct(">16s")
 _UUID_BOOL: Final = struct.Struct(">16s?")
+_UUID_INT8: Final = struct.Struct(">16sb")
 _BOOL: Final = struct.Struct(">?")
 _BOOLX3: Final = struct.Struct(">???")
 _BOOLX3_TAGS: Final = struct.Struct(">???B")
 _BOOLX2_TAGS: Final = struct.Struct(">??B")
+_INT8: Final = struct.Struct(">b")
+_INT8X2_TAGS: Final = struct.Struct(">bbB")
+_INT8X3: Final = struct.Struct(">bbb")
+_INT8X3_TAGS: Final = struct.Struct(">bbbB")
 _INT16: Final = struct.Struct(">h")
 _INT16_TAGS: Final = struct.Struct(">hB")
 _INT16_INT32X2: Final = struct.Struct(">hii")
@@ -80,9 +85,9 @@ class MetadataRequest(msgspec.Struct, kw_only=True, gc=False):
 
 
 _METADATA_REQUEST_CODES: Final = {
-    "allow_auto_topic_creation": "?",
-    "include_cluster_authorized_operations": "?",
-    "include_topic_authorized_operations": "?",
+    "allow_auto_topic_creation": "b",
+    "include_cluster_authorized_operations": "b",
+    "include_topic_authorized_operations": "b",
 }
 _METADATA_REQUEST_TOPIC_CODES: Final = {"topic_id": "16s"}
 
@@ -179,7 +184,7 @@ def _write_metadata_request_v4(out: Parts, items: Sequence[MetadataRequest]) -> 
                     "MetadataRequest.include_topic_authorized_operations", item.include_topic_authorized_operations
                 )
             _write_metadata_request_topic_v0(out, write_nullable_count(out, item.topics, "MetadataRequest.topics"))
-            out.append(_BOOL.pack(item.allow_auto_topic_creation))
+            out.append(_INT8.pack(item.allow_auto_topic_creation))
     except struct.error:
         raise misfit(items, _METADATA_REQUEST_CODES) from None
 
@@ -215,7 +220,7 @@ def _write_metadata_request_v8(out: Parts, items: Sequence[MetadataRequest]) -> 
         for item in items:
             _write_metadata_request_topic_v0(out, write_nullable_count(out, item.topics, "MetadataRequest.topics"))
             out.append(
-                _BOOLX3.pack(
+                _INT8X3.pack(
                     item.allow_auto_topic_creation,
                     item.include_cluster_authorized_operations,
                     item.include_topic_authorized_operations,
@@ -277,7 +282,7 @@ def _write_metadata_request_v9(out: Parts, items: Sequence[MetadataRequest]) -> 
                 out, write_compact_nullable_count(out, item.topics, "MetadataRequest.topics")
             )
             out.append(
-                _BOOLX3_TAGS.pack(
+                _INT8X3_TAGS.pack(
                     item.allow_auto_topic_creation,
                     item.include_cluster_authorized_operations,
                     item.include_topic_authorized_operations,
@@ -349,7 +354,7 @@ def _write_metadata_request_v10(out: Parts, items: Sequence[MetadataRequest]) ->
                 out, write_compact_nullable_count(out, item.topics, "MetadataRequest.topics")
             )
             out.append(
-                _BOOLX3_TAGS.pack(
+                _INT8X3_TAGS.pack(
                     item.allow_auto_topic_creation,
                     item.include_cluster_authorized_operations,
                     item.include_topic_authorized_operations,
@@ -395,13 +400,13 @@ def _write_metadata_request_v11(out: Parts, items: Sequence[MetadataRequest]) ->
             _write_metadata_request_topic_v10(
                 out, write_compact_nullable_count(out, item.topics, "MetadataRequest.topics")
             )
-            out.append(_BOOLX2_TAGS.pack(item.allow_auto_topic_creation, item.include_topic_authorized_operations, 0))
+            out.append(_INT8X2_TAGS.pack(item.allow_auto_topic_creation, item.include_topic_authorized_operations, 0))
     except struct.error:
         raise misfit(items, _METADATA_REQUEST_CODES) from None
 
 
 REQUEST: Final = MessageCodec(
-    "MetadataRequest",
+    MetadataRequest,
     {
         0: (_read_metadata_request_v0, _write_metadata_request_v0),
         1: (_read_metadata_request_v1, _write_metadata_request_v1),
@@ -502,7 +507,7 @@ _METADATA_RESPONSE_BROKER_CODES: Final = {"node_id": "i", "port": "i"}
 _METADATA_RESPONSE_TOPIC_CODES: Final = {
     "error_code": "h",
     "topic_id": "16s",
-    "is_internal": "?",
+    "is_internal": "b",
     "topic_authorized_operations": "i",
 }
 _METADATA_RESPONSE_PARTITION_CODES: Final = {
@@ -696,7 +701,7 @@ def _write_metadata_response_topic_v1(out: Parts, items: Sequence[MetadataRespon
                 )
             out.append(_INT16.pack(item.error_code))
             write_string(out, item.name, "MetadataResponseTopic.name")
-            out.append(_BOOL.pack(item.is_internal))
+            out.append(_INT8.pack(item.is_internal))
             _write_metadata_response_partition_v0(
                 out, write_count(out, item.partitions, "MetadataResponseTopic.partitions")
             )
@@ -892,7 +897,7 @@ def _write_metadata_response_topic_v5(out: Parts, items: Sequence[MetadataRespon
                 )
             out.append(_INT16.pack(item.error_code))
             write_string(out, item.name, "MetadataResponseTopic.name")
-            out.append(_BOOL.pack(item.is_internal))
+            out.append(_INT8.pack(item.is_internal))
             _write_metadata_response_partition_v5(
                 out, write_count(out, item.partitions, "MetadataResponseTopic.partitions")
             )
@@ -1027,7 +1032,7 @@ def _write_metadata_response_topic_v7(out: Parts, items: Sequence[MetadataRespon
                 )
             out.append(_INT16.pack(item.error_code))
             write_string(out, item.name, "MetadataResponseTopic.name")
-            out.append(_BOOL.pack(item.is_internal))
+            out.append(_INT8.pack(item.is_internal))
             _write_metadata_response_partition_v7(
                 out, write_count(out, item.partitions, "MetadataResponseTopic.partitions")
             )
@@ -1116,7 +1121,7 @@ def _write_metadata_response_topic_v8(out: Parts, items: Sequence[MetadataRespon
         for item in items:
             out.append(_INT16.pack(item.error_code))
             write_string(out, item.name, "MetadataResponseTopic.name")
-            out.append(_BOOL.pack(item.is_internal))
+            out.append(_INT8.pack(item.is_internal))
             _write_metadata_response_partition_v7(
                 out, write_count(out, item.partitions, "MetadataResponseTopic.partitions")
             )
@@ -1296,7 +1301,7 @@ def _write_metadata_response_topic_v9(out: Parts, items: Sequence[MetadataRespon
         for item in items:
             out.append(_INT16.pack(item.error_code))
             write_compact_string(out, item.name, "MetadataResponseTopic.name")
-            out.append(_BOOL.pack(item.is_internal))
+            out.append(_INT8.pack(item.is_internal))
             _write_metadata_response_partition_v9(
                 out, write_compact_count(out, item.partitions, "MetadataResponseTopic.partitions")
             )
@@ -1394,7 +1399,7 @@ def _write_metadata_response_topic_v10(out: Parts, items: Sequence[MetadataRespo
             out.append(_INT16.pack(item.error_code))
             write_compact_string(out, item.name, "MetadataResponseTopic.name")
             check_uuid(item.topic_id, "MetadataResponseTopic.topic_id")
-            out.append(_UUID_BOOL.pack(item.topic_id, item.is_internal))
+            out.append(_UUID_INT8.pack(item.topic_id, item.is_internal))
             _write_metadata_response_partition_v9(
                 out, write_compact_count(out, item.partitions, "MetadataResponseTopic.partitions")
             )
@@ -1538,7 +1543,7 @@ def _write_metadata_response_topic_v12(out: Parts, items: Sequence[MetadataRespo
             out.append(_INT16.pack(item.error_code))
             write_compact_nullable_string(out, item.name, "MetadataResponseTopic.name")
             check_uuid(item.topic_id, "MetadataResponseTopic.topic_id")
-            out.append(_UUID_BOOL.pack(item.topic_id, item.is_internal))
+            out.append(_UUID_INT8.pack(item.topic_id, item.is_internal))
             _write_metadata_response_partition_v9(
                 out, write_compact_count(out, item.partitions, "MetadataResponseTopic.partitions")
             )
@@ -1646,7 +1651,7 @@ def _write_metadata_response_v13(out: Parts, items: Sequence[MetadataResponse]) 
 
 
 RESPONSE: Final = MessageCodec(
-    "MetadataResponse",
+    MetadataResponse,
     {
         0: (_read_metadata_response_v0, _write_metadata_response_v0),
         1: (_read_metadata_response_v1, _write_metadata_response_v1),

@@ -526,7 +526,7 @@ def _write_offset_commit_request_v10(out: Parts, items: Sequence[OffsetCommitReq
 
 
 REQUEST: Final = MessageCodec(
-    "OffsetCommitRequest",
+    OffsetCommitRequest,
     {
         2: (_read_offset_commit_request_v2, _write_offset_commit_request_v2),
         3: (_read_offset_commit_request_v2, _write_offset_commit_request_v2),
@@ -788,7 +788,7 @@ def _write_offset_commit_response_v10(out: Parts, items: Sequence[OffsetCommitRe
 
 
 RESPONSE: Final = MessageCodec(
-    "OffsetCommitResponse",
+    OffsetCommitResponse,
     {
         2: (_read_offset_commit_response_v2, _write_offset_commit_response_v2),
         3: (_read_offset_commit_response_v3, _write_offset_commit_response_v3),

@@ -116,7 +116,7 @@ def _write_offset_delete_request_v0(out: Parts, items: Sequence[OffsetDeleteRequ
 
 
 REQUEST: Final = MessageCodec(
-    "OffsetDeleteRequest",
+    OffsetDeleteRequest,
     {
         0: (_read_offset_delete_request_v0, _write_offset_delete_request_v0),
     },
@@ -223,7 +223,7 @@ def _write_offset_delete_response_v0(out: Parts, items: Sequence[OffsetDeleteRes
 
 
 RESPONSE: Final = MessageCodec(
-    "OffsetDeleteResponse",
+    OffsetDeleteResponse,
     {
         0: (_read_offset_delete_response_v0, _write_offset_delete_response_v0),
     },

@@ -44,6 +44,7 @@ from logbroker.kafka_wire.primitives import (
 
 _UUID: Final = struct.Struct(">16s")
 _BOOL_TAGS: Final = struct.Struct(">?B")
+_INT8_TAGS: Final = struct.Struct(">bB")
 _INT16: Final = struct.Struct(">h")
 _INT16_TAGS: Final = struct.Struct(">hB")
 _INT32: Final = struct.Struct(">i")
@@ -98,7 +99,7 @@ class OffsetFetchRequest(msgspec.Struct, kw_only=True, gc=False):
     (bool, versions 7 to 10)"""
 
 
-_OFFSET_FETCH_REQUEST_CODES: Final = {"require_stable": "?"}
+_OFFSET_FETCH_REQUEST_CODES: Final = {"require_stable": "b"}
 _OFFSET_FETCH_REQUEST_GROUP_CODES: Final = {"member_epoch": "i"}
 _OFFSET_FETCH_REQUEST_TOPICS_CODES: Final = {"topic_id": "16s"}
 
@@ -244,7 +245,7 @@ def _write_offset_fetch_request_v7(out: Parts, items: Sequence[OffsetFetchReques
             _write_offset_fetch_request_topic_v6(
                 out, write_compact_nullable_count(out, item.topics, "OffsetFetchRequest.topics")
             )
-            out.append(_BOOL_TAGS.pack(item.require_stable, 0))
+            out.append(_INT8_TAGS.pack(item.require_stable, 0))
     except struct.error:
         raise misfit(items, _OFFSET_FETCH_REQUEST_CODES) from None
 
@@ -322,7 +323,7 @@ def _write_offset_fetch_request_v8(out: Parts, items: Sequence[OffsetFetchReques
             _write_offset_fetch_request_group_v8(
                 out, write_compact_count(out, item.groups, "OffsetFetchRequest.groups")
             )
-            out.append(_BOOL_TAGS.pack(item.require_stable, 0))
+            out.append(_INT8_TAGS.pack(item.require_stable, 0))
     except struct.error:
         raise misfit(items, _OFFSET_FETCH_REQUEST_CODES) from None
 
@@ -388,7 +389,7 @@ def _write_offset_fetch_request_v9(out: Parts, items: Sequence[OffsetFetchReques
             _write_offset_fetch_request_group_v9(
                 out, write_compact_count(out, item.groups, "OffsetFetchRequest.groups")
             )
-            out.append(_BOOL_TAGS.pack(item.require_stable, 0))
+            out.append(_INT8_TAGS.pack(item.require_stable, 0))
     except struct.error:
         raise misfit(items, _OFFSET_FETCH_REQUEST_CODES) from None
 
@@ -485,13 +486,13 @@ def _write_offset_fetch_request_v10(out: Parts, items: Sequence[OffsetFetchReque
             _write_offset_fetch_request_group_v10(
                 out, write_compact_count(out, item.groups, "OffsetFetchRequest.groups")
             )
-            out.append(_BOOL_TAGS.pack(item.require_stable, 0))
+            out.append(_INT8_TAGS.pack(item.require_stable, 0))
     except struct.error:
         raise misfit(items, _OFFSET_FETCH_REQUEST_CODES) from None
 
 
 REQUEST: Final = MessageCodec(
-    "OffsetFetchRequest",
+    OffsetFetchRequest,
     {
         1: (_read_offset_fetch_request_v1, _write_offset_fetch_request_v1),
         2: (_read_offset_fetch_request_v2, _write_offset_fetch_request_v2),
@@ -1127,7 +1128,7 @@ def _write_offset_fetch_response_v10(out: Parts, items: Sequence[OffsetFetchResp
 
 
 RESPONSE: Final = MessageCodec(
-    "OffsetFetchResponse",
+    OffsetFetchResponse,
     {
         1: (_read_offset_fetch_response_v1, _write_offset_fetch_response_v1),
         2: (_read_offset_fetch_response_v2, _write_offset_fetch_response_v2),

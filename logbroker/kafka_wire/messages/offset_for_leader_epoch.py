@@ -250,7 +250,7 @@ def _write_offset_for_leader_epoch_request_v4(out: Parts, items: Sequence[Offset
 
 
 REQUEST: Final = MessageCodec(
-    "OffsetForLeaderEpochRequest",
+    OffsetForLeaderEpochRequest,
     {
         2: (_read_offset_for_leader_epoch_request_v2, _write_offset_for_leader_epoch_request_v2),
         3: (_read_offset_for_leader_epoch_request_v3, _write_offset_for_leader_epoch_request_v3),
@@ -461,7 +461,7 @@ def _write_offset_for_leader_epoch_response_v4(out: Parts, items: Sequence[Offse
 
 
 RESPONSE: Final = MessageCodec(
-    "OffsetForLeaderEpochResponse",
+    OffsetForLeaderEpochResponse,
     {
         2: (_read_offset_for_leader_epoch_response_v2, _write_offset_for_leader_epoch_response_v2),
         3: (_read_offset_for_leader_epoch_response_v2, _write_offset_for_leader_epoch_response_v2),

@@ -304,7 +304,7 @@ def _write_produce_request_v13(out: Parts, items: Sequence[ProduceRequest]) -> N
 
 
 REQUEST: Final = MessageCodec(
-    "ProduceRequest",
+    ProduceRequest,
     {
         3: (_read_produce_request_v3, _write_produce_request_v3),
         4: (_read_produce_request_v3, _write_produce_request_v3),
@@ -1090,7 +1090,7 @@ def _write_produce_response_v13(out: Parts, items: Sequence[ProduceResponse]) ->
 
 
 RESPONSE: Final = MessageCodec(
-    "ProduceResponse",
+    ProduceResponse,
     {
         3: (_read_produce_response_v3, _write_produce_response_v3),
         4: (_read_produce_response_v3, _write_produce_response_v3),

@@ -74,7 +74,7 @@ def _write_sasl_authenticate_request_v2(out: Parts, items: Sequence[SaslAuthenti
 
 
 REQUEST: Final = MessageCodec(
-    "SaslAuthenticateRequest",
+    SaslAuthenticateRequest,
     {
         0: (_read_sasl_authenticate_request_v0, _write_sasl_authenticate_request_v0),
         1: (_read_sasl_authenticate_request_v0, _write_sasl_authenticate_request_v0),
@@ -204,7 +204,7 @@ def _write_sasl_authenticate_response_v2(out: Parts, items: Sequence[SaslAuthent
 
 
 RESPONSE: Final = MessageCodec(
-    "SaslAuthenticateResponse",
+    SaslAuthenticateResponse,
     {
         0: (_read_sasl_authenticate_response_v0, _write_sasl_authenticate_response_v0),
         1: (_read_sasl_authenticate_response_v1, _write_sasl_authenticate_response_v1),

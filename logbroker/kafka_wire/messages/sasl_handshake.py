@@ -51,7 +51,7 @@ def _write_sasl_handshake_request_v0(out: Parts, items: Sequence[SaslHandshakeRe
 
 
 REQUEST: Final = MessageCodec(
-    "SaslHandshakeRequest",
+    SaslHandshakeRequest,
     {
         0: (_read_sasl_handshake_request_v0, _write_sasl_handshake_request_v0),
         1: (_read_sasl_handshake_request_v0, _write_sasl_handshake_request_v0),
@@ -100,7 +100,7 @@ def _write_sasl_handshake_response_v0(out: Parts, items: Sequence[SaslHandshakeR
 
 
 RESPONSE: Final = MessageCodec(
-    "SaslHandshakeResponse",
+    SaslHandshakeResponse,
     {
         0: (_read_sasl_handshake_response_v0, _write_sasl_handshake_response_v0),
         1: (_read_sasl_handshake_response_v0, _write_sasl_handshake_response_v0),

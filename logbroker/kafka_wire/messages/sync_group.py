@@ -269,7 +269,7 @@ def _write_sync_group_request_v5(out: Parts, items: Sequence[SyncGroupRequest]) 
 
 
 REQUEST: Final = MessageCodec(
-    "SyncGroupRequest",
+    SyncGroupRequest,
     {
         0: (_read_sync_group_request_v0, _write_sync_group_request_v0),
         1: (_read_sync_group_request_v0, _write_sync_group_request_v0),
@@ -401,7 +401,7 @@ def _write_sync_group_response_v5(out: Parts, items: Sequence[SyncGroupResponse]
 
 
 RESPONSE: Final = MessageCodec(
-    "SyncGroupResponse",
+    SyncGroupResponse,
     {
         0: (_read_sync_group_response_v0, _write_sync_group_response_v0),
         1: (_read_sync_group_response_v1, _write_sync_group_response_v1),

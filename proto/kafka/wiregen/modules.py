@@ -19,6 +19,7 @@ from wiregen.texts import (
     snake,
     struct_name,
     writer_lines,
+    writing,
 )
 
 _SOURCE: Final = "Generated from Apache Kafka's message definitions (proto/kafka) by `make kafka-wire`; do not edit."
@@ -102,10 +103,10 @@ def _codes_of(message: Message) -> Iterator[str]:
     for layout in Layouts(message).all():
         for run, _, takes_tags in runs(layout):
             if run:
-                yield run_codes(run, takes_tags)
+                yield from {codes := run_codes(run, takes_tags), writing(codes)}
         for each in layout.tagged:
             if each.is_fixed:
-                yield CODES[each.field.kind]
+                yield from {CODES[each.field.kind], writing(CODES[each.field.kind])}
 
 
 def _message_lines(part: Part) -> Iterator[str]:
@@ -118,7 +119,8 @@ def _message_lines(part: Part) -> Iterator[str]:
         yield from class_lines(names, message, structure)
     yield from ("", "")
     for structure in message.structures.values():
-        fixed = {each.name: CODES[each.kind] for each in structure.fields if each.kind in CODES and not each.is_array}
+        widths = [each for each in structure.fields if each.kind in CODES and not each.is_array]
+        fixed = {each.name: writing(CODES[each.kind]) for each in widths}
         if fixed and structure.name in used:
             pairs = [f'"{name}": "{code}"' for name, code in fixed.items()]
             yield f"{names.of_codes(structure)}: Final = {{{', '.join(pairs)}}}"
@@ -132,7 +134,7 @@ def _message_lines(part: Part) -> Iterator[str]:
         yield ""
     yield ""
     yield f"{part.codec}: Final = MessageCodec("
-    yield f'    "{message.name}",'
+    yield f"    {names.of_class(message.name)},"
     yield "    {"
     for version, layout in layouts.by_version.items():
         pair = f"({names.of_function('read', layout)}, {names.of_function('write', layout)})"

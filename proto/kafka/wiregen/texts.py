@@ -176,6 +176,11 @@ def run_codes(run: Run, takes_tags: bool) -> str:
     return "".join(CODES[each.field.kind] for each in run) + "B" * takes_tags
 
 
+def writing(codes: str) -> str:
+    """Return the codes for writing: "?" takes any object, so that a null would be written as False."""
+    return codes.replace("?", "b")
+
+
 # --- readers -------------------------------------------------------------------------------------------------------
 
 
@@ -312,7 +317,7 @@ def _writer_body(names: Names, cls: str, layout: Layout) -> Iterator[str]:
                 yield f'        check_uuid(item.{each.field.name}, "{cls}.{each.field.name}")'
         if run:
             values = [f"item.{each.field.name}" for each in run] + ["0"] * takes_tags
-            yield f"        out.append({struct_name(run_codes(run, takes_tags))}.pack({', '.join(values)}))"
+            yield f"        out.append({struct_name(writing(run_codes(run, takes_tags)))}.pack({', '.join(values)}))"
         if other is not None:
             yield from _write_field(names, cls, other, 8, "out")
         elif layout.tagged:
@@ -346,7 +351,7 @@ def _write_field(names: Names, cls: str, each: WireField, indent: int, out: str)
     if each.is_fixed:
         if each.field.kind == "uuid":
             yield f"{pad}check_uuid({value}, {label})"
-        yield f"{pad}{out}.append({struct_name(CODES[each.field.kind])}.pack({value}))"
+        yield f"{pad}{out}.append({struct_name(writing(CODES[each.field.kind]))}.pack({value}))"
     elif each.field.is_array:
         counted = f"write_{style(each)}count({out}, {value}, {label})"
         if each.layout is not None:

@@ -1,0 +1,172 @@
+"""All messages with their definitions and codecs, and values for them: as plain dictionaries, and as structures."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from hypothesis import strategies as st
+
+from logbroker.kafka_wire.apis import APIS
+from logbroker.kafka_wire.codec import MessageCodec
+from logbroker.kafka_wire.messages import consumer_protocol, headers
+from tests.kafka_wire.reference import Values, default_of
+from wiregen.definitions import Field, Message, Structure, read_message
+
+DEFINITIONS: Final = Path(__file__).parents[2] / "proto" / "kafka" / "definitions"
+RANGES: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+@dataclass(frozen=True, repr=False)
+class Case:
+    """One message."""
+
+    name: str
+    definition: Message
+    codec: MessageCodec[Any]
+
+    @property
+    def versions(self) -> range:
+        return self.definition.versions
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _cases() -> Iterator[Case]:
+    codecs: dict[str, MessageCodec[Any]] = {
+        "RequestHeader": headers.REQUEST_HEADER,
+        "ResponseHeader": headers.RESPONSE_HEADER,
+        "ConsumerProtocolSubscription": consumer_protocol.SUBSCRIPTION,
+        "ConsumerProtocolAssignment": consumer_protocol.ASSIGNMENT,
+    }
+    for api in APIS.values():
+        codecs |= {f"{api.name}Request": api.request, f"{api.name}Response": api.response}
+    for path in sorted(DEFINITIONS.glob("*.json")):
+        yield Case(path.stem, read_message(path), codecs.pop(path.stem))
+    assert not codecs
+
+
+CASES: Final = list(_cases())
+
+# --- values --------------------------------------------------------------------------------------------------------
+
+Leaf = Callable[[Field], "st.SearchStrategy[Any] | None"]
+"""Returns other values for a field than usual; None: the usual ones."""
+
+
+def _usual(_: Field) -> None:
+    return None
+
+
+_known: Final[dict[tuple[str, str, int, Leaf], st.SearchStrategy[Values]]] = {}
+
+
+def values(
+    message: Message, version: int, leaf: Leaf = _usual, structure: Structure | None = None
+) -> st.SearchStrategy[Values]:
+    """Return a strategy for the fields that a version has, as a dictionary."""
+    structure = structure or message.top
+    key = (message.name, structure.name, version, leaf)
+    if key not in _known:
+        _known[key] = _values(message, version, leaf, structure)
+    return _known[key]
+
+
+def _values(message: Message, version: int, leaf: Leaf, structure: Structure) -> st.SearchStrategy[Values]:
+    return st.fixed_dictionaries({
+        each.name: _field_values(message, version, leaf, each)
+        for each in structure.fields
+        if version in each.versions
+    })  # fmt: skip
+
+
+def _field_values(message: Message, version: int, leaf: Leaf, each: Field) -> st.SearchStrategy[Any]:
+    if each.is_structure:
+        usual = values(message, version, leaf, message.structures[each.kind])
+    else:
+        usual = leaf(each) or _primitive(each.kind)
+    if each.is_array:
+        usual = st.lists(usual, max_size=3)
+    elif each.is_structure and version in each.tagged_versions:
+        structure = message.structures[each.kind]
+        # One that has only defaults is not sent, and comes back as None.
+        usual = usual.map(lambda found: None if found == defaults(message, version, structure) else found)
+        return st.none() | usual
+    if version in each.nullable_versions:
+        usual = st.none() | usual
+    return usual
+
+
+@cache
+def _primitive(kind: str) -> st.SearchStrategy[Any]:
+    if kind in RANGES:
+        half = 1 << RANGES[kind] - 1
+        return st.integers(-half, half - 1)
+    return {
+        "bool": st.booleans(),
+        "string": st.text(max_size=6) | st.sampled_from(["a" * 126, "b" * 127, "c" * 32767]),
+        "bytes": st.binary(max_size=6) | st.just(bytes(127)),
+        "records": st.binary(max_size=6) | st.just(bytes(16384)),
+        "uuid": st.binary(min_size=16, max_size=16),
+    }[kind]
+
+
+def defaults(message: Message, version: int, structure: Structure) -> Values:
+    """Return the least that is valid: empty arrays, defaults, and null only where that is the default."""
+    found: Values = {}
+    for each in structure.fields:
+        if version in each.versions:
+            value = default_of(each)
+            if each.is_structure and value is None and version not in (*each.nullable_versions, *each.tagged_versions):
+                value = defaults(message, version, message.structures[each.kind])
+            elif value is None and version not in (*each.nullable_versions, *each.tagged_versions):
+                value = [] if each.is_array else b""
+            found[each.name] = value
+    return found
+
+
+# --- structures ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def _classes(kind: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct]]:
+    """Return the classes of those fields of a structure that hold others."""
+    found = {}
+    for name, hint in typing.get_type_hints(kind).items():
+        parts = [hint]
+        for part in parts:
+            parts += typing.get_args(part)
+            if isinstance(part, type) and issubclass(part, msgspec.Struct):
+                found[name] = part
+    return found
+
+
+def built(kind: type[msgspec.Struct], plain: Values) -> Any:
+    """Make structures of dictionaries."""
+    classes = _classes(kind)
+
+    def inner(name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [inner(name, each) for each in value]
+        return built(classes[name], value) if isinstance(value, dict) else value
+
+    return kind(**{name: inner(name, value) for name, value in plain.items()})
+
+
+def plain(structure: Any, like: Values) -> Values:
+    """Make dictionaries of structures, with the fields that others have."""
+
+    def inner(value: Any, other: Any) -> Any:
+        if isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+            return [inner(each, one) for each, one in zip(value, other, strict=True)]
+        if isinstance(value, msgspec.Struct) and isinstance(other, dict):
+            return plain(value, other)
+        return bytes(value) if isinstance(value, memoryview) else value
+
+    return {name: inner(getattr(structure, name), like[name]) for name in like}
