@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from logbroker.kafka_wire.primitives import WireFormatError
-from tests.kafka_wire.messages import CASES, Case, built, plain, values
+from tests.kafka_wire.messages import CASES, Case, built, plain, tries, values
 from tests.kafka_wire.reference import Encoder, Values
-from tests.speeds import examples
 
 ALL = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
@@ -26,9 +25,10 @@ def drawn(data: st.DataObject, case: Case) -> list[tuple[int, Values, Any, bytes
     return found
 
 
+@pytest.mark.twice
 @ALL
 @given(data=st.data())
-@settings(max_examples=examples(4, 40))
+@tries(4, 40)
 def test_a_message_is_written_as_defined_and_read_back(case: Case, data: st.DataObject) -> None:
     for version, plain_values, message, wire in drawn(data, case):
         assert case.codec.write(message, version) == wire
@@ -41,9 +41,10 @@ def test_a_message_is_written_as_defined_and_read_back(case: Case, data: st.Data
         assert (shifted, stop) == (message, 2 + len(wire))
 
 
+@pytest.mark.twice
 @ALL
 @given(data=st.data())
-@settings(max_examples=examples(3, 30))
+@tries(3, 30)
 def test_unknown_tagged_fields_are_skipped_in_every_structure(case: Case, data: st.DataObject) -> None:
     for version, plain_values, message, _ in drawn(data, case):
         if version in case.definition.flexible_versions:
@@ -52,9 +53,10 @@ def test_unknown_tagged_fields_are_skipped_in_every_structure(case: Case, data: 
             assert case.codec.read(wire, version) == message
 
 
+@pytest.mark.twice
 @ALL
 @given(data=st.data())
-@settings(max_examples=examples(2, 20))
+@tries(2, 20)
 def test_a_message_is_neither_shorter_nor_longer(case: Case, data: st.DataObject) -> None:
     for version, _, _, wire in drawn(data, case):
         for end in {*range(0, len(wire), len(wire) // 64 + 1), *range(max(len(wire) - 40, 0), len(wire))}:

@@ -434,7 +434,7 @@ def _write_api_versions_response_v3(out: Parts, items: Sequence[ApiVersionsRespo
             )
             out.append(_INT32.pack(item.throttle_time_ms))
             tagged: list[tuple[int, Parts]] = []
-            if item.supported_features:
+            if item.supported_features != []:
                 part: Parts = []
                 _write_api_versions_response_supported_feature_key_v3(
                     part, write_compact_count(part, item.supported_features, "ApiVersionsResponse.supported_features")
@@ -444,13 +444,13 @@ def _write_api_versions_response_v3(out: Parts, items: Sequence[ApiVersionsRespo
                 part = []
                 part.append(_INT64.pack(item.finalized_features_epoch))
                 tagged.append((1, part))
-            if item.finalized_features:
+            if item.finalized_features != []:
                 part = []
                 _write_api_versions_response_finalized_feature_key_v3(
                     part, write_compact_count(part, item.finalized_features, "ApiVersionsResponse.finalized_features")
                 )
                 tagged.append((2, part))
-            if item.zk_migration_ready:
+            if item.zk_migration_ready is not False:
                 part = []
                 part.append(_INT8.pack(item.zk_migration_ready))
                 tagged.append((3, part))

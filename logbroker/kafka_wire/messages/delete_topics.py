@@ -88,7 +88,7 @@ def _read_delete_topics_request_v1(
 def _write_delete_topics_request_v1(out: Parts, items: Sequence[DeleteTopicsRequest]) -> None:
     try:
         for item in items:
-            if item.topics:
+            if item.topics != []:
                 raise unknown_field("DeleteTopicsRequest.topics", item.topics)
             write_strings(
                 out,
@@ -120,7 +120,7 @@ def _read_delete_topics_request_v4(
 def _write_delete_topics_request_v4(out: Parts, items: Sequence[DeleteTopicsRequest]) -> None:
     try:
         for item in items:
-            if item.topics:
+            if item.topics != []:
                 raise unknown_field("DeleteTopicsRequest.topics", item.topics)
             write_compact_strings(
                 out,

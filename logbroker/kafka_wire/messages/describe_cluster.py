@@ -80,7 +80,7 @@ def _write_describe_cluster_request_v0(out: Parts, items: Sequence[DescribeClust
         for item in items:
             if item.endpoint_type != 1:
                 raise unknown_field("DescribeClusterRequest.endpoint_type", item.endpoint_type)
-            if item.include_fenced_brokers:
+            if item.include_fenced_brokers is not False:
                 raise unknown_field("DescribeClusterRequest.include_fenced_brokers", item.include_fenced_brokers)
             out.append(_INT8_TAGS.pack(item.include_cluster_authorized_operations, 0))
     except struct.error:
@@ -109,7 +109,7 @@ def _read_describe_cluster_request_v1(
 def _write_describe_cluster_request_v1(out: Parts, items: Sequence[DescribeClusterRequest]) -> None:
     try:
         for item in items:
-            if item.include_fenced_brokers:
+            if item.include_fenced_brokers is not False:
                 raise unknown_field("DescribeClusterRequest.include_fenced_brokers", item.include_fenced_brokers)
             out.append(_INT8X2_TAGS.pack(item.include_cluster_authorized_operations, item.endpoint_type, 0))
     except struct.error:
@@ -234,7 +234,7 @@ def _read_describe_cluster_response_broker_v0(
 def _write_describe_cluster_response_broker_v0(out: Parts, items: Sequence[DescribeClusterResponseBroker]) -> None:
     try:
         for item in items:
-            if item.is_fenced:
+            if item.is_fenced is not False:
                 raise unknown_field("DescribeClusterResponseBroker.is_fenced", item.is_fenced)
             out.append(_INT32.pack(item.broker_id))
             write_compact_string(out, item.host, "DescribeClusterResponseBroker.host")

@@ -137,7 +137,7 @@ def _read_describe_configs_request_v1(
 def _write_describe_configs_request_v1(out: Parts, items: Sequence[DescribeConfigsRequest]) -> None:
     try:
         for item in items:
-            if item.include_documentation:
+            if item.include_documentation is not False:
                 raise unknown_field("DescribeConfigsRequest.include_documentation", item.include_documentation)
             _write_describe_configs_request_resource_v1(
                 out, write_count(out, item.resources, "DescribeConfigsRequest.resources")

@@ -76,7 +76,7 @@ def _read_describe_groups_request_v0(
 
 def _write_describe_groups_request_v0(out: Parts, items: Sequence[DescribeGroupsRequest]) -> None:
     for item in items:
-        if item.include_authorized_operations:
+        if item.include_authorized_operations is not False:
             raise unknown_field(
                 "DescribeGroupsRequest.include_authorized_operations", item.include_authorized_operations
             )

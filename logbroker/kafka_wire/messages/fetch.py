@@ -253,7 +253,7 @@ def _write_fetch_request_v4(out: Parts, items: Sequence[FetchRequest]) -> None:
         for item in items:
             if item.replica_state is not None and item.replica_state != type(item.replica_state)():
                 raise unknown_field("FetchRequest.replica_state", item.replica_state)
-            if item.forgotten_topics_data:
+            if item.forgotten_topics_data != []:
                 raise unknown_field("FetchRequest.forgotten_topics_data", item.forgotten_topics_data)
             out.append(
                 _INT32X4_INT8.pack(
@@ -342,7 +342,7 @@ def _write_fetch_request_v5(out: Parts, items: Sequence[FetchRequest]) -> None:
         for item in items:
             if item.replica_state is not None and item.replica_state != type(item.replica_state)():
                 raise unknown_field("FetchRequest.replica_state", item.replica_state)
-            if item.forgotten_topics_data:
+            if item.forgotten_topics_data != []:
                 raise unknown_field("FetchRequest.forgotten_topics_data", item.forgotten_topics_data)
             out.append(
                 _INT32X4_INT8.pack(
@@ -1600,7 +1600,7 @@ def _write_fetch_response_v4(out: Parts, items: Sequence[FetchResponse]) -> None
         for item in items:
             if item.session_id != 0:
                 raise unknown_field("FetchResponse.session_id", item.session_id)
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 raise unknown_field("FetchResponse.node_endpoints", item.node_endpoints)
             out.append(_INT32.pack(item.throttle_time_ms))
             _write_fetch_response_fetchable_topic_v4(out, write_count(out, item.responses, "FetchResponse.responses"))
@@ -1705,7 +1705,7 @@ def _write_fetch_response_v5(out: Parts, items: Sequence[FetchResponse]) -> None
         for item in items:
             if item.session_id != 0:
                 raise unknown_field("FetchResponse.session_id", item.session_id)
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 raise unknown_field("FetchResponse.node_endpoints", item.node_endpoints)
             out.append(_INT32.pack(item.throttle_time_ms))
             _write_fetch_response_fetchable_topic_v5(out, write_count(out, item.responses, "FetchResponse.responses"))
@@ -1733,7 +1733,7 @@ def _read_fetch_response_v7(data: Buffer, at: int, end: int, count: int) -> tupl
 def _write_fetch_response_v7(out: Parts, items: Sequence[FetchResponse]) -> None:
     try:
         for item in items:
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 raise unknown_field("FetchResponse.node_endpoints", item.node_endpoints)
             out.append(_INT32_INT16_INT32.pack(item.throttle_time_ms, item.error_code, item.session_id))
             _write_fetch_response_fetchable_topic_v5(out, write_count(out, item.responses, "FetchResponse.responses"))
@@ -1844,7 +1844,7 @@ def _read_fetch_response_v11(data: Buffer, at: int, end: int, count: int) -> tup
 def _write_fetch_response_v11(out: Parts, items: Sequence[FetchResponse]) -> None:
     try:
         for item in items:
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 raise unknown_field("FetchResponse.node_endpoints", item.node_endpoints)
             out.append(_INT32_INT16_INT32.pack(item.throttle_time_ms, item.error_code, item.session_id))
             _write_fetch_response_fetchable_topic_v11(out, write_count(out, item.responses, "FetchResponse.responses"))
@@ -2080,7 +2080,7 @@ def _read_fetch_response_v12(data: Buffer, at: int, end: int, count: int) -> tup
 def _write_fetch_response_v12(out: Parts, items: Sequence[FetchResponse]) -> None:
     try:
         for item in items:
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 raise unknown_field("FetchResponse.node_endpoints", item.node_endpoints)
             out.append(_INT32_INT16_INT32.pack(item.throttle_time_ms, item.error_code, item.session_id))
             _write_fetch_response_fetchable_topic_v12(
@@ -2141,7 +2141,7 @@ def _read_fetch_response_v13(data: Buffer, at: int, end: int, count: int) -> tup
 def _write_fetch_response_v13(out: Parts, items: Sequence[FetchResponse]) -> None:
     try:
         for item in items:
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 raise unknown_field("FetchResponse.node_endpoints", item.node_endpoints)
             out.append(_INT32_INT16_INT32.pack(item.throttle_time_ms, item.error_code, item.session_id))
             _write_fetch_response_fetchable_topic_v13(
@@ -2223,7 +2223,7 @@ def _write_fetch_response_v16(out: Parts, items: Sequence[FetchResponse]) -> Non
                 out, write_compact_count(out, item.responses, "FetchResponse.responses")
             )
             tagged: list[tuple[int, Parts]] = []
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 part: Parts = []
                 _write_fetch_response_node_endpoint_v16(
                     part, write_compact_count(part, item.node_endpoints, "FetchResponse.node_endpoints")

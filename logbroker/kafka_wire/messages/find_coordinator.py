@@ -70,7 +70,7 @@ def _write_find_coordinator_request_v0(out: Parts, items: Sequence[FindCoordinat
     for item in items:
         if item.key_type != 0:
             raise unknown_field("FindCoordinatorRequest.key_type", item.key_type)
-        if item.coordinator_keys:
+        if item.coordinator_keys != []:
             raise unknown_field("FindCoordinatorRequest.coordinator_keys", item.coordinator_keys)
         write_string(out, item.key, "FindCoordinatorRequest.key")
 
@@ -92,7 +92,7 @@ def _read_find_coordinator_request_v1(
 def _write_find_coordinator_request_v1(out: Parts, items: Sequence[FindCoordinatorRequest]) -> None:
     try:
         for item in items:
-            if item.coordinator_keys:
+            if item.coordinator_keys != []:
                 raise unknown_field("FindCoordinatorRequest.coordinator_keys", item.coordinator_keys)
             write_string(out, item.key, "FindCoordinatorRequest.key")
             out.append(_INT8.pack(item.key_type))
@@ -119,7 +119,7 @@ def _read_find_coordinator_request_v3(
 def _write_find_coordinator_request_v3(out: Parts, items: Sequence[FindCoordinatorRequest]) -> None:
     try:
         for item in items:
-            if item.coordinator_keys:
+            if item.coordinator_keys != []:
                 raise unknown_field("FindCoordinatorRequest.coordinator_keys", item.coordinator_keys)
             write_compact_string(out, item.key, "FindCoordinatorRequest.key")
             out.append(_INT8_TAGS.pack(item.key_type, 0))
@@ -235,7 +235,7 @@ def _read_find_coordinator_response_v0(
 def _write_find_coordinator_response_v0(out: Parts, items: Sequence[FindCoordinatorResponse]) -> None:
     try:
         for item in items:
-            if item.coordinators:
+            if item.coordinators != []:
                 raise unknown_field("FindCoordinatorResponse.coordinators", item.coordinators)
             out.append(_INT16_INT32.pack(item.error_code, item.node_id))
             write_string(out, item.host, "FindCoordinatorResponse.host")
@@ -279,7 +279,7 @@ def _read_find_coordinator_response_v1(
 def _write_find_coordinator_response_v1(out: Parts, items: Sequence[FindCoordinatorResponse]) -> None:
     try:
         for item in items:
-            if item.coordinators:
+            if item.coordinators != []:
                 raise unknown_field("FindCoordinatorResponse.coordinators", item.coordinators)
             out.append(_INT32_INT16.pack(item.throttle_time_ms, item.error_code))
             write_nullable_string(out, item.error_message, "FindCoordinatorResponse.error_message")
@@ -327,7 +327,7 @@ def _read_find_coordinator_response_v3(
 def _write_find_coordinator_response_v3(out: Parts, items: Sequence[FindCoordinatorResponse]) -> None:
     try:
         for item in items:
-            if item.coordinators:
+            if item.coordinators != []:
                 raise unknown_field("FindCoordinatorResponse.coordinators", item.coordinators)
             out.append(_INT32_INT16.pack(item.throttle_time_ms, item.error_code))
             write_compact_nullable_string(out, item.error_message, "FindCoordinatorResponse.error_message")

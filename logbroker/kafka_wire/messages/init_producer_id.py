@@ -87,9 +87,9 @@ def _write_init_producer_id_request_v0(out: Parts, items: Sequence[InitProducerI
                 raise unknown_field("InitProducerIdRequest.producer_id", item.producer_id)
             if item.producer_epoch != -1:
                 raise unknown_field("InitProducerIdRequest.producer_epoch", item.producer_epoch)
-            if item.enable2_pc:
+            if item.enable2_pc is not False:
                 raise unknown_field("InitProducerIdRequest.enable2_pc", item.enable2_pc)
-            if item.keep_prepared_txn:
+            if item.keep_prepared_txn is not False:
                 raise unknown_field("InitProducerIdRequest.keep_prepared_txn", item.keep_prepared_txn)
             write_nullable_string(out, item.transactional_id, "InitProducerIdRequest.transactional_id")
             out.append(_INT32.pack(item.transaction_timeout_ms))
@@ -122,9 +122,9 @@ def _write_init_producer_id_request_v2(out: Parts, items: Sequence[InitProducerI
                 raise unknown_field("InitProducerIdRequest.producer_id", item.producer_id)
             if item.producer_epoch != -1:
                 raise unknown_field("InitProducerIdRequest.producer_epoch", item.producer_epoch)
-            if item.enable2_pc:
+            if item.enable2_pc is not False:
                 raise unknown_field("InitProducerIdRequest.enable2_pc", item.enable2_pc)
-            if item.keep_prepared_txn:
+            if item.keep_prepared_txn is not False:
                 raise unknown_field("InitProducerIdRequest.keep_prepared_txn", item.keep_prepared_txn)
             write_compact_nullable_string(out, item.transactional_id, "InitProducerIdRequest.transactional_id")
             out.append(_INT32_TAGS.pack(item.transaction_timeout_ms, 0))
@@ -158,9 +158,9 @@ def _read_init_producer_id_request_v3(
 def _write_init_producer_id_request_v3(out: Parts, items: Sequence[InitProducerIdRequest]) -> None:
     try:
         for item in items:
-            if item.enable2_pc:
+            if item.enable2_pc is not False:
                 raise unknown_field("InitProducerIdRequest.enable2_pc", item.enable2_pc)
-            if item.keep_prepared_txn:
+            if item.keep_prepared_txn is not False:
                 raise unknown_field("InitProducerIdRequest.keep_prepared_txn", item.keep_prepared_txn)
             write_compact_nullable_string(out, item.transactional_id, "InitProducerIdRequest.transactional_id")
             out.append(

@@ -430,7 +430,7 @@ def _read_join_group_response_v0(data: Buffer, at: int, end: int, count: int) ->
 def _write_join_group_response_v0(out: Parts, items: Sequence[JoinGroupResponse]) -> None:
     try:
         for item in items:
-            if item.skip_assignment:
+            if item.skip_assignment is not False:
                 raise unknown_field("JoinGroupResponse.skip_assignment", item.skip_assignment)
             out.append(_INT16_INT32.pack(item.error_code, item.generation_id))
             write_string(out, item.protocol_name, "JoinGroupResponse.protocol_name")
@@ -470,7 +470,7 @@ def _read_join_group_response_v2(data: Buffer, at: int, end: int, count: int) ->
 def _write_join_group_response_v2(out: Parts, items: Sequence[JoinGroupResponse]) -> None:
     try:
         for item in items:
-            if item.skip_assignment:
+            if item.skip_assignment is not False:
                 raise unknown_field("JoinGroupResponse.skip_assignment", item.skip_assignment)
             out.append(_INT32_INT16_INT32.pack(item.throttle_time_ms, item.error_code, item.generation_id))
             write_string(out, item.protocol_name, "JoinGroupResponse.protocol_name")
@@ -531,7 +531,7 @@ def _read_join_group_response_v5(data: Buffer, at: int, end: int, count: int) ->
 def _write_join_group_response_v5(out: Parts, items: Sequence[JoinGroupResponse]) -> None:
     try:
         for item in items:
-            if item.skip_assignment:
+            if item.skip_assignment is not False:
                 raise unknown_field("JoinGroupResponse.skip_assignment", item.skip_assignment)
             out.append(_INT32_INT16_INT32.pack(item.throttle_time_ms, item.error_code, item.generation_id))
             write_string(out, item.protocol_name, "JoinGroupResponse.protocol_name")
@@ -595,7 +595,7 @@ def _read_join_group_response_v6(data: Buffer, at: int, end: int, count: int) ->
 def _write_join_group_response_v6(out: Parts, items: Sequence[JoinGroupResponse]) -> None:
     try:
         for item in items:
-            if item.skip_assignment:
+            if item.skip_assignment is not False:
                 raise unknown_field("JoinGroupResponse.skip_assignment", item.skip_assignment)
             out.append(_INT32_INT16_INT32.pack(item.throttle_time_ms, item.error_code, item.generation_id))
             write_compact_string(out, item.protocol_name, "JoinGroupResponse.protocol_name")
@@ -641,7 +641,7 @@ def _read_join_group_response_v7(data: Buffer, at: int, end: int, count: int) ->
 def _write_join_group_response_v7(out: Parts, items: Sequence[JoinGroupResponse]) -> None:
     try:
         for item in items:
-            if item.skip_assignment:
+            if item.skip_assignment is not False:
                 raise unknown_field("JoinGroupResponse.skip_assignment", item.skip_assignment)
             out.append(_INT32_INT16_INT32.pack(item.throttle_time_ms, item.error_code, item.generation_id))
             write_compact_nullable_string(out, item.protocol_type, "JoinGroupResponse.protocol_type")

@@ -72,7 +72,7 @@ def _read_leave_group_request_v0(data: Buffer, at: int, end: int, count: int) ->
 
 def _write_leave_group_request_v0(out: Parts, items: Sequence[LeaveGroupRequest]) -> None:
     for item in items:
-        if item.members:
+        if item.members != []:
             raise unknown_field("LeaveGroupRequest.members", item.members)
         write_string(out, item.group_id, "LeaveGroupRequest.group_id")
         write_string(out, item.member_id, "LeaveGroupRequest.member_id")
@@ -257,7 +257,7 @@ def _read_leave_group_response_v0(data: Buffer, at: int, end: int, count: int) -
 def _write_leave_group_response_v0(out: Parts, items: Sequence[LeaveGroupResponse]) -> None:
     try:
         for item in items:
-            if item.members:
+            if item.members != []:
                 raise unknown_field("LeaveGroupResponse.members", item.members)
             out.append(_INT16.pack(item.error_code))
     except struct.error:
@@ -278,7 +278,7 @@ def _read_leave_group_response_v1(data: Buffer, at: int, end: int, count: int) -
 def _write_leave_group_response_v1(out: Parts, items: Sequence[LeaveGroupResponse]) -> None:
     try:
         for item in items:
-            if item.members:
+            if item.members != []:
                 raise unknown_field("LeaveGroupResponse.members", item.members)
             out.append(_INT32_INT16.pack(item.throttle_time_ms, item.error_code))
     except struct.error:

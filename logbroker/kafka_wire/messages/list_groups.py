@@ -53,9 +53,9 @@ def _read_list_groups_request_v0(data: Buffer, at: int, end: int, count: int) ->
 
 def _write_list_groups_request_v0(out: Parts, items: Sequence[ListGroupsRequest]) -> None:
     for item in items:
-        if item.states_filter:
+        if item.states_filter != []:
             raise unknown_field("ListGroupsRequest.states_filter", item.states_filter)
-        if item.types_filter:
+        if item.types_filter != []:
             raise unknown_field("ListGroupsRequest.types_filter", item.types_filter)
 
 
@@ -69,9 +69,9 @@ def _read_list_groups_request_v3(data: Buffer, at: int, end: int, count: int) ->
 
 def _write_list_groups_request_v3(out: Parts, items: Sequence[ListGroupsRequest]) -> None:
     for item in items:
-        if item.states_filter:
+        if item.states_filter != []:
             raise unknown_field("ListGroupsRequest.states_filter", item.states_filter)
-        if item.types_filter:
+        if item.types_filter != []:
             raise unknown_field("ListGroupsRequest.types_filter", item.types_filter)
         out.append(NO_TAGS)
 
@@ -88,7 +88,7 @@ def _read_list_groups_request_v4(data: Buffer, at: int, end: int, count: int) ->
 
 def _write_list_groups_request_v4(out: Parts, items: Sequence[ListGroupsRequest]) -> None:
     for item in items:
-        if item.types_filter:
+        if item.types_filter != []:
             raise unknown_field("ListGroupsRequest.types_filter", item.types_filter)
         write_compact_strings(
             out,

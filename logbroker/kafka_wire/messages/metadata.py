@@ -118,13 +118,13 @@ def _read_metadata_request_v0(data: Buffer, at: int, end: int, count: int) -> tu
 
 def _write_metadata_request_v0(out: Parts, items: Sequence[MetadataRequest]) -> None:
     for item in items:
-        if not item.allow_auto_topic_creation:
+        if item.allow_auto_topic_creation is not True:
             raise unknown_field("MetadataRequest.allow_auto_topic_creation", item.allow_auto_topic_creation)
-        if item.include_cluster_authorized_operations:
+        if item.include_cluster_authorized_operations is not False:
             raise unknown_field(
                 "MetadataRequest.include_cluster_authorized_operations", item.include_cluster_authorized_operations
             )
-        if item.include_topic_authorized_operations:
+        if item.include_topic_authorized_operations is not False:
             raise unknown_field(
                 "MetadataRequest.include_topic_authorized_operations", item.include_topic_authorized_operations
             )
@@ -144,13 +144,13 @@ def _read_metadata_request_v1(data: Buffer, at: int, end: int, count: int) -> tu
 
 def _write_metadata_request_v1(out: Parts, items: Sequence[MetadataRequest]) -> None:
     for item in items:
-        if not item.allow_auto_topic_creation:
+        if item.allow_auto_topic_creation is not True:
             raise unknown_field("MetadataRequest.allow_auto_topic_creation", item.allow_auto_topic_creation)
-        if item.include_cluster_authorized_operations:
+        if item.include_cluster_authorized_operations is not False:
             raise unknown_field(
                 "MetadataRequest.include_cluster_authorized_operations", item.include_cluster_authorized_operations
             )
-        if item.include_topic_authorized_operations:
+        if item.include_topic_authorized_operations is not False:
             raise unknown_field(
                 "MetadataRequest.include_topic_authorized_operations", item.include_topic_authorized_operations
             )
@@ -175,11 +175,11 @@ def _read_metadata_request_v4(data: Buffer, at: int, end: int, count: int) -> tu
 def _write_metadata_request_v4(out: Parts, items: Sequence[MetadataRequest]) -> None:
     try:
         for item in items:
-            if item.include_cluster_authorized_operations:
+            if item.include_cluster_authorized_operations is not False:
                 raise unknown_field(
                     "MetadataRequest.include_cluster_authorized_operations", item.include_cluster_authorized_operations
                 )
-            if item.include_topic_authorized_operations:
+            if item.include_topic_authorized_operations is not False:
                 raise unknown_field(
                     "MetadataRequest.include_topic_authorized_operations", item.include_topic_authorized_operations
                 )
@@ -393,7 +393,7 @@ def _read_metadata_request_v11(data: Buffer, at: int, end: int, count: int) -> t
 def _write_metadata_request_v11(out: Parts, items: Sequence[MetadataRequest]) -> None:
     try:
         for item in items:
-            if item.include_cluster_authorized_operations:
+            if item.include_cluster_authorized_operations is not False:
                 raise unknown_field(
                     "MetadataRequest.include_cluster_authorized_operations", item.include_cluster_authorized_operations
                 )

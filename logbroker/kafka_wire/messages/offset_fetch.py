@@ -138,9 +138,9 @@ def _read_offset_fetch_request_v1(data: Buffer, at: int, end: int, count: int) -
 
 def _write_offset_fetch_request_v1(out: Parts, items: Sequence[OffsetFetchRequest]) -> None:
     for item in items:
-        if item.groups:
+        if item.groups != []:
             raise unknown_field("OffsetFetchRequest.groups", item.groups)
-        if item.require_stable:
+        if item.require_stable is not False:
             raise unknown_field("OffsetFetchRequest.require_stable", item.require_stable)
         write_string(out, item.group_id, "OffsetFetchRequest.group_id")
         _write_offset_fetch_request_topic_v1(out, write_count(out, item.topics, "OffsetFetchRequest.topics"))
@@ -160,9 +160,9 @@ def _read_offset_fetch_request_v2(data: Buffer, at: int, end: int, count: int) -
 
 def _write_offset_fetch_request_v2(out: Parts, items: Sequence[OffsetFetchRequest]) -> None:
     for item in items:
-        if item.groups:
+        if item.groups != []:
             raise unknown_field("OffsetFetchRequest.groups", item.groups)
-        if item.require_stable:
+        if item.require_stable is not False:
             raise unknown_field("OffsetFetchRequest.require_stable", item.require_stable)
         write_string(out, item.group_id, "OffsetFetchRequest.group_id")
         _write_offset_fetch_request_topic_v1(out, write_nullable_count(out, item.topics, "OffsetFetchRequest.topics"))
@@ -207,9 +207,9 @@ def _read_offset_fetch_request_v6(data: Buffer, at: int, end: int, count: int) -
 
 def _write_offset_fetch_request_v6(out: Parts, items: Sequence[OffsetFetchRequest]) -> None:
     for item in items:
-        if item.groups:
+        if item.groups != []:
             raise unknown_field("OffsetFetchRequest.groups", item.groups)
-        if item.require_stable:
+        if item.require_stable is not False:
             raise unknown_field("OffsetFetchRequest.require_stable", item.require_stable)
         write_compact_string(out, item.group_id, "OffsetFetchRequest.group_id")
         _write_offset_fetch_request_topic_v6(
@@ -239,7 +239,7 @@ def _read_offset_fetch_request_v7(data: Buffer, at: int, end: int, count: int) -
 def _write_offset_fetch_request_v7(out: Parts, items: Sequence[OffsetFetchRequest]) -> None:
     try:
         for item in items:
-            if item.groups:
+            if item.groups != []:
                 raise unknown_field("OffsetFetchRequest.groups", item.groups)
             write_compact_string(out, item.group_id, "OffsetFetchRequest.group_id")
             _write_offset_fetch_request_topic_v6(
@@ -318,7 +318,7 @@ def _write_offset_fetch_request_v8(out: Parts, items: Sequence[OffsetFetchReques
         for item in items:
             if item.group_id != "":
                 raise unknown_field("OffsetFetchRequest.group_id", item.group_id)
-            if item.topics is None or item.topics:
+            if item.topics != []:
                 raise unknown_field("OffsetFetchRequest.topics", item.topics)
             _write_offset_fetch_request_group_v8(
                 out, write_compact_count(out, item.groups, "OffsetFetchRequest.groups")
@@ -384,7 +384,7 @@ def _write_offset_fetch_request_v9(out: Parts, items: Sequence[OffsetFetchReques
         for item in items:
             if item.group_id != "":
                 raise unknown_field("OffsetFetchRequest.group_id", item.group_id)
-            if item.topics is None or item.topics:
+            if item.topics != []:
                 raise unknown_field("OffsetFetchRequest.topics", item.topics)
             _write_offset_fetch_request_group_v9(
                 out, write_compact_count(out, item.groups, "OffsetFetchRequest.groups")
@@ -481,7 +481,7 @@ def _write_offset_fetch_request_v10(out: Parts, items: Sequence[OffsetFetchReque
         for item in items:
             if item.group_id != "":
                 raise unknown_field("OffsetFetchRequest.group_id", item.group_id)
-            if item.topics is None or item.topics:
+            if item.topics != []:
                 raise unknown_field("OffsetFetchRequest.topics", item.topics)
             _write_offset_fetch_request_group_v10(
                 out, write_compact_count(out, item.groups, "OffsetFetchRequest.groups")
@@ -668,7 +668,7 @@ def _read_offset_fetch_response_v1(
 
 def _write_offset_fetch_response_v1(out: Parts, items: Sequence[OffsetFetchResponse]) -> None:
     for item in items:
-        if item.groups:
+        if item.groups != []:
             raise unknown_field("OffsetFetchResponse.groups", item.groups)
         _write_offset_fetch_response_topic_v1(out, write_count(out, item.topics, "OffsetFetchResponse.topics"))
 
@@ -691,7 +691,7 @@ def _read_offset_fetch_response_v2(
 def _write_offset_fetch_response_v2(out: Parts, items: Sequence[OffsetFetchResponse]) -> None:
     try:
         for item in items:
-            if item.groups:
+            if item.groups != []:
                 raise unknown_field("OffsetFetchResponse.groups", item.groups)
             _write_offset_fetch_response_topic_v1(out, write_count(out, item.topics, "OffsetFetchResponse.topics"))
             out.append(_INT16.pack(item.error_code))
@@ -721,7 +721,7 @@ def _read_offset_fetch_response_v3(
 def _write_offset_fetch_response_v3(out: Parts, items: Sequence[OffsetFetchResponse]) -> None:
     try:
         for item in items:
-            if item.groups:
+            if item.groups != []:
                 raise unknown_field("OffsetFetchResponse.groups", item.groups)
             out.append(_INT32.pack(item.throttle_time_ms))
             _write_offset_fetch_response_topic_v1(out, write_count(out, item.topics, "OffsetFetchResponse.topics"))
@@ -810,7 +810,7 @@ def _read_offset_fetch_response_v5(
 def _write_offset_fetch_response_v5(out: Parts, items: Sequence[OffsetFetchResponse]) -> None:
     try:
         for item in items:
-            if item.groups:
+            if item.groups != []:
                 raise unknown_field("OffsetFetchResponse.groups", item.groups)
             out.append(_INT32.pack(item.throttle_time_ms))
             _write_offset_fetch_response_topic_v5(out, write_count(out, item.topics, "OffsetFetchResponse.topics"))
@@ -905,7 +905,7 @@ def _read_offset_fetch_response_v6(
 def _write_offset_fetch_response_v6(out: Parts, items: Sequence[OffsetFetchResponse]) -> None:
     try:
         for item in items:
-            if item.groups:
+            if item.groups != []:
                 raise unknown_field("OffsetFetchResponse.groups", item.groups)
             out.append(_INT32.pack(item.throttle_time_ms))
             _write_offset_fetch_response_topic_v6(
@@ -1027,7 +1027,7 @@ def _read_offset_fetch_response_v8(
 def _write_offset_fetch_response_v8(out: Parts, items: Sequence[OffsetFetchResponse]) -> None:
     try:
         for item in items:
-            if item.topics:
+            if item.topics != []:
                 raise unknown_field("OffsetFetchResponse.topics", item.topics)
             out.append(_INT32.pack(item.throttle_time_ms))
             _write_offset_fetch_response_group_v8(
@@ -1116,7 +1116,7 @@ def _read_offset_fetch_response_v10(
 def _write_offset_fetch_response_v10(out: Parts, items: Sequence[OffsetFetchResponse]) -> None:
     try:
         for item in items:
-            if item.topics:
+            if item.topics != []:
                 raise unknown_field("OffsetFetchResponse.topics", item.topics)
             out.append(_INT32.pack(item.throttle_time_ms))
             _write_offset_fetch_response_group_v10(

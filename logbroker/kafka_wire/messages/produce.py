@@ -479,7 +479,7 @@ def _read_produce_response_v3(data: Buffer, at: int, end: int, count: int) -> tu
 def _write_produce_response_v3(out: Parts, items: Sequence[ProduceResponse]) -> None:
     try:
         for item in items:
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 raise unknown_field("ProduceResponse.node_endpoints", item.node_endpoints)
             _write_produce_response_topic_produce_v3(out, write_count(out, item.responses, "ProduceResponse.responses"))
             out.append(_INT32.pack(item.throttle_time_ms))
@@ -560,7 +560,7 @@ def _read_produce_response_v5(data: Buffer, at: int, end: int, count: int) -> tu
 def _write_produce_response_v5(out: Parts, items: Sequence[ProduceResponse]) -> None:
     try:
         for item in items:
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 raise unknown_field("ProduceResponse.node_endpoints", item.node_endpoints)
             _write_produce_response_topic_produce_v5(out, write_count(out, item.responses, "ProduceResponse.responses"))
             out.append(_INT32.pack(item.throttle_time_ms))
@@ -685,7 +685,7 @@ def _read_produce_response_v8(data: Buffer, at: int, end: int, count: int) -> tu
 def _write_produce_response_v8(out: Parts, items: Sequence[ProduceResponse]) -> None:
     try:
         for item in items:
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 raise unknown_field("ProduceResponse.node_endpoints", item.node_endpoints)
             _write_produce_response_topic_produce_v8(out, write_count(out, item.responses, "ProduceResponse.responses"))
             out.append(_INT32.pack(item.throttle_time_ms))
@@ -822,7 +822,7 @@ def _read_produce_response_v9(data: Buffer, at: int, end: int, count: int) -> tu
 def _write_produce_response_v9(out: Parts, items: Sequence[ProduceResponse]) -> None:
     try:
         for item in items:
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 raise unknown_field("ProduceResponse.node_endpoints", item.node_endpoints)
             _write_produce_response_topic_produce_v9(
                 out, write_compact_count(out, item.responses, "ProduceResponse.responses")
@@ -1004,7 +1004,7 @@ def _write_produce_response_v10(out: Parts, items: Sequence[ProduceResponse]) ->
             )
             out.append(_INT32.pack(item.throttle_time_ms))
             tagged: list[tuple[int, Parts]] = []
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 part: Parts = []
                 _write_produce_response_node_endpoint_v10(
                     part, write_compact_count(part, item.node_endpoints, "ProduceResponse.node_endpoints")
@@ -1078,7 +1078,7 @@ def _write_produce_response_v13(out: Parts, items: Sequence[ProduceResponse]) ->
             )
             out.append(_INT32.pack(item.throttle_time_ms))
             tagged: list[tuple[int, Parts]] = []
-            if item.node_endpoints:
+            if item.node_endpoints != []:
                 part: Parts = []
                 _write_produce_response_node_endpoint_v10(
                     part, write_compact_count(part, item.node_endpoints, "ProduceResponse.node_endpoints")

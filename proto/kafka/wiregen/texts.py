@@ -336,12 +336,8 @@ def _differs(each: Field) -> str:
         if each.is_structure and not each.is_array and each.default != "null":
             return f"{value} is not None and {value} != type({value})()"
         return f"{value} is not None"
-    if default == "[]":
-        return f"{value} is None or {value}" if each.nullable_versions else value
-    if default == "False":
-        return value
-    if default == "True":
-        return f"not {value}"
+    if each.kind == "bool" and not each.is_array:
+        return f"{value} is not {default}"
     return f"{value} != {default}"
 
 
