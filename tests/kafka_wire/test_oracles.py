@@ -73,7 +73,7 @@ def kafka_python_object(kind: Any, case: Case, structure: Structure, version: in
 @pytest.mark.twice
 @pytest.mark.parametrize("case", KAFKA_PYTHON, ids=lambda case: case.name)
 @given(data=st.data())
-@tries(3, 40)
+@tries(1, 40)
 def test_kafka_python_reads_and_writes_the_same(case: Case, data: st.DataObject) -> None:
     kind = kafka_python_class(case)
     shared = [version for version in case.versions if version <= kind.max_version]
@@ -154,7 +154,7 @@ def _converted(found: Any) -> Any:
 @pytest.mark.twice
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @given(data=st.data())
-@tries(3, 40)
+@tries(1, 40)
 def test_kio_reads_and_writes_the_same(case: Case, data: st.DataObject) -> None:
     shared = [version for version in case.versions if kio_class(case.name, version) is not None]
     assert len(shared) >= len(case.versions) - 1
