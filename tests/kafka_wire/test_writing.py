@@ -22,7 +22,7 @@ WRONG: dict[str, list[Any]] = {
     "int32": [1 << 31, -(1 << 31) - 1, None],
     "int64": [1 << 63, -(1 << 63) - 1, None],
     "bool": [300, "true", None],
-    "uuid": [b"", bytes(15), bytes(17)],
+    "uuid": [b"", bytes(15), bytes(17), None],
     "string": ["a" * 32768, "\ud800", None],
     "bytes": [None],
 }
@@ -89,9 +89,11 @@ def test_a_value_that_does_not_fit_is_refused_by_its_name(case: Case) -> None:
             if version not in each.versions:
                 continue
             kept = getattr(owner, each.name)
-            wrongs: list[Any] = [None] if each.is_array else WRONG.get(each.kind, [])
+            wrongs: list[Any] = [None] if each.is_array or each.is_structure else WRONG.get(each.kind, [])
             for wrong in wrongs:
-                if wrong is None and (version in each.nullable_versions or each.default == "null"):
+                if wrong is None and (
+                    version in each.nullable_versions or (each.is_structure and version in each.tagged_versions)
+                ):
                     continue
                 setattr(owner, each.name, wrong)
                 refused(case, version, message, owner, each)

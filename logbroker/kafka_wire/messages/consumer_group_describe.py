@@ -25,6 +25,7 @@ from logbroker.kafka_wire.primitives import (
     read_compact_string,
     read_compact_strings,
     read_int32s,
+    required,
     skip_tags,
     write_compact_count,
     write_compact_nullable_string,
@@ -316,8 +317,12 @@ def _write_consumer_group_describe_response_member_v0(
             write_compact_nullable_string(
                 out, item.subscribed_topic_regex, "ConsumerGroupDescribeResponseMember.subscribed_topic_regex"
             )
-            _write_consumer_group_describe_response_assignment_v0(out, [item.assignment])
-            _write_consumer_group_describe_response_assignment_v0(out, [item.target_assignment])
+            _write_consumer_group_describe_response_assignment_v0(
+                out, required(item.assignment, "ConsumerGroupDescribeResponseMember.assignment")
+            )
+            _write_consumer_group_describe_response_assignment_v0(
+                out, required(item.target_assignment, "ConsumerGroupDescribeResponseMember.target_assignment")
+            )
             out.append(NO_TAGS)
     except struct.error:
         raise misfit(items, _CONSUMER_GROUP_DESCRIBE_RESPONSE_MEMBER_CODES) from None
@@ -485,8 +490,12 @@ def _write_consumer_group_describe_response_member_v1(
             write_compact_nullable_string(
                 out, item.subscribed_topic_regex, "ConsumerGroupDescribeResponseMember.subscribed_topic_regex"
             )
-            _write_consumer_group_describe_response_assignment_v0(out, [item.assignment])
-            _write_consumer_group_describe_response_assignment_v0(out, [item.target_assignment])
+            _write_consumer_group_describe_response_assignment_v0(
+                out, required(item.assignment, "ConsumerGroupDescribeResponseMember.assignment")
+            )
+            _write_consumer_group_describe_response_assignment_v0(
+                out, required(item.target_assignment, "ConsumerGroupDescribeResponseMember.target_assignment")
+            )
             out.append(_INT8_TAGS.pack(item.member_type, 0))
     except struct.error:
         raise misfit(items, _CONSUMER_GROUP_DESCRIBE_RESPONSE_MEMBER_CODES) from None

@@ -33,6 +33,7 @@ from logbroker.kafka_wire.primitives import (
     read_string,
     read_tag,
     read_uvarint,
+    required,
     skip_tags,
     unknown_field,
     write_compact_count,
@@ -986,7 +987,7 @@ def _write_fetch_request_v15(out: Parts, items: Sequence[FetchRequest]) -> None:
                 tagged.append((0, part))
             if item.replica_state is not None and item.replica_state != type(item.replica_state)():
                 part = []
-                _write_fetch_request_replica_state_v15(part, [item.replica_state])
+                _write_fetch_request_replica_state_v15(part, required(item.replica_state, "FetchRequest.replica_state"))
                 tagged.append((1, part))
             write_tags(out, tagged)
     except struct.error:
@@ -1153,7 +1154,7 @@ def _write_fetch_request_v17(out: Parts, items: Sequence[FetchRequest]) -> None:
                 tagged.append((0, part))
             if item.replica_state is not None and item.replica_state != type(item.replica_state)():
                 part = []
-                _write_fetch_request_replica_state_v15(part, [item.replica_state])
+                _write_fetch_request_replica_state_v15(part, required(item.replica_state, "FetchRequest.replica_state"))
                 tagged.append((1, part))
             write_tags(out, tagged)
     except struct.error:
@@ -1332,7 +1333,7 @@ def _write_fetch_request_v18(out: Parts, items: Sequence[FetchRequest]) -> None:
                 tagged.append((0, part))
             if item.replica_state is not None and item.replica_state != type(item.replica_state)():
                 part = []
-                _write_fetch_request_replica_state_v15(part, [item.replica_state])
+                _write_fetch_request_replica_state_v15(part, required(item.replica_state, "FetchRequest.replica_state"))
                 tagged.append((1, part))
             write_tags(out, tagged)
     except struct.error:
@@ -2022,15 +2023,21 @@ def _write_fetch_response_partition_data_v12(out: Parts, items: Sequence[FetchRe
             tagged: list[tuple[int, Parts]] = []
             if item.diverging_epoch is not None and item.diverging_epoch != type(item.diverging_epoch)():
                 part: Parts = []
-                _write_fetch_response_epoch_end_offset_v12(part, [item.diverging_epoch])
+                _write_fetch_response_epoch_end_offset_v12(
+                    part, required(item.diverging_epoch, "FetchResponsePartitionData.diverging_epoch")
+                )
                 tagged.append((0, part))
             if item.current_leader is not None and item.current_leader != type(item.current_leader)():
                 part = []
-                _write_fetch_response_leader_id_and_epoch_v12(part, [item.current_leader])
+                _write_fetch_response_leader_id_and_epoch_v12(
+                    part, required(item.current_leader, "FetchResponsePartitionData.current_leader")
+                )
                 tagged.append((1, part))
             if item.snapshot_id is not None and item.snapshot_id != type(item.snapshot_id)():
                 part = []
-                _write_fetch_response_snapshot_id_v12(part, [item.snapshot_id])
+                _write_fetch_response_snapshot_id_v12(
+                    part, required(item.snapshot_id, "FetchResponsePartitionData.snapshot_id")
+                )
                 tagged.append((2, part))
             write_tags(out, tagged)
     except struct.error:

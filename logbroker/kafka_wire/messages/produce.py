@@ -31,6 +31,7 @@ from logbroker.kafka_wire.primitives import (
     read_string,
     read_tag,
     read_uvarint,
+    required,
     skip_tags,
     unknown_field,
     write_compact_count,
@@ -910,7 +911,9 @@ def _write_produce_response_partition_produce_v10(out: Parts, items: Sequence[Pr
             tagged: list[tuple[int, Parts]] = []
             if item.current_leader is not None and item.current_leader != type(item.current_leader)():
                 part: Parts = []
-                _write_produce_response_leader_id_and_epoch_v10(part, [item.current_leader])
+                _write_produce_response_leader_id_and_epoch_v10(
+                    part, required(item.current_leader, "ProduceResponsePartitionProduce.current_leader")
+                )
                 tagged.append((0, part))
             write_tags(out, tagged)
     except struct.error:

@@ -24,7 +24,7 @@ from wiregen.texts import (
 
 _SOURCE: Final = "Generated from Apache Kafka's message definitions (proto/kafka) by `make kafka-wire`; do not edit."
 _PRIMITIVES: Final = re.compile(
-    r"(?<![\w.])(?:(?:read|write|check|skip)_\w+(?=\()|cut_short|misfit|unknown_field|NO_\w+|Buffer|Parts)\b"
+    r"(?<![\w.])(?:(?:read|write|check|skip)_\w+(?=\()|cut_short|misfit|required(?=\()|unknown_field|NO_\w+|Buffer|Parts)\b"
 )
 
 

@@ -359,7 +359,7 @@ def _write_field(names: Names, cls: str, each: WireField, indent: int, out: str)
     elif each.layout is not None and each.is_nullable:
         yield f"{pad}{names.of_function('write', each.layout)}({out}, write_presence({out}, {value}))"
     elif each.layout is not None:
-        yield f"{pad}{names.of_function('write', each.layout)}({out}, [{value}])"
+        yield f"{pad}{names.of_function('write', each.layout)}({out}, required({value}, {label}))"
     else:
         kind = "bytes" if each.field.kind == "records" else each.field.kind
         yield f"{pad}write_{style(each)}{kind}({out}, {value}, {label})"
