@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from logbroker.kafka_wire.messages import fetch, headers
 from logbroker.kafka_wire.primitives import WireFormatError
 from tests.kafka_wire.messages import CASES, Case, defaults
 from tests.kafka_wire.reference import Encoder, Values
@@ -115,6 +116,28 @@ def test_tags_out_of_order_and_tags_twice_are_refused(case: Case) -> None:
     ):
         with bounded_memory():
             assert read_or_refused(case, version, wire[:-1] + tags) is is_message, tags
+
+
+def test_a_known_tagged_field_takes_exactly_its_size() -> None:
+    head = "000001f4 00000001 7fffffff 00 00000000 00000000 01 01 01 01 01"
+    for size, value, fault in (
+        ("0d", "", ""),
+        ("0e", "00", "ends 1 bytes before its size"),
+        ("0c", "", "only 12 are left"),
+    ):
+        wire = bytes.fromhex(f"{head} {size} 00000003 0000000000000004 00 {value}")
+        if fault:
+            with pytest.raises(WireFormatError, match=fault):
+                fetch.REQUEST.read(wire, 15)
+        else:
+            assert fetch.REQUEST.read(wire, 15).replica_state == fetch.FetchRequestReplicaState(
+                replica_id=3, replica_epoch=4
+            )
+
+
+def test_a_string_does_not_go_beyond_the_end() -> None:
+    with pytest.raises(WireFormatError, match=r"client_id takes 3 bytes, but only 2 are left"):
+        headers.REQUEST_HEADER.read_part(bytes.fromhex("0012 0000 00000007 0003 6d65"), 1)
 
 
 def well_formed(case: Case, version: int) -> bytes:
