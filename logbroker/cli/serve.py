@@ -7,21 +7,23 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
 import uvloop
 
+from logbroker.broker.listener import ProtocolListener
+from logbroker.broker.process_tuning import check_descriptors, check_threads
+from logbroker.broker.serving import serve as serve_listeners
 from logbroker.cli.common.arguments import PathType
 from logbroker.cli.common.ctrl_c import let_ctrl_c_kill
 from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.lines import LogFormatter, tell
 from logbroker.cli.common.standard_output import OutputClosedError
 from logbroker.config import BrokerConfig, load_broker_config
-from logbroker.grpc_api.process_tuning import check_descriptors, check_threads
-from logbroker.grpc_api.server import serve as serve_grpc
+from logbroker.grpc_api.server import GrpcListener
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -50,12 +52,17 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
 )
 @click.option("--stop-with-stdin", is_flag=True, hidden=True, help="Stop when standard input closes.")
 def serve(
-    data_dir: str | None, listen: str | None, config_path: Path | None, log_level: str, stop_with_stdin: bool
+    data_dir: str | None,
+    listen: str | None,
+    config_path: Path | None,
+    log_level: str,
+    stop_with_stdin: bool,
 ) -> None:
     """Run a broker.
 
-    The broker prints one line, `ready grpc=HOST:PORT`, once it serves; logs go to standard error. SIGTERM and Ctrl-C
-    stop it cleanly: it answers the requests in flight and syncs everything. A second signal ends it at once.
+    The broker prints one line, `ready grpc=HOST:PORT`, once it serves.
+    Logs go to standard error. SIGTERM and Ctrl-C stop the broker cleanly: it answers the requests in flight and syncs
+    everything. A second signal ends it at once.
 
     \b
     Examples:
@@ -136,9 +143,14 @@ async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
     if stop_with_stdin:
         stdin = sys.stdin.fileno()
         loop.add_reader(stdin, on_stdin)
-    await serve_grpc(config, on_ready=_print_ready, stop=stop)
+    await serve_listeners(config, _listeners(config, stop), on_ready=_print_ready, stop=stop)
 
 
-def _print_ready(address: str) -> None:
+def _listeners(config: BrokerConfig, stop: asyncio.Event) -> list[ProtocolListener]:
+    listeners: list[ProtocolListener] = [GrpcListener(config, stop)]
+    return listeners
+
+
+def _print_ready(addresses: Mapping[str, str]) -> None:
     with suppress(OutputClosedError):  # Nobody reads it, but the broker serves.
-        tell(f"ready grpc={address}")
+        tell("ready " + " ".join(f"{name}={address}" for name, address in addresses.items()))

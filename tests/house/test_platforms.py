@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from logbroker.broker import process_tuning
 from logbroker.client.sync import Admin, Consumer, Producer
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.errors import UnsupportedPlatformError
-from logbroker.grpc_api import process_tuning
 from logbroker.platform_needs import check_broker_platform
 from logbroker.storage import partition_checkpoint, system_calls
 from logbroker.tools.segments.metadata import Knowledge
