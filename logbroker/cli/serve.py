@@ -41,11 +41,17 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
     help=f"Address to listen on; port 0 picks a free port.  [default: {BrokerConfig().listen}]",
 )
 @click.option(
+    "--kafka-listen",
+    metavar="HOST:PORT",
+    help="Address to listen on for Kafka clients, too (experimental: no consumer groups yet).  [default: none]",
+)
+@click.option(
     "--config",
     "config_path",
     metavar="FILE.toml",
     type=PathType(),
-    help="Settings file; `logbroker config --kind broker` lists the settings. --data-dir and --listen override it.",
+    help="Settings file; `logbroker config --kind broker` lists the settings. --data-dir, --listen and --kafka-listen"
+    " override it.",
 )
 @click.option(
     "--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True, help="Least severe level to log."
@@ -54,13 +60,14 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
 def serve(
     data_dir: str | None,
     listen: str | None,
+    kafka_listen: str | None,
     config_path: Path | None,
     log_level: str,
     stop_with_stdin: bool,
 ) -> None:
     """Run a broker.
 
-    The broker prints one line, `ready grpc=HOST:PORT`, once it serves.
+    The broker prints one line, `ready grpc=HOST:PORT`, once it serves; with --kafka-listen, ` kafka=HOST:PORT` follows.
     Logs go to standard error. SIGTERM and Ctrl-C stop the broker cleanly: it answers the requests in flight and syncs
     everything. A second signal ends it at once.
 
@@ -68,10 +75,11 @@ def serve(
     Examples:
       logbroker serve
       logbroker serve --data-dir /var/lib/logbroker --listen 0.0.0.0:9192
+      logbroker serve --kafka-listen 127.0.0.1:9092
       logbroker serve --config logbroker.toml
     """
     check_descriptors()
-    config = _config(config_path, data_dir, listen)
+    config = _config(config_path, data_dir, listen, kafka_listen)
     check_threads(config)
     with _logging(log_level):
         uvloop.run(_serve(config, stop_with_stdin=stop_with_stdin))
@@ -108,13 +116,16 @@ def _logging(level: str) -> Iterator[None]:
             root.removeHandler(handler)
 
 
-def _config(config_path: Path | None, data_dir: str | None, listen: str | None) -> BrokerConfig:
+def _config(
+    config_path: Path | None, data_dir: str | None, listen: str | None, kafka_listen: str | None
+) -> BrokerConfig:
     if config_path is not None:
-        return load_broker_config(config_path, data_dir=data_dir, listen=listen)
+        return load_broker_config(config_path, data_dir=data_dir, listen=listen, kafka_listen=kafka_listen)
     defaults = BrokerConfig()
     return BrokerConfig(
         data_dir=defaults.data_dir if data_dir is None else data_dir,
         listen=defaults.listen if listen is None else listen,
+        kafka_listen=defaults.kafka_listen if kafka_listen is None else kafka_listen,
     )
 
 
@@ -148,6 +159,10 @@ async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
 
 def _listeners(config: BrokerConfig, stop: asyncio.Event) -> list[ProtocolListener]:
     listeners: list[ProtocolListener] = [GrpcListener(config, stop)]
+    if config.kafka_listen:
+        from logbroker.kafka_api.server import KafkaListener  # A listener that is off takes no memory.
+
+        listeners.append(KafkaListener(config))
     return listeners
 
 

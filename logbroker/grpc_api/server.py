@@ -135,7 +135,7 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
         # A silent new connection is closed; gRPC's default would wait two minutes.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
         # Further connections are closed at once: descriptors must remain for files.
-        ("grpc.max_allowed_incoming_connections", max_connections()),
+        ("grpc.max_allowed_incoming_connections", max_connections(config)),
         # One connection must not take all calls; its further calls wait in the client.
         ("grpc.max_concurrent_streams", max(1, config.max_concurrent_calls // CONNECTION_SHARE)),
     ]

@@ -15,6 +15,7 @@ import pytest
 from logbroker.broker.process_tuning import max_connections
 from logbroker.broker.read_budget import ReadBudget
 from logbroker.clock import SystemClock
+from logbroker.config import BrokerConfig
 from logbroker.errors import InvalidRequestError, OverloadedError
 from logbroker.grpc_api.log.fetch_stream import FetchStream
 from logbroker.grpc_api.log.produce_stream import ProduceStream
@@ -201,4 +202,4 @@ def test_files_keep_their_share_of_descriptors(
     descriptors: int, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (descriptors, descriptors))
-    assert max_connections() == connections
+    assert max_connections(BrokerConfig()) == connections

@@ -16,7 +16,15 @@ import pytest
         ("logbroker.embedded_broker", {"grpc", "google", "asyncio", "logbroker.client"}),
         (
             "logbroker.cli.serve",
-            {"rich", "aiokafka", "logbroker.client", "logbroker.embedded_broker", "logbroker.kafka_wire", "pytest"},
+            {
+                "rich",
+                "aiokafka",
+                "logbroker.client",
+                "logbroker.embedded_broker",
+                "logbroker.kafka_api",
+                "logbroker.kafka_wire",
+                "pytest",
+            },
         ),
         ("logbroker.client", {"rich", "click", "lmdb", "logbroker.broker", "logbroker.storage", "logbroker.grpc_api"}),
     ],

@@ -25,7 +25,10 @@ from logbroker.tools.segments.metadata import Knowledge
 from tests.house.other_systems import MACOS, WINDOWS
 
 ROOT = Path(__file__).parents[2]
-_NEED_A_BROKER = ("broker", "grpc_api", "queues", "tools.bench", "tools.experiments", "cli.bench", "cli.experiment")
+_NEED_A_BROKER = (
+    *("broker", "grpc_api", "kafka_api", "queues"),
+    *("tools.bench", "tools.experiments", "cli.bench", "cli.experiment"),
+)
 
 
 def on_windows(program: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
