@@ -1,7 +1,7 @@
 # Every target does its own set-up: Python 3.11 or newer and make are all that must be there.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove torture check format proto lock peers compare clean
+.PHONY: help demo test prove torture check format proto kafka-wire lock peers compare clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,7 +14,7 @@ PYTHON ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## Send a month of real flights through a broker, restart it, read them back
 	@$(BIN)/logbroker demo
@@ -38,7 +38,8 @@ check: $(READY) ## Check format, lint, types, layers, and that generated code is
 	&& for file in $(notdir $(PROTOS:.proto=)); do for kind in py pyi; do \
 	     cmp "$$fresh/logbroker/v1/$${file}_pb2.$$kind" "logbroker/v1/$${file}_pb2.$$kind" \
 	     || { echo "generated code is out of date: run make proto and commit logbroker/v1" >&2; exit 1; }; \
-	   done; done && echo "generated code is up to date"
+	   done; done
+	@PYTHONPATH=proto/kafka $(BIN)/python -m wiregen --check && echo "generated code is up to date"
 
 format: $(READY) ## Format, and fix what the linter can
 	$(BIN)/ruff check --fix .
@@ -46,6 +47,9 @@ format: $(READY) ## Format, and fix what the linter can
 
 proto: $(READY) ## Generate logbroker/v1 from proto/
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=. --pyi_out=. $(PROTOS)
+
+kafka-wire: $(READY) ## Generate logbroker/kafka_wire from proto/kafka/
+	PYTHONPATH=proto/kafka $(BIN)/python -m wiregen
 
 lock: $(READY) ## Resolve the newest versions that pyproject.toml allows into the lock file
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \

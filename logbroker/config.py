@@ -266,6 +266,22 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     listen: Annotated[str, Setting("Address that the broker listens on; port 0 picks a free port.", "HOST:PORT")] = (
         "127.0.0.1:9192"
     )
+    kafka_listen: Annotated[
+        str,
+        Setting(
+            "Address that the broker listens on for Kafka clients; port 0 picks a free port; empty: not at all."
+            " Experimental: there are no consumer groups yet.",
+            "HOST:PORT",
+        ),
+    ] = ""
+    kafka_advertised: Annotated[
+        str,
+        Setting(
+            "Address under which Kafka clients reach the broker, if it differs from kafka_listen, for example behind"
+            " a container's port. Empty: the address that the client has connected to.",
+            "HOST:PORT",
+        ),
+    ] = ""
 
     default_partitions: Annotated[
         int, Setting("Number of partitions of a topic that is created without a number.", "partitions", 1, 1_000_000)
@@ -547,11 +563,17 @@ _TYPE_WORDS: Final = {
 }
 
 
-def _check_listen(path: Path, listen: str) -> None:
-    try:
-        parse_address(listen, any_port=True)
-    except ValueError as error:
-        raise ConfigFileError(f"{path}: listen, {quoted(listen)}, {error}") from None
+def _check_listen(path: Path, config: BrokerConfig) -> None:
+    for name, text, any_port in (
+        ("listen", config.listen, True),
+        ("kafka_listen", config.kafka_listen, True),
+        ("kafka_advertised", config.kafka_advertised, False),
+    ):
+        if name == "listen" or text:
+            try:
+                parse_address(text, any_port=any_port)
+            except ValueError as error:
+                raise ConfigFileError(f"{path}: {name}, {quoted(text)}, {error}") from None
 
 
 def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
@@ -560,7 +582,7 @@ def load_broker_config(path: Path, **overrides: Any) -> BrokerConfig:
     try:
         _check_names(path, raw)
         # Check the file even where overrides win.
-        _check_listen(path, msgspec.convert(raw, BrokerConfig).listen)
+        _check_listen(path, msgspec.convert(raw, BrokerConfig))
         raw.update((name, value) for name, value in overrides.items() if value is not None)
         return msgspec.convert(raw, BrokerConfig)
     except RecursionError:

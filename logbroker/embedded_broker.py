@@ -45,9 +45,10 @@ class EmbeddedBroker:
     `stop` and `kill` do nothing, and `start` raises ForkedProcessError.
     """
 
-    def __init__(self, data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> None:
+    def __init__(self, data_dir: str | os.PathLike[str] | None = None, *, kafka: bool = False, **settings: Any) -> None:
         """See `embedded`."""
         self._listen = settings.pop("listen", "127.0.0.1:0")
+        self._kafka_listen = settings.pop("kafka_listen", "127.0.0.1:0" if kafka else "")
         self._settings_text = _toml(settings)
         self._pid = os.getpid()
         # Not a TemporaryDirectory: when a forked child ends, it would remove the directory of the running broker.
@@ -72,6 +73,14 @@ class EmbeddedBroker:
     def address(self) -> str:
         """HOST:PORT, the same after every restart."""
         return str(self._listen)
+
+    @property
+    def kafka_address(self) -> str:
+        """HOST:PORT for Kafka clients (`bootstrap.servers`), the same after every restart. Raises InvalidRequestError
+        if the broker was made without `kafka=True`."""
+        if not self._kafka_listen:
+            raise InvalidRequestError("this broker does not listen for Kafka clients: make it with kafka=True")
+        return str(self._kafka_listen)
 
     @property
     def pid(self) -> int:
@@ -103,6 +112,8 @@ class EmbeddedBroker:
             file.write(self._settings_text)
         command = child_command("logbroker", "serve", "--stop-with-stdin", "--config", str(config_path))
         command += ["--data-dir", str(self.data_dir), "--listen", self._listen]
+        if self._kafka_listen:
+            command += ["--kafka-listen", self._kafka_listen]
         with open(self.log_path, "ab", opener=private_opener) as log:
             # In its own process group, so that Ctrl-C reaches only the program: the broker ends with it, not before it.
             process = subprocess.Popen(
@@ -110,7 +121,8 @@ class EmbeddedBroker:
             )
         self._process = process
         try:
-            self._listen = self._wait_until_ready(process, time.monotonic() + timeout_seconds)
+            addresses = self._wait_until_ready(process, time.monotonic() + timeout_seconds)
+            self._listen, self._kafka_listen = addresses["grpc"], addresses.get("kafka", "")
         except BaseException:
             self._end(kill=True)
             raise
@@ -137,8 +149,8 @@ class EmbeddedBroker:
                         self.on_end(said)
                 return
 
-    def _wait_until_ready(self, process: subprocess.Popen[bytes], deadline: float) -> str:
-        """Return the address from the broker's `ready` line."""
+    def _wait_until_ready(self, process: subprocess.Popen[bytes], deadline: float) -> dict[str, str]:
+        """Return the addresses from the broker's `ready` line, by the names of the listeners."""
         assert process.stdout is not None
         line = b""
         while not line.endswith(b"\n"):
@@ -149,7 +161,7 @@ class EmbeddedBroker:
             if not piece:
                 raise LogbrokerError("the embedded broker did not start" + self._last_words())
             line += piece
-        return line.decode("ascii").strip().removeprefix(READY_PREFIX)
+        return dict(word.split("=", 1) for word in line.decode("ascii").split()[1:])
 
     def _last_words(self) -> str:
         lines = self.log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -222,15 +234,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
 
 
-def embedded(data_dir: str | os.PathLike[str] | None = None, **settings: Any) -> EmbeddedBroker:
+def embedded(data_dir: str | os.PathLike[str] | None = None, *, kafka: bool = False, **settings: Any) -> EmbeddedBroker:
     """Return a broker, to be used in a `with` statement.
 
-    Without `data_dir`, the data is in a temporary directory, which is removed when the block ends. `settings` are
+    Without `data_dir`, the data is in a temporary directory, which is removed when the block ends. With `kafka`, the
+    broker also listens for Kafka clients, at `broker.kafka_address`. `settings` are
     settings of the configuration file (`logbroker.config.BrokerConfig`), such as `default_partitions=4`. The broker
     listens on a free port of 127.0.0.1, unless `listen` is given. Raises TypeError for a value that no setting can
     have; the start of the broker refuses all other wrong settings.
     """
-    return EmbeddedBroker(data_dir, **settings)
+    return EmbeddedBroker(data_dir, kafka=kafka, **settings)
 
 
 def _remove(directory: str, pid: int) -> None:

@@ -373,6 +373,11 @@ class LogEngine(ReadableLog, Protocol):
         """Find the first record at or after a time."""
         ...
 
+    def end_of_epoch(self, topic_id: TopicId, partition: int, leader_epoch: int) -> tuple[int, int] | None:
+        """Return the last leader epoch up to `leader_epoch`, and the offset at which it ends; None if no such epoch is
+        known. Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
+        ...
+
     def hold(self, topic_id: TopicId, holder: Holder) -> None:
         """Let retention keep the records that `holder` needs. Beyond `retention.hold.bytes`, the holder is asked to
         release records, and retention waits until it has.

@@ -101,6 +101,23 @@ def check_epoch(
         raise error
 
 
+def end_of_epoch(
+    epochs: list[EpochStart], epoch: int, log_start_offset: int, log_end_offset: int
+) -> tuple[int, int] | None:
+    """Return the last leader epoch up to `epoch`, and the offset at which it ends; None if no such epoch is known.
+
+    The meaning is that of Kafka's OffsetForLeaderEpoch: an epoch before the first known one ends where that begins.
+    """
+    if not 0 <= epoch <= (epochs[-1].epoch if epochs else 0):
+        return None
+    last = epoch
+    for entry in epochs:
+        if entry.epoch > epoch:
+            return last, max(entry.start_offset, log_start_offset)
+        last = entry.epoch
+    return last, log_end_offset
+
+
 def check_not_linked(directory: str, files: Files) -> None:
     """Raise CorruptLogError if a partition's directory is a symbolic link.
 

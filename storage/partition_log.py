@@ -24,7 +24,7 @@ from logbroker.storage.handles import HandleCache, PartitionHandles
 from logbroker.storage.log_reader import LogRead, LogReader, LogView
 from logbroker.storage.log_writer import LogWriter, SyncDue
 from logbroker.storage.partition_checkpoint import PartitionCheckpoint, boot_id, segment_checkpoints
-from logbroker.storage.partition_files import EpochStart, check_epoch, create_partition
+from logbroker.storage.partition_files import EpochStart, check_epoch, create_partition, end_of_epoch
 from logbroker.storage.producer_state import ProducerCount
 from logbroker.storage.progress import LogEnd, LogProgress
 from logbroker.storage.recovery.partition import RecoveredPartition, recover_partition
@@ -351,6 +351,11 @@ class PartitionLog:
         """Raise LogTruncatedError if the caller has read records up to `offset` in its leader epoch that were cut off
         since."""
         check_epoch(self._epochs, last_leader_epoch, offset, self.log_start_offset, self.log_end_offset)
+
+    def end_of_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
+        """Return the last leader epoch up to this one, and the offset at which it ends; None if no such one is
+        known."""
+        return end_of_epoch(self._epochs, leader_epoch, self.log_start_offset, self.log_end_offset)
 
     # --- upkeep ----------------------------------------------------------------------------------------------------
 

@@ -22,9 +22,10 @@ from typing import Any
 
 import msgspec
 
+from logbroker.broker.serving import serve
 from logbroker.client import Admin, Producer, QueueAdmin, QueueSettings, Worker, WorkerDelivery
 from logbroker.config import BrokerConfig
-from logbroker.grpc_api.server import serve
+from logbroker.grpc_api.server import GrpcListener
 
 ROOT = Path(__file__).resolve().parents[1]
 HOMES = tuple(str(ROOT / folder) + "/" for folder in ("logbroker", "storage", "consumer_groups", "tools"))
@@ -84,7 +85,14 @@ async def _journeys(directory: Path, which: str, times: int) -> list[list[Call]]
     recorder.install()
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     config = BrokerConfig(data_dir=str(directory), listen="127.0.0.1:0")
-    serving = asyncio.create_task(serve(config, on_ready=ready.set_result, stop=stop))
+    serving = asyncio.create_task(
+        serve(
+            config,
+            [GrpcListener(config, stop)],
+            on_ready=lambda addresses: ready.set_result(addresses["grpc"]),
+            stop=stop,
+        )
+    )
     try:
         address = await ready
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from logbroker.broker.local_engine.helpers import HELPER_THREADS
 from logbroker.broker.local_engine.lifetime import open_engine
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.clock import Clock, SystemClock
 from logbroker.config import BrokerConfig
 from logbroker.consumer_groups.groups import Groups, open_groups
@@ -34,6 +35,8 @@ class Broker:
         self.state = state
         self.groups = groups
         self.queues = queues
+        self.read_budget = ReadBudget(config.max_fetch_bytes_in_flight, config.fetch_memory_wait_seconds)
+        """The memory for what readers fetch, through any listener."""
         self.started_at_ms = clock.wall_ms()
 
 

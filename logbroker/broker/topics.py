@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -20,13 +21,16 @@ from logbroker.errors import (
     FixedTopicError,
     InvalidConfigError,
     InvalidPartitionsError,
+    InvalidRequestError,
     InvalidTopicNameError,
     OverloadedError,
     quoted,
 )
 from logbroker.record.bands import bands_text, partitions_of
-from logbroker.types import MAX_TOPIC_CHARACTERS, TopicId, is_topic_name
+from logbroker.types import INTERNAL_PREFIX, MAX_TOPIC_CHARACTERS, TopicId, is_topic_name
 
+MAX_ITEMS: Final = 20_000
+"""Maximum number of items that one request may list."""
 MAX_START_OFFSETS = 200_000
 """Maximum number of start offsets in all generations of a topic together, so that they fit into its row and into one
 answer."""
@@ -44,6 +48,20 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicNameError(
             f"{quoted(name)} is not a topic name: use a-z, A-Z, 0-9, '.', '_' and '-', not '.' or '..'"
         )
+
+
+def check_not_internal(name: str) -> None:
+    """Raise InvalidRequestError for the name of an internal topic, which only the broker makes, changes and writes."""
+    if name.startswith(INTERNAL_PREFIX):
+        raise internal_topic_error()
+
+
+def internal_topic_error() -> InvalidRequestError:
+    """Return the error for a change of an internal topic."""
+    return InvalidRequestError(
+        f"topics named {INTERNAL_PREFIX}... hold records that queue groups keep after retention: the broker "
+        f"creates and deletes them with the groups; only read them, or choose another name"
+    )
 
 
 def check_partition_count(partitions: int, total_elsewhere: int, config: BrokerConfig) -> None:

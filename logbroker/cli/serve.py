@@ -7,21 +7,23 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
 import uvloop
 
+from logbroker.broker.listener import ProtocolListener
+from logbroker.broker.process_tuning import check_descriptors, check_threads
+from logbroker.broker.serving import serve as serve_listeners
 from logbroker.cli.common.arguments import PathType
 from logbroker.cli.common.ctrl_c import let_ctrl_c_kill
 from logbroker.cli.common.error_writer import ErrorWriter
 from logbroker.cli.common.lines import LogFormatter, tell
 from logbroker.cli.common.standard_output import OutputClosedError
 from logbroker.config import BrokerConfig, load_broker_config
-from logbroker.grpc_api.process_tuning import check_descriptors, check_threads
-from logbroker.grpc_api.server import serve as serve_grpc
+from logbroker.grpc_api.server import GrpcListener
 
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -39,32 +41,45 @@ _LOG_LEVELS = ("debug", "info", "warning", "error")
     help=f"Address to listen on; port 0 picks a free port.  [default: {BrokerConfig().listen}]",
 )
 @click.option(
+    "--kafka-listen",
+    metavar="HOST:PORT",
+    help="Address to listen on for Kafka clients, too (experimental: no consumer groups yet).  [default: none]",
+)
+@click.option(
     "--config",
     "config_path",
     metavar="FILE.toml",
     type=PathType(),
-    help="Settings file; `logbroker config --kind broker` lists the settings. --data-dir and --listen override it.",
+    help="Settings file; `logbroker config --kind broker` lists the settings. --data-dir, --listen and --kafka-listen"
+    " override it.",
 )
 @click.option(
     "--log-level", type=click.Choice(_LOG_LEVELS), default="info", show_default=True, help="Least severe level to log."
 )
 @click.option("--stop-with-stdin", is_flag=True, hidden=True, help="Stop when standard input closes.")
 def serve(
-    data_dir: str | None, listen: str | None, config_path: Path | None, log_level: str, stop_with_stdin: bool
+    data_dir: str | None,
+    listen: str | None,
+    kafka_listen: str | None,
+    config_path: Path | None,
+    log_level: str,
+    stop_with_stdin: bool,
 ) -> None:
     """Run a broker.
 
-    The broker prints one line, `ready grpc=HOST:PORT`, once it serves; logs go to standard error. SIGTERM and Ctrl-C
-    stop it cleanly: it answers the requests in flight and syncs everything. A second signal ends it at once.
+    The broker prints one line, `ready grpc=HOST:PORT`, once it serves; with --kafka-listen, ` kafka=HOST:PORT` follows.
+    Logs go to standard error. SIGTERM and Ctrl-C stop the broker cleanly: it answers the requests in flight and syncs
+    everything. A second signal ends it at once.
 
     \b
     Examples:
       logbroker serve
       logbroker serve --data-dir /var/lib/logbroker --listen 0.0.0.0:9192
+      logbroker serve --kafka-listen 127.0.0.1:9092
       logbroker serve --config logbroker.toml
     """
     check_descriptors()
-    config = _config(config_path, data_dir, listen)
+    config = _config(config_path, data_dir, listen, kafka_listen)
     check_threads(config)
     with _logging(log_level):
         uvloop.run(_serve(config, stop_with_stdin=stop_with_stdin))
@@ -101,13 +116,16 @@ def _logging(level: str) -> Iterator[None]:
             root.removeHandler(handler)
 
 
-def _config(config_path: Path | None, data_dir: str | None, listen: str | None) -> BrokerConfig:
+def _config(
+    config_path: Path | None, data_dir: str | None, listen: str | None, kafka_listen: str | None
+) -> BrokerConfig:
     if config_path is not None:
-        return load_broker_config(config_path, data_dir=data_dir, listen=listen)
+        return load_broker_config(config_path, data_dir=data_dir, listen=listen, kafka_listen=kafka_listen)
     defaults = BrokerConfig()
     return BrokerConfig(
         data_dir=defaults.data_dir if data_dir is None else data_dir,
         listen=defaults.listen if listen is None else listen,
+        kafka_listen=defaults.kafka_listen if kafka_listen is None else kafka_listen,
     )
 
 
@@ -136,9 +154,18 @@ async def _serve(config: BrokerConfig, *, stop_with_stdin: bool) -> None:
     if stop_with_stdin:
         stdin = sys.stdin.fileno()
         loop.add_reader(stdin, on_stdin)
-    await serve_grpc(config, on_ready=_print_ready, stop=stop)
+    await serve_listeners(config, _listeners(config, stop), on_ready=_print_ready, stop=stop)
 
 
-def _print_ready(address: str) -> None:
+def _listeners(config: BrokerConfig, stop: asyncio.Event) -> list[ProtocolListener]:
+    listeners: list[ProtocolListener] = [GrpcListener(config, stop)]
+    if config.kafka_listen:
+        from logbroker.kafka_api.server import KafkaListener  # A listener that is off takes no memory.
+
+        listeners.append(KafkaListener(config))
+    return listeners
+
+
+def _print_ready(addresses: Mapping[str, str]) -> None:
     with suppress(OutputClosedError):  # Nobody reads it, but the broker serves.
-        tell(f"ready grpc={address}")
+        tell("ready " + " ".join(f"{name}={address}" for name, address in addresses.items()))

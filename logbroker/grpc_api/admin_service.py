@@ -7,11 +7,12 @@ from typing import Final, TypeVar
 
 from logbroker import __version__
 from logbroker.broker.broker import Broker
+from logbroker.broker.topics import check_not_internal
 from logbroker.config import TOPIC_CONFIGS, check_given, config_text
 from logbroker.engine import Topic, TopicPlan
 from logbroker.errors import CorruptLogError, LogbrokerError
 from logbroker.grpc_api.paging import TWICE, items_within, outcomes_within, page_of
-from logbroker.grpc_api.refs import check_item_count, check_not_internal, find_changeable_topic, find_topic
+from logbroker.grpc_api.refs import check_item_count, find_changeable_topic, find_topic
 from logbroker.grpc_api.status import Context, Statuses, answers
 from logbroker.pacing import Pace
 from logbroker.types import PriorityRouting

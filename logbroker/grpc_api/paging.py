@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
+from logbroker.broker.topics import MAX_ITEMS
 from logbroker.errors import InvalidRequestError, LogbrokerError, OverloadedError
-from logbroker.grpc_api.refs import MAX_ITEMS
 from logbroker.grpc_api.status import Statuses
 from logbroker.pacing import Pace
 from logbroker.v1.admin_pb2 import ListTopicsRequest

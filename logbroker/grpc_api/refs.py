@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from logbroker.broker.topics import MAX_ITEMS, internal_topic_error
 from logbroker.engine import LogEngine, Topic
 from logbroker.errors import InvalidRequestError
 from logbroker.types import INTERNAL_PREFIX, MAX_TOPIC_CHARACTERS, TopicId
 from logbroker.v1.log_pb2 import Isolation
 
-MAX_ITEMS: Final = 20_000
-"""Maximum number of items that one request may list."""
 _TOPIC_ID_BYTES: Final = 16
 
 
@@ -45,17 +44,9 @@ def find_changeable_topic(engine: LogEngine, name: str, topic_id: bytes) -> Topi
     """Do as `find_topic`, before a change of the topic or a write to it. Also raises InvalidRequestError for an
     internal topic."""
     topic = find_topic(engine, name, topic_id)
-    check_not_internal(topic.name)
+    if topic.name.startswith(INTERNAL_PREFIX):
+        raise internal_topic_error()
     return topic
-
-
-def check_not_internal(name: str) -> None:
-    """Raise InvalidRequestError for the name of an internal topic, which only the broker makes, changes and writes."""
-    if name.startswith(INTERNAL_PREFIX):
-        raise InvalidRequestError(
-            f"topics named {INTERNAL_PREFIX}... hold records that queue groups keep after retention: the broker "
-            f"creates and deletes them with the groups; only read them, or choose another name"
-        )
 
 
 def topic_of(engine: LogEngine, item: NamesTopic) -> Topic:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -16,20 +13,15 @@ import grpc
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import aio as health_aio
 
-from logbroker import __version__
-from logbroker.address import USUAL_PORT, Address, parse_address
-from logbroker.broker.broker import Broker, open_broker
+from logbroker.address import Address
+from logbroker.broker.broker import Broker
+from logbroker.broker.listener import cannot_listen, checked_address
+from logbroker.broker.process_tuning import max_connections
 from logbroker.config import BrokerConfig
-from logbroker.errors import ListenError, StorageFailedError, quoted
-from logbroker.errors.system import system_error_text
 from logbroker.grpc_api.admin_service import AdminService
-from logbroker.grpc_api.exposure import error_of_listening, reachable_from_outside
-from logbroker.grpc_api.frozen_heap import FrozenHeap
 from logbroker.grpc_api.groups.service import GroupsService
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.log.service import LogService
 from logbroker.grpc_api.methods import method_table
-from logbroker.grpc_api.process_tuning import max_connections, tune_process
 from logbroker.grpc_api.queues.service import QueuesService
 from logbroker.grpc_api.reflection import add_reflection
 from logbroker.grpc_api.under_way import UnderWay
@@ -49,8 +41,6 @@ of life after each part that is read. With more, the signs would come later, and
 connection for dead."""
 CONNECTION_SHARE: Final = 4
 """Divisor of the concurrent calls for one connection: it may have a fourth of them."""
-_FIRST_UNPRIVILEGED_PORT: Final = 1024
-_GIVE_OWN: Final = "give 127.0.0.1, another address of this machine, or 0.0.0.0 for all of them"
 _NAMES: Final = (
     log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,
@@ -59,60 +49,45 @@ _NAMES: Final = (
 )
 
 
-async def serve(config: BrokerConfig, *, on_ready: Callable[[str], None], stop: asyncio.Event) -> None:
-    """Serve until `stop` is set; `on_ready` is called with HOST:PORT when the server answers calls.
+class GrpcListener:
+    """The gRPC server of a broker."""
 
-    Raises ListenError, DataDirError or CorruptLogError at start. Raises StorageFailedError if storage fails later:
-    nothing more is acknowledged then, and the process must end.
-    """
-    address = _address(config.listen)
-    try:
-        is_reachable = await reachable_from_outside(address.host)
-    except OSError as error:
-        raise ListenError(f"cannot listen on {address}: {system_error_text(error)}: {_GIVE_OWN}") from None
-    # Before a data directory is made.
-    if number := await error_of_listening(address.host, address.port):
-        raise _cannot_listen(address, number)
-    if is_reachable:
-        _log.warning(
-            "listening on %s, which other machines may reach: whoever reaches it may read, write and delete "
-            "everything; listen on 127.0.0.1, or let a firewall decide who may connect",
-            config.listen,
+    name = "grpc"
+
+    def __init__(self, config: BrokerConfig, stopping: asyncio.Event) -> None:
+        """Make a listener. Set `stopping` when the broker begins to stop: streams end then."""
+        self._config = config
+        self._stopping = stopping
+        self._address: Address | None = None
+        self._server: grpc.aio.Server | None = None
+        self._health = health_aio.HealthServicer()
+        self._under_way = UnderWay()
+
+    async def check(self) -> None:
+        self._address = await checked_address(self._config.listen)
+
+    async def start(self, broker: Broker) -> Address:
+        assert self._address is not None
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_is_fault)
+        server = grpc.aio.server(
+            options=_options(self._config), maximum_concurrent_rpcs=self._config.max_concurrent_calls
         )
-    tune_process(config.thread_switch_interval_seconds)
-    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_fault)
-    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    async with open_broker(config, failure) as broker:
-        server = grpc.aio.server(options=_options(config), maximum_concurrent_rpcs=config.max_concurrent_calls)
-        health = health_aio.HealthServicer()
-        under_way = UnderWay()
-        _add_services(server, broker, health, stop, under_way)
-        address = _listen(server, address)
+        _add_services(server, broker, self._health, self._stopping, self._under_way)
+        address = _listen(server, self._address)
         await server.start()
+        self._server = server
         for name in ("", *_NAMES):
-            await health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        heap = FrozenHeap()
-        heap.start()
-        try:
-            _log.info(
-                "logbroker %s serves on %s: data directory %s, process %d",
-                *(__version__, address, Path(config.data_dir).absolute(), os.getpid()),
-            )
-            on_ready(str(address))
-            failure.add_done_callback(lambda _: stop.set())
-            await stop.wait()
-        finally:
-            heap.stop()
-            broker.groups.freeze()
-            broker.queues.freeze()
-            await health.enter_graceful_shutdown()
-            if failure.done():
-                await server.stop(0)
-            else:
-                await _stop(server, under_way)
-    if failure.done():
-        raise StorageFailedError(f"the broker stopped because its storage failed: {failure.exception()}")
-    _log.info("stopped cleanly")
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return address
+
+    async def stop(self, *, failed: bool) -> None:
+        if self._server is None:
+            return
+        await self._health.enter_graceful_shutdown()
+        if failed:
+            await self._server.stop(0)
+        else:
+            await _stop(self._server, self._under_way)
 
 
 def _is_fault(record: logging.LogRecord) -> bool:
@@ -160,7 +135,7 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
         # A silent new connection is closed; gRPC's default would wait two minutes.
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
         # Further connections are closed at once: descriptors must remain for files.
-        ("grpc.max_allowed_incoming_connections", max_connections()),
+        ("grpc.max_allowed_incoming_connections", max_connections(config)),
         # One connection must not take all calls; its further calls wait in the client.
         ("grpc.max_concurrent_streams", max(1, config.max_concurrent_calls // CONNECTION_SHARE)),
     ]
@@ -177,7 +152,7 @@ def _add_services(
     admin = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
     groups = groups_pb2.DESCRIPTOR.services_by_name["Groups"]
     queues = queues_pb2.DESCRIPTOR.services_by_name["Queues"]
-    budget = ReadBudget(broker.config.max_fetch_bytes_in_flight, broker.config.fetch_memory_wait_seconds)
+    budget = broker.read_budget
     server.add_generic_rpc_handlers(
         (
             method_table(
@@ -207,30 +182,10 @@ def _add_services(
     add_reflection(server, [module.DESCRIPTOR for module in files])
 
 
-def _address(listen: str) -> Address:
-    try:
-        return parse_address(listen, any_port=True)
-    except ValueError as error:
-        raise ListenError(f"the address to listen on, {quoted(listen)}, {error}") from None
-
-
 def _listen(server: grpc.aio.Server, address: Address) -> Address:
     """Listen, and return the address with the bound port. Raises ListenError."""
     with suppress(RuntimeError):
         bound = server.add_insecure_port(str(address))
         if bound:
             return address._replace(port=bound)
-    raise _cannot_listen(address, errno.EADDRINUSE)  # It was free a moment ago.
-
-
-def _cannot_listen(address: Address, number: int) -> ListenError:
-    """Return the error for the system's error number."""
-    if number == errno.EADDRINUSE:
-        reason = "another program uses the port: end it, or give another port (0 picks a free one)"
-    elif number == errno.EADDRNOTAVAIL:
-        reason = f"the address is not this machine's: {_GIVE_OWN}"
-    elif number in (errno.EACCES, errno.EPERM) and address.port < _FIRST_UNPRIVILEGED_PORT:
-        reason = f"the system keeps this port for privileged programs: give a higher port, such as {USUAL_PORT}"
-    else:
-        reason = os.strerror(number)
-    return ListenError(f"cannot listen on {address}: {reason}")
+    raise cannot_listen(address, errno.EADDRINUSE)  # It was free a moment ago.

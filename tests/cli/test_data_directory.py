@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from logbroker.broker import listener
+from logbroker.broker.listener import error_of_listening, reachable_from_outside
+from logbroker.broker.serving import serve
 from logbroker.client.sync import Admin, Consumer, Producer, QueueAdmin, QueueSettings, Worker
 from logbroker.config import BrokerConfig
 from logbroker.errors import ListenError, LogbrokerError
-from logbroker.grpc_api import server
-from logbroker.grpc_api.exposure import error_of_listening, reachable_from_outside
+from logbroker.grpc_api.server import GrpcListener
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, output_of
 
 TIMEOUT_SECONDS = 30
@@ -167,11 +169,12 @@ async def test_a_listener_that_others_may_reach_is_told_in_one_line(
     async def can_be_had(_host: str, _port: int) -> int:
         return 0
 
-    monkeypatch.setattr(server, "error_of_listening", can_be_had)
+    monkeypatch.setattr(listener, "error_of_listening", can_be_had)
     # An address for documentation: no machine has it, so nothing listens in the end.
     config = BrokerConfig(data_dir=str(tmp_path / "data"), listen="192.0.2.1:0")
+    stop = asyncio.Event()
     with pytest.raises(ListenError):
-        await server.serve(config, on_ready=lambda _: None, stop=asyncio.Event())
+        await serve(config, [GrpcListener(config, stop)], on_ready=lambda _: None, stop=stop)
     lines = [line for line in caplog.messages if "whoever reaches it" in line]
     assert len(lines) == 1, caplog.text
     assert "192.0.2.1:0" in lines[0]

@@ -19,10 +19,11 @@ from pathlib import Path
 
 import pytest
 
+from logbroker.broker.serving import serve
 from logbroker.client.sync import Admin
 from logbroker.config import BrokerConfig
 from logbroker.errors import ListenError
-from logbroker.grpc_api.server import serve
+from logbroker.grpc_api.server import GrpcListener
 from tests.cli.command import ENVIRONMENT, LOGBROKER, failure_of, line_of, logbroker, output_of, unread_bytes
 
 TIMEOUT_SECONDS = 30
@@ -109,8 +110,9 @@ async def test_a_port_that_only_privileged_programs_get_is_refused(
 
     monkeypatch.setattr(socket.socket, "bind", refuse)
     config = BrokerConfig(data_dir=str(tmp_path / "data"), listen="127.0.0.1:80")
+    stop = asyncio.Event()
     with pytest.raises(ListenError, match="keeps this port for privileged programs: give a higher port, such as 9192"):
-        await serve(config, on_ready=lambda _: None, stop=asyncio.Event())
+        await serve(config, [GrpcListener(config, stop)], on_ready=lambda _: None, stop=stop)
     assert not (tmp_path / "data").exists()
 
 

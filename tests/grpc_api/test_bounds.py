@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.errors import Code, UnknownTopicError
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.log.fetch import Position
 from logbroker.grpc_api.log.fetch_session import FetchSession
 from logbroker.grpc_api.log.fetch_stream import FetchStream

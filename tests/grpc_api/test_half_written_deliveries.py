@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.grpc_api.status import Context
 from logbroker.queues.group import QueueGroup

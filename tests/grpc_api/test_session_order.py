@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.grpc_api.queues.worker_sessions import WorkerSessions
 from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.queues.group import QueueGroup

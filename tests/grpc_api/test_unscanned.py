@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 
 from logbroker.broker.broker import Broker
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.engine import Append, Appended, Read
 from logbroker.errors import CorruptLogError
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.queues.service import QueuesService
 from logbroker.queues.model.settings import Priority, QueueGroupSettings
 from logbroker.queues.model.starts import StartAt

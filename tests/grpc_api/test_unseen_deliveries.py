@@ -11,8 +11,8 @@ from typing import Any, Final, cast
 import grpc
 import pytest
 
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.grpc_api.status import Context
 from logbroker.record.codec import NewRecord, encode_batch

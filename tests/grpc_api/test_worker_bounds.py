@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.embedded_broker import embedded
 from logbroker.errors import UnknownReceiptError, UnknownTopicError
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.queues.worker_stream import MAX_ANSWERS_DUE, MAX_UNSENT_BYTES, WorkerStream
 from logbroker.queues.delivery.pull_line import PullRequest
 from logbroker.queues.model.messages import Delivered, Refusal

@@ -10,8 +10,8 @@ from typing import Any, cast
 import grpc
 import pytest
 
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.embedded_broker import EmbeddedBroker, embedded
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.queues.worker_stream import WorkerStream
 from logbroker.grpc_api.status import Context
 from logbroker.v1 import queues_pb2 as pb

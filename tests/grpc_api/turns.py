@@ -17,10 +17,10 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from logbroker.broker.broker import Broker, open_broker
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.config import BrokerConfig
 from logbroker.grpc_api.admin_service import AdminService
 from logbroker.grpc_api.groups.service import GroupsService
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.log.service import LogService
 from logbroker.grpc_api.methods import method_table
 from logbroker.grpc_api.queues.service import QueuesService

@@ -12,12 +12,13 @@ from typing import Any
 import grpc
 import pytest
 
+from logbroker.broker.process_tuning import max_connections
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.clock import SystemClock
+from logbroker.config import BrokerConfig
 from logbroker.errors import InvalidRequestError, OverloadedError
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.log.fetch_stream import FetchStream
 from logbroker.grpc_api.log.produce_stream import ProduceStream
-from logbroker.grpc_api.process_tuning import max_connections
 from logbroker.storage.metadata.metadata_store import MetadataStore
 from logbroker.v1 import log_pb2 as log
 from tests.broker.conftest import OpenEngine, open_at
@@ -201,4 +202,4 @@ def test_files_keep_their_share_of_descriptors(
     descriptors: int, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _kind: (descriptors, descriptors))
-    assert max_connections() == connections
+    assert max_connections(BrokerConfig()) == connections

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_restart_and_kill_keep_address_and_data(logbroker_broker: EmbeddedBroker
 
 
 def test_a_given_directory_outlives_it_and_settings_reach_it(tmp_path: Path) -> None:
-    settings = {"default_partitions": 5, "topic_defaults": {"retention.ms": 1000}}
+    settings: dict[str, Any] = {"default_partitions": 5, "topic_defaults": {"retention.ms": 1000}}
     with logbroker.embedded(tmp_path / "data", **settings) as broker, Admin(broker.address) as admin:
         assert admin.create_topic("t").partitions == 5
     with logbroker.embedded(tmp_path / "data") as broker:

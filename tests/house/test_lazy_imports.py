@@ -14,7 +14,18 @@ import pytest
         ("logbroker", {"grpc", "google", "click", "asyncio", "logbroker.client", "logbroker.embedded_broker"}),
         ("logbroker.pytest_plugin", {"grpc", "google", "msgspec", "logbroker.client"}),
         ("logbroker.embedded_broker", {"grpc", "google", "asyncio", "logbroker.client"}),
-        ("logbroker.cli.serve", {"rich", "aiokafka", "logbroker.client", "logbroker.embedded_broker", "pytest"}),
+        (
+            "logbroker.cli.serve",
+            {
+                "rich",
+                "aiokafka",
+                "logbroker.client",
+                "logbroker.embedded_broker",
+                "logbroker.kafka_api",
+                "logbroker.kafka_wire",
+                "pytest",
+            },
+        ),
         ("logbroker.client", {"rich", "click", "lmdb", "logbroker.broker", "logbroker.storage", "logbroker.grpc_api"}),
     ],
 )

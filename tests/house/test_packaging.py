@@ -52,6 +52,7 @@ def test_the_wheel_holds_all_modules_and_data_and_nothing_at_the_top_but_logbrok
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"logbroker"}
     wanted = {"logbroker/py.typed", "logbroker/cli/demo_data/flights-2013-01.csv.gz", "logbroker/v1/log_pb2.pyi"}
+    wanted |= {next(name for name in names if name.endswith(".dist-info/licenses/proto/kafka/NOTICE"))}
     wanted |= {f"logbroker/v1/{path.name}" for path in (ROOT / "proto/logbroker/v1").glob("*.proto")}
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*.py"):

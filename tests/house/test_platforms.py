@@ -15,17 +15,20 @@ from typing import Any
 
 import pytest
 
+from logbroker.broker import process_tuning
 from logbroker.client.sync import Admin, Consumer, Producer
 from logbroker.embedded_broker import EmbeddedBroker, embedded
 from logbroker.errors import UnsupportedPlatformError
-from logbroker.grpc_api import process_tuning
 from logbroker.platform_needs import check_broker_platform
 from logbroker.storage import partition_checkpoint, system_calls
 from logbroker.tools.segments.metadata import Knowledge
 from tests.house.other_systems import MACOS, WINDOWS
 
 ROOT = Path(__file__).parents[2]
-_NEED_A_BROKER = ("broker", "grpc_api", "queues", "tools.bench", "tools.experiments", "cli.bench", "cli.experiment")
+_NEED_A_BROKER = (
+    *("broker", "grpc_api", "kafka_api", "queues"),
+    *("tools.bench", "tools.experiments", "cli.bench", "cli.experiment"),
+)
 
 
 def on_windows(program: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

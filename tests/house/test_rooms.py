@@ -11,6 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MAX_MODULES = 20
 BLOCKING = Path("logbroker", "client", "blocking")
 """The synchronous twins have the names of what they are twins of."""
+GENERATED = Path("logbroker", "kafka_wire", "messages")
+"""One module per API of Kafka: nobody walks through them."""
 
 
 def _modules() -> list[Path]:
@@ -27,7 +29,7 @@ def test_no_folder_is_a_hall() -> None:
     sizes: dict[Path, int] = defaultdict(int)
     for path in _modules():
         sizes[path.parent] += path.name != "__init__.py"
-    assert {str(folder): size for folder, size in sizes.items() if size > MAX_MODULES} == {}
+    assert {str(folder): size for folder, size in sizes.items() if size > MAX_MODULES and folder != GENERATED} == {}
 
 
 def test_every_folder_says_what_it_is_for() -> None:

@@ -337,6 +337,7 @@ def test_a_reader_of_a_cut_epoch_is_told(partition: PartitionOnDisk) -> None:
         log.check_leader_epoch(0, 2)
     with pytest.raises(LogTruncatedError):
         log.check_leader_epoch(2, 2)
+    assert [log.end_of_epoch(epoch) for epoch in (-1, 0, 1, 2)] == [None, (0, 1), (1, 3), None]
 
 
 def test_reads_go_on_while_segments_are_removed(partition: PartitionOnDisk) -> None:

@@ -143,6 +143,9 @@ class LocalEngine:
             cut_offset=log.cut_offset,
         )
 
+    def end_of_epoch(self, topic_id: TopicId, partition: int, leader_epoch: int) -> tuple[int, int] | None:
+        return self._partitions.get(topic_id, partition).log.end_of_epoch(leader_epoch)
+
     # --- appends ---
 
     async def append(

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.engine import LogEngine, PartitionFacts, Read, ReadResult, Topic, damage_at
 from logbroker.errors import (
     InvalidRequestError,
@@ -17,7 +18,6 @@ from logbroker.errors import (
     UnknownPartitionError,
     UnknownTopicError,
 )
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.log.framing import FramedResponse
 from logbroker.grpc_api.log.plain_records import INLINE_BYTES, plain_records
 from logbroker.grpc_api.paging import FULL, ITEM_STEPS

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import grpc
 
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.engine import LogEngine, Read, ReadResult
 from logbroker.errors import BrokerUnavailableError, InvalidRequestError, LogbrokerError
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.log.fetch import (
     DECODED_PER_STEP,
     READ_STEPS,

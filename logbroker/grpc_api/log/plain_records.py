@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.errors import LogbrokerError
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.status import item_status
 from logbroker.grpc_api.wire_format import bytes_tag, encode_varint
 from logbroker.record.codec import LogRecord, check_crc, decode_batch, split_batches

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 from google.protobuf.message import DecodeError
 
+from logbroker.broker.topics import MAX_ITEMS
 from logbroker.errors import InvalidRequestError
-from logbroker.grpc_api.refs import MAX_ITEMS
 from logbroker.grpc_api.request_parsing import (
     FIELD_STEPS,
     MAX_FIELDS,

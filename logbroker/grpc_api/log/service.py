@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from logbroker.broker.broker import Broker
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.engine import RoutingFence, Topic
 from logbroker.errors import InvalidRequestError, LogbrokerError, UnsupportedFeatureError
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.log.fetch import Fetch
 from logbroker.grpc_api.log.fetch_stream import FetchStream
 from logbroker.grpc_api.log.produce import PreparedProduce

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from logbroker.grpc_api.log.budget import ReadBudget
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.grpc_api.log.plain_records import decoding, framed_record
 from logbroker.grpc_api.wire_format import bytes_tag, encode_varint
 from logbroker.queues.model.messages import Delivered

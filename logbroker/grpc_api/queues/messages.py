@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from logbroker.broker.topics import MAX_ITEMS
 from logbroker.errors import InvalidRequestError, LogbrokerError
-from logbroker.grpc_api.refs import MAX_ITEMS
 from logbroker.grpc_api.status import item_status
 from logbroker.pacing import Pace, Steps, at_once
 from logbroker.queues.delivery.worker_stream import WorkerLink

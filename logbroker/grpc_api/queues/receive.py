@@ -17,8 +17,8 @@ import logging
 import math
 from typing import Final, cast
 
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.errors import InvalidRequestError, RequestTimeoutError
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.log.fetch import MAX_WAIT_MS
 from logbroker.grpc_api.queues.delivery_frames import plain_deliveries, receive_response
 from logbroker.grpc_api.status import Context

@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from logbroker.broker.broker import Broker
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.errors import InvalidRequestError
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.paging import items_within, outcomes_within
 from logbroker.grpc_api.queues.admin_messages import (
     check_age,

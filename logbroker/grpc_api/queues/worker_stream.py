@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import grpc
 
+from logbroker.broker.read_budget import ReadBudget
 from logbroker.engine import LogEngine
 from logbroker.errors import (
     BrokerUnavailableError,
@@ -19,7 +20,6 @@ from logbroker.errors import (
     RequestTimeoutError,
 )
 from logbroker.grpc_api.groups.messages import topic_name
-from logbroker.grpc_api.log.budget import ReadBudget
 from logbroker.grpc_api.queues.delivery_frames import worker_response
 from logbroker.grpc_api.queues.messages import (
     ReadSettle,

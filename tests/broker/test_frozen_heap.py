@@ -16,7 +16,7 @@ SPARE: Final = 40_000
 
 COMMON: Final = f"""
 import gc
-from logbroker.grpc_api.frozen_heap import FrozenHeap
+from logbroker.broker.frozen_heap import FrozenHeap
 
 class Node:
     def __init__(self):

@@ -112,15 +112,17 @@ def _open_descriptors() -> int:
     return _STANDARD_STREAMS
 
 
-def max_connections() -> int:
-    """Return how many connections the process may have: about half of its descriptors; the other half is for files.
+def max_connections(config: BrokerConfig) -> int:
+    """Return how many connections each listener may have: together about half of the descriptors of the process; the
+    other half is for files.
 
     Each connection takes a descriptor. Without a limit, many connections would leave none for segments and syncs.
     """
+    listeners = 2 if config.kafka_listen else 1
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return _MANY_CONNECTIONS
-    return min(max(limit // 4, limit // 2 - _OTHER_DESCRIPTORS), _MANY_CONNECTIONS)
+    return min(max(limit // 4, limit // 2 - _OTHER_DESCRIPTORS) // listeners, _MANY_CONNECTIONS)
 
 
 def _keep_freed_memory() -> None:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from logbroker.broker.read_budget import MIN_RESPONSE_BYTES, ReadBudget
 from logbroker.errors import OverloadedError
-from logbroker.grpc_api.log.budget import MIN_RESPONSE_BYTES, ReadBudget
 
 MIB = 1024 * 1024
 

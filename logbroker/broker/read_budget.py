@@ -1,8 +1,8 @@
 """A limit on the bytes in flight to readers.
 
-Bytes that gRPC has taken cannot be taken back: if a client stops reading, its response stays in memory until the client
-goes on or its connection ends. So the limit works in advance: no response may take more than a 32nd of the free bytes.
-Stalled readers make all responses smaller but never stop them, however many stalled readers there are.
+Bytes that a connection has taken cannot be taken back: if a client stops reading, its response stays in memory until
+the client goes on or its connection ends. So the limit works in advance: no response may take more than a 32nd of the
+free bytes. Stalled readers make all responses smaller but never stop them, however many stalled readers there are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FREE_SHARE: Final = 32
 
 
 class ReadBudget:
-    """Counts the bytes of responses from their read until gRPC has passed them on."""
+    """Counts the bytes of responses from their read until they were passed on."""
 
     def __init__(self, total_bytes: int, wait_seconds: float) -> None:
         self._wait_seconds = wait_seconds

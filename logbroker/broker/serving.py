@@ -1,0 +1,61 @@
+"""Runs a broker with its listeners, and stops them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from logbroker import __version__
+from logbroker.broker.broker import open_broker
+from logbroker.broker.frozen_heap import FrozenHeap
+from logbroker.broker.listener import ProtocolListener
+from logbroker.broker.process_tuning import tune_process
+from logbroker.config import BrokerConfig
+from logbroker.errors import StorageFailedError
+
+_log = logging.getLogger(__name__)
+
+
+async def serve(
+    config: BrokerConfig,
+    listeners: Sequence[ProtocolListener],
+    *,
+    on_ready: Callable[[Mapping[str, str]], None],
+    stop: asyncio.Event,
+) -> None:
+    """Serve until `stop` is set; `on_ready` is called with HOST:PORT of each listener when they answer.
+
+    Raises ListenError, DataDirError or CorruptLogError at start. Raises StorageFailedError if storage fails later:
+    nothing more is acknowledged then, and the process must end.
+    """
+    for listener in listeners:
+        await listener.check()  # Before a data directory is made.
+    tune_process(config.thread_switch_interval_seconds)
+    failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async with open_broker(config, failure) as broker:
+        addresses: dict[str, str] = {}
+        heap = FrozenHeap()
+        try:
+            for listener in listeners:
+                addresses[listener.name] = str(await listener.start(broker))
+            heap.start()
+            try:
+                _log.info(
+                    "logbroker %s serves on %s: data directory %s, process %d",
+                    *(__version__, ", ".join(addresses.values()), Path(config.data_dir).absolute(), os.getpid()),
+                )
+                on_ready(addresses)
+                failure.add_done_callback(lambda _: stop.set())
+                await stop.wait()
+            finally:
+                heap.stop()
+        finally:
+            broker.groups.freeze()
+            broker.queues.freeze()
+            await asyncio.gather(*(listener.stop(failed=failure.done()) for listener in listeners))
+    if failure.done():
+        raise StorageFailedError(f"the broker stopped because its storage failed: {failure.exception()}")
+    _log.info("stopped cleanly")

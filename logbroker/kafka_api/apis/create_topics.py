@@ -1,0 +1,118 @@
+"""CreateTopics (key 19): creates topics durably, with configs under Kafka's names.
+
+There is one node, so a replication factor other than 1 (or -1, the default) is refused, and so are replicas elsewhere.
+Configs that logbroker does not have are refused (INVALID_CONFIG), not ignored. A name that comes twice is refused.
+
+v2: adds the throttle time. v4: -1 partitions or replicas stand for the defaults. v5: flexible; adds the configs to the
+answer. v6: quotas on changes, of which there are none. v7: adds the topic ids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from logbroker.broker.topics import check_not_internal
+from logbroker.config import TOPIC_CONFIGS, check_given, config_text
+from logbroker.engine import Topic, TopicPlan
+from logbroker.errors import InvalidRequestError, InvalidTopicNameError, LogbrokerError
+from logbroker.kafka_api.call import (
+    INVALID_REPLICA_ASSIGNMENT,
+    INVALID_REPLICATION_FACTOR,
+    NODE_ID,
+    Call,
+    code_of,
+    served,
+)
+from logbroker.kafka_wire.apis import CREATE_TOPICS
+from logbroker.kafka_wire.messages.create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestCreatableTopic,
+    CreateTopicsResponse,
+    CreateTopicsResponseCreatableTopicConfigs,
+    CreateTopicsResponseCreatableTopicResult,
+)
+
+FROM_TOPIC, FROM_DEFAULTS = 1, 5
+"""Sources of a config: set for the topic, or a default."""
+TOPIC_STEPS = 100
+DEFAULT = -1
+
+
+class _ReplicationFactorError(InvalidRequestError):
+    """The topic was to have several replicas, and there is one node.
+
+    Use a replication factor of 1, or leave it out.
+    """
+
+    kafka_code = INVALID_REPLICATION_FACTOR
+
+
+class _AssignmentError(InvalidRequestError):
+    """Partitions were assigned to nodes that do not exist, or are not numbered from 0.
+
+    Assign each partition to the one node, or give the number of partitions instead.
+    """
+
+    kafka_code = INVALID_REPLICA_ASSIGNMENT
+
+
+async def _handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    call.check_item_count(sum(1 + len(topic.assignments) + len(topic.configs) for topic in request.topics))
+    plan = TopicPlan() if request.validate_only else None
+    named = Counter(topic.name for topic in request.topics)
+    response = CreateTopicsResponse(topics=[])
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        await call.step(TOPIC_STEPS)
+        try:
+            if named[name] > 1:
+                raise InvalidRequestError("the request names the topic twice")
+            response.topics.append(_created(await _create(call, topic, plan)))
+        except LogbrokerError as error:
+            response.topics.append(
+                CreateTopicsResponseCreatableTopicResult(
+                    name=name, error_code=code_of(error), error_message=error.message
+                )
+            )
+    return response
+
+
+async def _create(call: Call, topic: CreateTopicsRequestCreatableTopic, plan: TopicPlan | None) -> Topic:
+    try:
+        check_not_internal(topic.name)
+    except InvalidRequestError as error:
+        raise InvalidTopicNameError(error.message) from None
+    partitions = None if topic.num_partitions == DEFAULT else topic.num_partitions
+    if topic.assignments:
+        if partitions is not None:
+            raise InvalidRequestError("give the number of partitions or their assignments, not both")
+        partitions = len(topic.assignments)
+        if {each.partition_index for each in topic.assignments} != set(range(partitions)) or any(
+            each.broker_ids != [NODE_ID] for each in topic.assignments
+        ):
+            raise _AssignmentError(f"assign each partition, from 0 on, to node {NODE_ID}")
+    elif topic.replication_factor not in (DEFAULT, 1):
+        raise _ReplicationFactorError(f"there is one node, so a replication factor of {topic.replication_factor} fails")
+    configs = {each.name: each.value for each in topic.configs if each.value is not None}
+    check_given(configs)
+    return await call.node.engine.create_topic(topic.name, partitions, configs, plan=plan)
+
+
+def _created(topic: Topic) -> CreateTopicsResponseCreatableTopicResult:
+    return CreateTopicsResponseCreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.id,
+        error_message=None,
+        num_partitions=topic.partitions,
+        replication_factor=1,
+        configs=[
+            CreateTopicsResponseCreatableTopicConfigs(
+                name=name,
+                value=config_text(topic.config, name),
+                config_source=FROM_TOPIC if name in topic.overrides else FROM_DEFAULTS,
+            )
+            for name in TOPIC_CONFIGS
+        ],
+    )
+
+
+SERVED = served(CREATE_TOPICS, 2, 7, _handle)

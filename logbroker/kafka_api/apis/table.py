@@ -1,0 +1,42 @@
+"""The table of all APIs that are served."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from logbroker.kafka_api.apis import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+    sasl_handshake,
+)
+
+TABLE: Final = MappingProxyType(
+    {
+        module.SERVED.api.key: module.SERVED
+        for module in (
+            api_versions,
+            create_topics,
+            delete_topics,
+            describe_cluster,
+            fetch,
+            find_coordinator,
+            init_producer_id,
+            list_offsets,
+            metadata,
+            offset_for_leader_epoch,
+            produce,
+            sasl_handshake,
+        )
+    }
+)
+"""All APIs, by their keys."""

@@ -1,0 +1,186 @@
+"""Common parts of the APIs: the request being answered, the node that answers it, and error codes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from logbroker.address import Address
+from logbroker.broker.broker import Broker
+from logbroker.broker.topics import MAX_ITEMS
+from logbroker.engine import Topic
+from logbroker.errors import LogbrokerError, UnknownTopicError
+from logbroker.kafka_wire.codec import Api
+from logbroker.kafka_wire.primitives import Buffer, WireFormatError
+from logbroker.pacing import Pace
+from logbroker.types import TopicId, topic_id_text
+
+NODE_ID: Final = 1
+"""Id of the only broker of the cluster."""
+
+# Error codes of the protocol that no exception stands for.
+INVALID_TOPIC: Final = 17
+INVALID_REQUIRED_ACKS: Final = 21
+LEADER_NOT_AVAILABLE: Final = 5
+UNSUPPORTED_SASL_MECHANISM: Final = 33
+UNSUPPORTED_VERSION: Final = 35
+INVALID_REPLICATION_FACTOR: Final = 38
+INVALID_REPLICA_ASSIGNMENT: Final = 39
+INVALID_REQUEST: Final = 42
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
+FETCH_SESSION_ID_NOT_FOUND: Final = 70
+FENCED_LEADER_EPOCH: Final = 74
+UNKNOWN_LEADER_EPOCH: Final = 75
+UNKNOWN_TOPIC_ID: Final = 100
+MISMATCHED_ENDPOINT_TYPE: Final = 114
+UNSUPPORTED_ENDPOINT_TYPE: Final = 115
+
+
+class ConnectionEndError(Exception):
+    """The connection must end, because the protocol has no other answer. The message is for the log."""
+
+
+class Node:
+    """The broker as Kafka clients see it: a cluster of one node. Shared by all connections."""
+
+    def __init__(self, broker: Broker, cluster_id: str, advertised: Address | None) -> None:
+        self.broker = broker
+        self.engine = broker.engine
+        self.cluster_id = cluster_id
+        self.advertised = advertised
+        """The address that clients are told; None: the one that they have connected to."""
+        self.announced: Mapping[int, Served] = {}
+        """The APIs, by their keys."""
+        self.long_parse = asyncio.Semaphore(1)
+        """Held while a large request is parsed in a thread: it may take many times its size."""
+        self.is_stopping = False
+        self._waiting: set[asyncio.Event] = set()
+
+    def begin_stop(self) -> None:
+        """Wake the requests that wait for records: they answer with what they have."""
+        self.is_stopping = True
+        for wake in self._waiting:
+            wake.set()
+
+    def waits(self, wake: asyncio.Event) -> None:
+        """Set `wake` when the broker begins to stop."""
+        self._waiting.add(wake)
+
+    def waits_no_more(self, wake: asyncio.Event) -> None:
+        self._waiting.discard(wake)
+
+
+class Call:
+    """One request that is being answered."""
+
+    __slots__ = (
+        *("api", "body_at", "correlation_id", "data", "held_bytes", "local", "node", "pace", "placed", "steps"),
+        "version",
+    )
+
+    def __init__(
+        self, node: Node, api: Api, version: int, correlation_id: int, data: Buffer, body_at: int, local: Address
+    ) -> None:
+        self.node = node
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.data = data
+        """The request, with its header."""
+        self.body_at = body_at
+        """Where the message after the header begins."""
+        self.local = local
+        """The address that the client has connected to."""
+        self.pace = Pace()
+        self.steps = 0
+        """How long the lists of the request and the answer are, in steps of a `Pace`."""
+        self.placed: Callable[[], None] = _nothing
+        """Lets the next request of the connection begin. Called when this one can no longer be overtaken."""
+        self.held_bytes = 0
+        """Bytes of the answer that count in the read budget until they are sent."""
+
+    @property
+    def address(self) -> Address:
+        """The address under which the client reaches this node."""
+        return self.node.advertised or self.local
+
+    async def step(self, steps: int = 1) -> None:
+        """Note that this many steps were done, and give way if the turn is over."""
+        self.steps += steps
+        await self.pace.step(steps)
+
+    def check_item_count(self, count: int) -> None:
+        """Raise WireFormatError if the request lists too many items."""
+        if count > MAX_ITEMS:
+            raise WireFormatError(f"the request lists {count} items; at most {MAX_ITEMS} are taken")
+
+
+def _nothing() -> None:
+    """Do nothing: nobody waits."""
+
+
+Handler: TypeAlias = Callable[[Call, Any], Awaitable[Any]]
+"""Answers a request with a response, or with None if the client expects none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """One API as it is served here."""
+
+    api: Api
+    versions: range
+    handle: Handler
+    announced_from: int | None = None
+    """First version to announce, if it is below those that are served."""
+    is_appending: bool = False
+    """Whether it reads its request itself, and may begin before earlier requests of the connection are answered, once
+    they are `placed`."""
+    is_waiting: bool = False
+    """Whether it only waits and reads, so that it may end when its connection does."""
+
+    @property
+    def least_announced(self) -> int:
+        return self.versions[0] if self.announced_from is None else self.announced_from
+
+
+def served(api: Api, first: int, last: int, handle: Handler, **ways: Any) -> Served:
+    """Register an API in some versions, including the last one."""
+    return Served(api=api, versions=range(first, last + 1), handle=handle, **ways)
+
+
+class _HasEpoch(Protocol):
+    @property
+    def leader_epoch(self) -> int: ...
+
+
+def epoch_fault(facts: _HasEpoch, current_leader_epoch: int) -> int:
+    """Return the error code for a client's idea of the present leader epoch; 0: it is right, or was not told."""
+    if current_leader_epoch in (-1, facts.leader_epoch):
+        return 0
+    return FENCED_LEADER_EPOCH if current_leader_epoch < facts.leader_epoch else UNKNOWN_LEADER_EPOCH
+
+
+def topic_of(node: Node, name: str, topic_id: bytes, *, by_id: bool) -> Topic:
+    """Return a topic by its id or name. Raises UnknownTopicError."""
+    if not by_id:
+        return node.engine.topic(name)
+    try:
+        return node.engine.topic_by_id(TopicId(topic_id))
+    except UnknownTopicError:
+        raise _UnknownIdError(f"no topic has the id {topic_id_text(TopicId(topic_id))}") from None
+
+
+class _UnknownIdError(UnknownTopicError):
+    """No topic has this id.
+
+    Ask for the metadata again: the topic was deleted.
+    """
+
+    kafka_code = UNKNOWN_TOPIC_ID
+
+
+def code_of(error: LogbrokerError) -> int:
+    """Return the error code of the protocol."""
+    return error.kafka_code

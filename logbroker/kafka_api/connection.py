@@ -1,0 +1,410 @@
+"""One connection of a Kafka client: requests in, answers out, in the same order.
+
+A request is a length (int32), a header and a message. Several requests are in flight at once. Each runs in a task of
+its own, and its answer waits until all earlier ones are sent. A Produce begins when the append of the Produce before it
+has begun, so batches keep their order. Every other request begins when all earlier ones are answered, so it sees what
+they did, and a client that reads no answers has one large answer at most.
+
+Reading pauses while
+- the connection has MAX_REQUESTS requests in flight, or MAX_REQUEST_BYTES of them,
+- there is no room for the next request in the memory that all connections share (`request_memory`), or
+- the client does not read its answers: they count in the read budget until they have left.
+
+What is no Kafka request ends the connection, with one line in the log. So do clients that stop in the middle of a
+request, or read no answers, for long. When a connection ends, requests that only read end, too; appends and changes
+that have arrived are carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any, Final, Protocol, cast
+
+from logbroker.address import Address
+from logbroker.errors import quoted
+from logbroker.kafka_api.call import Call, ConnectionEndError, Node, Served
+from logbroker.kafka_api.dispatch import answer, begin
+from logbroker.kafka_api.request_memory import SMALL_BYTES, RequestMemory
+from logbroker.kafka_wire.primitives import Buffer, Parts, WireFormatError
+
+_log = logging.getLogger(__name__)
+
+MAX_REQUESTS: Final = 64
+MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of one connection's requests in flight above which no further one is read; one larger request is."""
+WRITE_BUFFER_BYTES: Final = 256 * 1024
+"""Bytes of answers that may wait for the client to read, before answers and reading pause."""
+IDLE_SECONDS: Final = 600.0
+"""How long a connection may have no request in flight, as in Kafka."""
+FIRST_REQUEST_SECONDS: Final = 30.0
+STALL_SECONDS: Final = 60.0
+"""How long a client may read none of the answers that wait for it."""
+REQUEST_SECONDS: Final = 30.0
+LEAST_BYTES_PER_SECOND: Final = 64 * 1024
+"""A request must arrive within REQUEST_SECONDS, and a second more for so many bytes."""
+COPIED_BYTES: Final = 4096
+_LENGTH_BYTES: Final = 4
+
+
+class Listening(Protocol):
+    """The parts of the listener that a connection needs."""
+
+    node: Node
+    memory: RequestMemory
+    max_request_bytes: int
+
+    def opened(self, connection: KafkaConnection) -> bool:
+        """Note a new connection; return False if there are too many."""
+        ...
+
+    def closed(self, connection: KafkaConnection) -> None: ...
+
+    def begun(self, task: asyncio.Task[None]) -> None:
+        """Note a task that answers a request."""
+        ...
+
+
+class _Slot:
+    """One request in flight, in the line of its connection."""
+
+    __slots__ = (
+        *("call", "is_begun", "is_done", "is_kept", "is_waiting", "parts", "placed", "previous", "sent", "size_bytes"),
+        "task",
+    )
+
+    def __init__(self, call: Call, served: Served, size_bytes: int, previous: _Slot | None) -> None:
+        self.call = call
+        self.size_bytes = size_bytes
+        self.previous = previous
+        self.is_waiting = served.is_waiting
+        self.is_kept = served.is_appending
+        """Whether it is carried out although its connection has ended meanwhile: a producer that expects no answer may
+        close its connection at once."""
+        self.placed = asyncio.Event()
+        """Set when a later request can no longer overtake this one."""
+        self.sent = asyncio.Event()
+        """Set when the answer was passed on, or there is none."""
+        self.is_begun = self.is_done = False
+        self.parts: Parts | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class KafkaConnection(asyncio.Protocol):
+    """Takes requests off the wire, and answers them in their order."""
+
+    def __init__(self, listening: Listening) -> None:
+        self._listening = listening
+        self._memory = listening.memory
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._peer: Any = None
+        self._local = Address("", 0)
+        self._chunks: list[Buffer] = []
+        """Bytes that were received and do not belong to a request in flight."""
+        self._chunk_bytes = 0
+        self._wanted_bytes = _LENGTH_BYTES
+        """How many of these bytes are needed to go on."""
+        self._taken_bytes = 0
+        """Memory that was taken for the request that is being received."""
+        self._asked_bytes = 0
+        """Memory that the next request waits for."""
+        self._slots: deque[_Slot] = deque()
+        self._last: _Slot | None = None
+        self._request_bytes = 0
+        self._unsent_bytes = 0
+        """Bytes of the read budget for answers that the client has not read yet."""
+        self._is_paused = False
+        self._is_write_paused = False
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._is_ending = False
+        """Whether no further request is taken."""
+        self._is_lost = False
+        self._has_asked = False
+        self._active_at = self._begun_at = self._loop.time()
+        self._stalled_at = 0.0
+        self._stalled_bytes = 0
+
+    # --- the transport -----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._peer = transport.get_extra_info("peername")
+        self._local = _local_address(transport.get_extra_info("sockname"))
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
+        if not self._listening.opened(self):
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_lost = self._is_ending = True
+        self._writable.set()
+        self._listening.closed(self)
+        self._memory.forget(self._granted)
+        self._memory.release(self._taken_bytes)
+        self._taken_bytes = 0
+        self._chunks.clear()
+        self._release_unsent()
+        for slot in list(self._slots):
+            if slot.is_done:
+                self._finish(slot)
+            elif slot.is_waiting and slot.is_begun and slot.task is not None:
+                slot.task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_ending:
+            return
+        self._active_at = self._loop.time()
+        if not self._chunks:
+            self._begun_at = self._active_at
+        self._chunks.append(data)
+        self._chunk_bytes += len(data)
+        self._take_requests()
+
+    def eof_received(self) -> bool:
+        # The transport stays open for the answers to what has arrived.
+        self._is_ending = True
+        return bool(self._slots)
+
+    def pause_writing(self) -> None:
+        self._is_write_paused = True
+        self._writable.clear()
+        self._stalled_at, self._stalled_bytes = self._loop.time(), 0
+        self._pause()
+
+    def resume_writing(self) -> None:
+        self._is_write_paused = False
+        self._writable.set()
+        self._active_at = self._loop.time()
+        self._release_unsent()
+        self._send()
+
+    # --- requests in -------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_full(self) -> bool:
+        return (
+            self._is_write_paused
+            or self._asked_bytes > 0
+            or len(self._slots) >= MAX_REQUESTS
+            or self._request_bytes >= MAX_REQUEST_BYTES
+        )
+
+    def _takes_more(self) -> bool:
+        return not (self._is_full or self._is_ending)
+
+    def _take_requests(self) -> None:
+        """Begin the requests that are there, as far as there is room."""
+        while self._chunk_bytes >= self._wanted_bytes and self._takes_more():
+            data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+            at = 0
+            try:
+                while self._takes_more():
+                    at, is_more = self._take_request(data, at)
+                    if not is_more:
+                        break
+            except (WireFormatError, ConnectionEndError) as error:
+                self._end_by(error)
+                return
+            self._chunk_bytes = len(data) - at
+            # A long rest is not copied for each request; a short one must not keep the whole.
+            rest = memoryview(data)[at:] if self._chunk_bytes > COPIED_BYTES else bytes(data[at:])
+            self._chunks = [rest] if rest else []
+            if at:
+                self._begun_at = self._active_at
+        if self._is_full:
+            self._pause()
+        else:
+            self._resume()
+
+    def _take_request(self, data: Buffer, at: int) -> tuple[int, bool]:
+        """Begin the request at a position; return the position after it, and whether there may be another. Set
+        `_wanted_bytes` if the request is not whole, or has to wait for memory."""
+        left = len(data) - at
+        if left < _LENGTH_BYTES:
+            self._wanted_bytes = _LENGTH_BYTES
+            return at, False
+        size_bytes = int.from_bytes(data[at : at + _LENGTH_BYTES], "big", signed=True)
+        if not 0 < size_bytes <= self._listening.max_request_bytes:
+            raise WireFormatError(
+                f"the length of a request is {size_bytes}; it has 1 to {self._listening.max_request_bytes} bytes"
+                f" (max_request_bytes); the connection begins with {quoted(bytes(data[at : at + 8]))}"
+            )
+        is_free = size_bytes <= SMALL_BYTES and (not self._slots or self._memory.free_bytes > 0)
+        if not is_free and not self._taken_bytes:
+            if not self._memory.take(size_bytes, self._granted):
+                self._asked_bytes, self._wanted_bytes = size_bytes, _LENGTH_BYTES
+                return at, False
+            self._taken_bytes = size_bytes
+        self._wanted_bytes = _LENGTH_BYTES + size_bytes
+        if left < self._wanted_bytes:
+            return at, False
+        begin_at, end = at + _LENGTH_BYTES, at + self._wanted_bytes
+        self._wanted_bytes = _LENGTH_BYTES
+        if not self._taken_bytes:
+            self._memory.hold(size_bytes)
+        self._taken_bytes = 0
+        # A large request is not copied; a small one must not keep the rest.
+        frame = memoryview(data)[begin_at:end] if 2 * size_bytes > len(data) else bytes(data[begin_at:end])
+        try:
+            call, served = begin(self._listening.node, frame, self._local)
+        except (WireFormatError, ConnectionEndError):
+            self._memory.release(size_bytes)
+            raise
+        self._begin(call, served, size_bytes)
+        return end, True
+
+    def _granted(self) -> None:
+        self._taken_bytes, self._asked_bytes = self._asked_bytes, 0
+        self._begun_at = self._loop.time()
+        self._loop.call_soon(self._take_requests)
+
+    def _begin(self, call: Call, served: Served, size_bytes: int) -> None:
+        slot = _Slot(call, served, size_bytes, self._last)
+        call.placed = slot.placed.set
+        self._has_asked = True
+        self._last = slot
+        self._slots.append(slot)
+        self._request_bytes += size_bytes
+        slot.task = self._loop.create_task(self._answer(slot, served))
+        self._listening.begun(slot.task)
+
+    async def _answer(self, slot: _Slot, served: Served) -> None:
+        try:
+            if slot.previous is not None:
+                await (slot.previous.placed if served.is_appending else slot.previous.sent).wait()
+            if not slot.is_kept:
+                await self._writable.wait()
+                if self._is_lost:
+                    return
+            slot.is_begun = True
+            if slot.is_waiting:
+                slot.placed.set()
+            slot.parts = await answer(slot.call, served)
+        except (WireFormatError, ConnectionEndError) as error:
+            self._end_by(error)
+        except asyncio.CancelledError:
+            if not self._is_lost:
+                raise
+        except Exception:
+            _log.exception("a %s request of %s failed", served.api.name, _text(self._peer))
+            self._end()
+        finally:
+            slot.is_done = True
+            slot.placed.set()
+            slot.previous = None
+            if self._is_lost:
+                self._finish(slot)
+            else:
+                self._send()
+
+    # --- answers out -------------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Pass on the answers whose turn it is, and go on reading."""
+        assert self._transport is not None
+        while self._slots and self._slots[0].is_done and not self._is_write_paused:
+            slot = self._slots[0]
+            if slot.parts is not None:
+                self._transport.writelines(slot.parts)
+                self._unsent_bytes += slot.call.held_bytes
+                slot.call.held_bytes = 0
+                self._active_at = self._loop.time()
+            self._finish(slot)
+        if not self._is_write_paused:
+            self._release_unsent()
+        if self._is_ending:
+            if not self._slots:
+                self._transport.close()
+        else:
+            self._take_requests()
+
+    def _finish(self, slot: _Slot) -> None:
+        """Forget a request that was answered, or whose client is gone."""
+        if slot in self._slots:
+            self._slots.remove(slot)
+        self._request_bytes -= slot.size_bytes
+        self._memory.release(slot.size_bytes)
+        self._listening.node.broker.read_budget.release(slot.call.held_bytes)
+        slot.call.held_bytes = slot.size_bytes = 0
+        slot.parts = None
+        slot.sent.set()
+        if self._last is slot:
+            self._last = None
+
+    def _release_unsent(self) -> None:
+        if self._unsent_bytes:
+            self._listening.node.broker.read_budget.release(self._unsent_bytes)
+            self._unsent_bytes = 0
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Take no further request, and close when those in flight are answered."""
+        self._end()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def check_time(self, now: float) -> None:
+        """End the connection if it has been silent, or stalled, for too long."""
+        if self._is_write_paused:
+            assert self._transport is not None
+            left_bytes = self._transport.get_write_buffer_size()
+            if left_bytes != self._stalled_bytes:
+                self._stalled_at, self._stalled_bytes = now, left_bytes
+            elif now - self._stalled_at > STALL_SECONDS:
+                _log.warning("%s has read no answer for %g s: closed", _text(self._peer), STALL_SECONDS)
+                self.abort()
+        elif self._is_full:
+            return
+        elif self._chunks:
+            if now - self._begun_at > REQUEST_SECONDS + self._wanted_bytes / LEAST_BYTES_PER_SECOND:
+                _log.warning("%s has stopped in the middle of a request: closed", _text(self._peer))
+                self.abort()
+        elif not self._slots and now - self._active_at > (IDLE_SECONDS if self._has_asked else FIRST_REQUEST_SECONDS):
+            _log.debug("%s is idle: closed", _text(self._peer))
+            self.abort()
+
+    def _end_by(self, error: Exception) -> None:
+        if not self._is_ending:
+            _log.warning("the connection of %s is closed: %s", _text(self._peer), error)
+        self._end()
+
+    def _end(self) -> None:
+        self._is_ending = True
+        self._chunks.clear()
+        self._chunk_bytes = 0
+        self._memory.forget(self._granted)
+        self._memory.release(self._taken_bytes)
+        self._taken_bytes = 0
+        if self._transport is not None:
+            self._pause()
+            if not self._slots:
+                self._transport.close()
+
+    def _pause(self) -> None:
+        if not self._is_paused and self._transport is not None and not self._transport.is_closing():
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._is_paused and not self._is_ending and self._transport is not None:
+            self._is_paused = False
+            self._begun_at = self._loop.time()
+            self._transport.resume_reading()
+
+
+def _local_address(name: Any) -> Address:
+    """Return the address of a socket's end, for clients to connect to."""
+    if not isinstance(name, tuple):
+        return Address("", 0)
+    host = str(name[0]).partition("%")[0].removeprefix("::ffff:")
+    return Address(host, int(name[1]))
+
+
+def _text(peer: Any) -> str:
+    return str(Address(str(peer[0]), int(peer[1]))) if isinstance(peer, tuple) else "a client"

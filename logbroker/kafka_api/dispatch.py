@@ -1,0 +1,77 @@
+"""Finds the API of a request, and turns the request into its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Final
+
+from logbroker.address import Address
+from logbroker.kafka_api.apis.table import TABLE
+from logbroker.kafka_api.call import Call, ConnectionEndError, Node, Served
+from logbroker.kafka_wire.apis import API_VERSIONS, APIS
+from logbroker.kafka_wire.messages.headers import REQUEST_HEADER
+from logbroker.kafka_wire.primitives import NO_TAGS, Buffer, Parts, WireFormatError
+
+MAX_OTHER_BYTES: Final = 1024 * 1024
+"""Maximum size of a request that has no batches. It may take fifty times as much memory when it is parsed."""
+INLINE_BYTES: Final = 16 * 1024
+"""Maximum size of a request without batches that is parsed on the event loop, in about 5 ms at worst."""
+LONG_STEPS: Final = 4_000
+"""Steps above which a response is long, and is written in a thread."""
+JOINED_BYTES: Final = 4096
+_LEAST: Final = struct.Struct(">hhi")
+_LENGTH_ID: Final = struct.Struct(">ii")
+
+
+def begin(node: Node, data: Buffer, local: Address) -> tuple[Call, Served]:
+    """Read the header of a request. Raises WireFormatError or ConnectionEndError."""
+    if len(data) < _LEAST.size:
+        raise WireFormatError(f"a request of {len(data)} bytes is shorter than its header")
+    key, version, correlation_id = _LEAST.unpack_from(data)
+    served = TABLE.get(key)
+    if served is None:
+        name = APIS[key].name if key in APIS else f"number {key}"
+        raise ConnectionEndError(f"the API {name} is not served")
+    api = served.api
+    if version not in served.versions:
+        if api is not API_VERSIONS:
+            versions = served.versions
+            raise ConnectionEndError(f"{api.name} is served in versions {versions[0]} to {versions[-1]}, not {version}")
+        return Call(node, api, 0, correlation_id, b"", 0, local), served
+    if not served.is_appending and len(data) > MAX_OTHER_BYTES:
+        raise WireFormatError(f"{api.name} of {len(data)} bytes; at most {MAX_OTHER_BYTES} are taken")
+    _, body_at = REQUEST_HEADER.read_part(data, api.request_header_version(version))
+    return Call(node, api, version, correlation_id, data, body_at, local), served
+
+
+async def answer(call: Call, served: Served) -> Parts | None:
+    """Return the bytes of the answer, with their length in front; None: there is no answer.
+
+    Raises WireFormatError or ConnectionEndError.
+    """
+    request = None if served.is_appending or not call.data else await _parsed(call)
+    response = await served.handle(call, request)
+    if response is None:
+        return None
+    version = call.version
+    write = call.api.response.write_parts
+    try:
+        if call.steps > LONG_STEPS:
+            parts = await asyncio.to_thread(write, response, version)
+        else:
+            parts = write(response, version)
+    except WireFormatError as error:
+        raise ValueError(f"the answer cannot be written: {error}") from None  # A fault of the broker.
+    tags = NO_TAGS if call.api.response_header_version(version) else b""
+    size_bytes = _LENGTH_ID.size - 4 + len(tags) + sum(map(len, parts))
+    head = _LENGTH_ID.pack(size_bytes, call.correlation_id) + tags
+    return [b"".join((head, *parts))] if size_bytes < JOINED_BYTES else [head, *parts]
+
+
+async def _parsed(call: Call) -> object:
+    read = call.api.request.read
+    if len(call.data) <= INLINE_BYTES:
+        return read(call.data, call.version, call.body_at)
+    async with call.node.long_parse:
+        return await asyncio.to_thread(read, call.data, call.version, call.body_at)

@@ -1,0 +1,170 @@
+"""Bytes that are no Kafka request, and clients that do not behave: one connection ends, and others are served."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import logbroker
+from logbroker.address import parse_address
+from logbroker.client.sync import Admin
+from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.kafka_api.apis.table import TABLE
+from logbroker.kafka_wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
+from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
+from logbroker.kafka_wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.kafka_api.raw_client import RawClient, batch_of, frame, produce, produce_request
+from tests.kafka_api.test_apis import fetch_request, values_of
+from tests.speeds import examples
+from tests.waiting import until
+
+MAX_BYTES = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    """One that takes few connections and bytes."""
+    with logbroker.embedded(kafka=True, max_request_bytes=MAX_BYTES) as broker:
+        yield broker
+
+
+def serves(broker: EmbeddedBroker) -> bool:
+    with RawClient(broker.kafka_address) as client:
+        return not client.call(API_VERSIONS, 4, ApiVersionsRequest()).error_code
+
+
+def lines(broker: EmbeddedBroker) -> int:
+    return broker.log_path.read_text().count("is closed: ")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack(">i", 0),
+        struct.pack(">i", -1),
+        struct.pack(">i", MAX_BYTES + 1),
+        struct.pack(">i", 4) + b"\0\x12\0\0",
+        struct.pack(">ihhih", 10, 3, 9, 1, 100),  # a client id that is longer than the request
+        struct.pack(">ihhihi", 14, 3, 4, 1, -1, 0x7FFF_FFFF),  # two billion topics
+        struct.pack(">ihhihhhii", 22, 0, 3, 1, -1, -1, 1, 1000, 0x7FFF_FFFF),
+        struct.pack(">ihhih", 10, 99, 0, 1, -1),
+        struct.pack(">i", 100_000) + struct.pack(">hhih", 3, 4, 1, -1) + struct.pack(">i", 49_000) + bytes(99_986),
+        frame(METADATA, 4, MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 20_001)),
+    ],
+)
+def test_what_is_no_request_ends_the_connection_with_one_line(broker: EmbeddedBroker, data: bytes) -> None:
+    before = lines(broker)
+    with RawClient(broker.kafka_address) as client:
+        with suppress(ConnectionError):
+            client.socket.sendall(data)
+        assert client.is_closed()
+    until(lambda: lines(broker) == before + 1)
+    assert serves(broker)
+    assert lines(broker) == before + 1
+
+
+@given(data=st.data())
+@settings(max_examples=examples(60, 1000))
+def test_random_requests_of_every_api_are_answered_or_end_the_connection(
+    broker: EmbeddedBroker, data: st.DataObject
+) -> None:
+    key = data.draw(st.sampled_from([*sorted(TABLE), 11, 50]))
+    version = data.draw(st.integers(-1, 19))
+    body = struct.pack(">hhi", key, version, 1) + data.draw(st.binary(max_size=200))
+    with RawClient(broker.kafka_address) as client, suppress(ConnectionError, EOFError, TimeoutError):
+        client.socket.sendall(struct.pack(">i", len(body)) + body)
+        client.socket.shutdown(socket.SHUT_WR)
+        while client.socket.recv(1 << 16):
+            pass
+    assert "Traceback" not in broker.log_path.read_text()
+    assert serves(broker)
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=examples(40, 1000))
+def test_damaged_requests_are_answered_or_end_the_connection(broker: EmbeddedBroker, seed: int) -> None:
+    chance = random.Random(seed)
+    whole = [
+        frame(METADATA, 12, MetadataRequest(topics=[MetadataRequestTopic(name="t")])),
+        frame(PRODUCE, 9, produce_request("t", {0: batch_of(b"a", b"b"), 1: batch_of(b"c")})),
+        frame(PRODUCE, 3, produce_request("t", {0: batch_of(b"a")})),
+        frame(FETCH, 12, fetch_request(12, "t", b"", 0)),
+        frame(FETCH, 13, fetch_request(13, "t", b"i" * 16, 0)),
+    ]
+    damaged = bytearray(chance.choice(whole))
+    for _ in range(chance.randrange(1, 4)):
+        damaged[chance.randrange(12, len(damaged))] = chance.randrange(256)
+    del damaged[chance.randrange(12, len(damaged) + 1) :]
+    struct.pack_into(">i", damaged, 0, len(damaged) - 4)
+    with RawClient(broker.kafka_address) as client, suppress(ConnectionError, EOFError):
+        client.socket.sendall(damaged)
+        client.socket.shutdown(socket.SHUT_WR)
+        while client.socket.recv(1 << 16):
+            pass
+    assert "Traceback" not in broker.log_path.read_text()
+    assert serves(broker)
+
+
+def test_one_byte_at_a_time_is_a_request(broker: EmbeddedBroker) -> None:
+    with RawClient(broker.kafka_address) as client:
+        client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in frame(API_VERSIONS, 4, ApiVersionsRequest()):
+            client.socket.sendall(bytes([byte]))
+        assert client.receive(API_VERSIONS, 4)[1].error_code == 0
+
+
+def test_many_requests_in_one_packet_are_answered_in_their_order(broker: EmbeddedBroker) -> None:
+    count = 1000
+    with RawClient(broker.kafka_address) as client:
+        client.socket.sendall(b"".join(frame(API_VERSIONS, 4, ApiVersionsRequest(), number) for number in range(count)))
+        assert [client.receive(API_VERSIONS, 4)[0] for _ in range(count)] == list(range(count))
+
+
+def test_half_open_connections_do_not_keep_others_out(broker: EmbeddedBroker) -> None:
+    """Each has sent the length of a large request, and a part of it."""
+    address = parse_address(broker.kafka_address)
+    opened = [socket.create_connection(address, timeout=20) for _ in range(200)]
+    try:
+        for one in opened:
+            one.sendall(struct.pack(">ihh", MAX_BYTES, 0, 9) + bytes(1000))
+        assert serves(broker)
+    finally:
+        for one in opened:
+            one.close()
+    with RawClient(broker.kafka_address) as client:  # Their memory is free again.
+        large = frame(PRODUCE, 9, produce_request("missing", {0: batch_of(bytes(MAX_BYTES // 2))}))
+        client.socket.sendall(large)
+        assert client.receive(PRODUCE, 9)[1].responses[0].partition_responses[0].error_code == 3
+
+
+def test_a_client_that_never_reads_takes_no_memory_from_others(broker: EmbeddedBroker) -> None:
+    with Admin(broker.address) as admin:
+        admin.create_topic("large")
+    everything = {"max_bytes": 8 * MAX_BYTES, "partition": {"partition_max_bytes": 8 * MAX_BYTES}}
+    wanted = frame(FETCH, 12, fetch_request(12, "large", b"", 0, **everything))
+    with RawClient(broker.kafka_address) as client, ExitStack() as stalled:
+        for _ in range(8):
+            assert not produce(client, "large", 0, batch_of(bytes(MAX_BYTES // 2))).error_code
+        before = memory_bytes(broker.pid)
+        for _ in range(50):
+            one = stalled.enter_context(RawClient(broker.kafka_address))
+            one.socket.settimeout(0.05)
+            with suppress(TimeoutError):  # In the end, the broker reads no more of them.
+                for _ in range(500):
+                    one.socket.sendall(wanted)
+        found = client.call(FETCH, 12, fetch_request(12, "large", b"", 0)).responses[0].partitions[0]
+        assert values_of(found.records)
+        assert memory_bytes(broker.pid) - before < 200 * MAX_BYTES, "max_fetch_bytes_in_flight is 128 MiB"
+
+
+def memory_bytes(pid: int) -> int:
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * 4096

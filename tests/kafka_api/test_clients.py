@@ -1,0 +1,91 @@
+"""Real clients, unchanged: what one of them writes, the others read, and so do clients of gRPC."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from logbroker.client.sync import Consumer, Producer
+from logbroker.embedded_broker import EmbeddedBroker
+from tests.kafka_api.clients import CLIENTS, Client, Found
+
+# kafka-python leaves sockets to the garbage collector.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+PARTITIONS = 3
+each_client = pytest.mark.parametrize("client", CLIENTS, ids=repr)
+
+
+def records(count: int, mark: str) -> list[tuple[bytes | None, bytes]]:
+    """Return records of ten keys, numbered."""
+    return [(b"key-%d" % (number % 10), b"%s-%d" % (mark.encode(), number)) for number in range(count)]
+
+
+def check(found: list[Found], sent: list[tuple[bytes | None, bytes]]) -> None:
+    """Each record came once, those of a key in their order."""
+    assert sorted(each.value for each in found) == sorted(value for _, value in sent)
+    for key in {key for key, _ in sent}:
+        assert [each.value for each in found if each.key == key] == [value for of, value in sent if of == key]
+        assert len({each.partition for each in found if each.key == key}) == 1
+
+
+@pytest.mark.parametrize(
+    ("client", "codec"), [(client, codec) for client in CLIENTS for codec in client.codecs], ids=repr
+)
+def test_each_codec(broker: EmbeddedBroker, topic: str, client: Client, codec: str) -> None:
+    sent = records(500, codec)
+    client.produce(broker.kafka_address, topic, sent, codec=codec)
+    check(client.read(broker.kafka_address, topic, PARTITIONS, "earliest", len(sent)), sent)
+
+
+@each_client
+@pytest.mark.parametrize(("acks", "idempotent"), [(0, False), (1, False), (-1, False), (-1, True)])
+def test_each_kind_of_acks(broker: EmbeddedBroker, topic: str, client: Client, acks: int, idempotent: bool) -> None:
+    sent = records(500, "acks")
+    client.produce(broker.kafka_address, topic, sent, acks=acks, idempotent=idempotent)
+    check(client.read(broker.kafka_address, topic, PARTITIONS, "earliest", len(sent)), sent)
+
+
+@each_client
+def test_reading_from_a_time(broker: EmbeddedBroker, topic: str, client: Client) -> None:
+    before, after = records(100, "before"), records(100, "after")
+    client.produce(broker.kafka_address, topic, before)
+    time.sleep(0.02)
+    now_ms = int(time.time() * 1000)
+    time.sleep(0.02)
+    client.produce(broker.kafka_address, topic, after)
+    check(client.read(broker.kafka_address, topic, PARTITIONS, now_ms, len(after)), after)
+
+
+@each_client
+def test_reading_from_the_end(broker: EmbeddedBroker, topic: str, client: Client) -> None:
+    client.produce(broker.kafka_address, topic, records(100, "before"))
+    assert client.read(broker.kafka_address, topic, PARTITIONS, "latest", 0) == []
+
+
+@each_client
+def test_both_listeners_serve_the_same_log(broker: EmbeddedBroker, topic: str, client: Client) -> None:
+    by_kafka, by_grpc = records(200, "kafka"), records(200, "grpc")
+    client.produce(broker.kafka_address, topic, by_kafka)
+    with Producer(broker.address) as producer:
+        for key, value in by_grpc:
+            producer.send(topic, value, key=key)
+        producer.flush()
+    both = by_kafka + by_grpc
+    found = client.read(broker.kafka_address, topic, PARTITIONS, "earliest", len(both))
+    check(found, both)
+    read: list[Found] = []
+    with Consumer(broker.address) as consumer:
+        consumer.assign(topic, start="earliest")
+        for each in consumer:
+            read.append(Found(each.partition, each.offset, each.key, each.value or b""))
+            if len(read) == len(both):
+                break
+    assert sorted(read, key=place) == sorted(found, key=place)
+
+
+def place(found: Found) -> tuple[int, int]:
+    return found.partition, found.offset

@@ -1,0 +1,125 @@
+"""The listener itself: off unless asked for, its address, and the memory that its connections share."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import logbroker
+from logbroker.embedded_broker import EmbeddedBroker
+from logbroker.errors import InvalidRequestError, LogbrokerError
+from logbroker.kafka_api.apis.table import TABLE
+from logbroker.kafka_api.request_memory import SMALL_BYTES, RequestMemory
+from logbroker.kafka_wire.apis import METADATA
+from logbroker.kafka_wire.messages.metadata import MetadataRequest
+from tests.kafka_api.raw_client import RawClient
+
+
+@pytest.mark.parametrize("is_on", [False, True])
+def test_a_listener_that_is_off_is_not_imported(tmp_path: Path, is_on: bool) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "logbroker", "serve", "--data-dir", str(tmp_path / "data")]
+    command += ["--listen", "127.0.0.1:0", *(["--kafka-listen", "127.0.0.1:0"] if is_on else [])]
+    with (
+        open(tmp_path / "errors", "w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        assert process.stdout is not None
+        names = [word.partition("=")[0] for word in process.stdout.readline().split()]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert names == ["ready", "grpc", *(["kafka"] if is_on else [])]
+    imported = (tmp_path / "errors").read_text()
+    assert ("logbroker.kafka_api" in imported) == is_on
+    assert ("logbroker.kafka_wire" in imported) == is_on
+    assert "logbroker.grpc_api" in imported
+
+
+def test_a_broker_without_it_says_so() -> None:
+    with (
+        logbroker.embedded() as broker,
+        pytest.raises(InvalidRequestError, match="make it with kafka=True"),
+    ):
+        _ = broker.kafka_address
+
+
+def told(broker: EmbeddedBroker) -> str:
+    with RawClient(broker.kafka_address) as client:
+        [node] = client.call(METADATA, 12, MetadataRequest(topics=[])).brokers
+    return f"{node.host}:{node.port}"
+
+
+def test_clients_are_told_the_advertised_address() -> None:
+    with logbroker.embedded(kafka=True, kafka_advertised="broker.example:9092") as broker:
+        assert told(broker) == "broker.example:9092"
+
+
+def test_without_one_they_are_told_the_address_that_they_have_connected_to() -> None:
+    with logbroker.embedded(kafka_listen="0.0.0.0:0") as broker:
+        port = broker.kafka_address.rpartition(":")[2]
+        with RawClient(f"127.0.0.1:{port}") as client:
+            [node] = client.call(METADATA, 12, MetadataRequest(topics=[])).brokers
+        assert (node.host, node.port) == ("127.0.0.1", int(port))
+        assert f"listening on 0.0.0.0:{0}, which other machines may reach" in broker.log_path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"kafka_listen": "nonsense"}, "listen on, 'nonsense', names no port"),
+        ({"kafka_advertised": "h:0"}, "h:0"),
+    ],
+)
+def test_a_wrong_address_ends_the_start(settings: dict[str, str], reason: str) -> None:
+    with pytest.raises(LogbrokerError, match=reason):
+        logbroker.embedded(**{"kafka_listen": "127.0.0.1:0"} | settings).start()  # type: ignore[arg-type]
+
+
+def test_the_docs_list_what_is_served() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "KAFKA.md").read_text()
+    rows = re.findall(r"^\| (\w+) \| (\d+)-(\d+) \|", page, re.MULTILINE)
+    served = {(each.api.name, str(each.versions[0]), str(each.versions[-1])) for each in TABLE.values()}
+    assert set(rows) == served
+
+
+# --- request memory ---
+
+
+def test_memory_is_granted_in_order_and_as_a_whole() -> None:
+    memory, granted = RequestMemory(100), list[str]()
+    assert memory.take(60, lambda: granted.append("first"))
+    assert not memory.take(50, lambda: granted.append("second"))
+    assert not memory.take(10, lambda: granted.append("third")), "it would fit, but the second was there before"
+    assert granted == []
+    memory.release(60)
+    assert granted == ["second", "third"]
+    assert memory.free_bytes == 40
+
+
+def test_a_request_that_is_larger_than_all_memory_gets_it_alone() -> None:
+    memory, granted = RequestMemory(100), list[str]()
+    assert memory.take(10, lambda: None)
+    assert not memory.take(1000, lambda: granted.append("large"))
+    memory.release(10)
+    assert granted == ["large"]
+    assert not memory.take(1, lambda: granted.append("small"))
+    memory.release(1000)
+    assert granted == ["large", "small"]
+
+
+def test_whoever_waits_no_more_gets_nothing() -> None:
+    memory, granted = RequestMemory(100), list[str]()
+
+    def gone() -> None:
+        granted.append("gone")
+
+    assert memory.take(100, lambda: None)
+    assert not memory.take(SMALL_BYTES, gone)
+    assert not memory.take(20, lambda: granted.append("next"))
+    memory.forget(gone)
+    memory.release(100)
+    assert granted == ["next"]

@@ -1,0 +1,90 @@
+"""Clients that stop in the middle, or read no answers, are disconnected in the end, and so are too many of them."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+
+import pytest
+
+from logbroker.kafka_api import connection, server
+from logbroker.kafka_wire.apis import API_VERSIONS, METADATA, PRODUCE
+from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
+from logbroker.kafka_wire.messages.metadata import MetadataRequest
+from tests.kafka_api.raw_client import batch_of, frame, produce_request
+from tests.kafka_api.test_order import listening
+
+SECONDS = 30
+
+
+@pytest.fixture(autouse=True)
+def _short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CHECK_SECONDS", 0.01)
+    for name in ("FIRST_REQUEST_SECONDS", "REQUEST_SECONDS", "STALL_SECONDS"):
+        monkeypatch.setattr(connection, name, 0.2)
+
+
+@pytest.mark.parametrize("sent", [b"", struct.pack(">i", 1000), struct.pack(">i", 1000) + b"\0\3"])
+async def test_a_client_that_stops_in_the_middle_is_disconnected(tmp_path: Path, sent: bytes) -> None:
+    async with listening(tmp_path) as (_, address), asyncio.timeout(SECONDS):
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(sent)
+        assert await ended(reader)
+        writer.close()
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    try:
+        return not await reader.read(1)
+    except ConnectionError:
+        return True
+
+
+async def test_a_client_that_reads_nothing_is_disconnected(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (listener, address), asyncio.timeout(SECONDS):
+        for number in range(100):
+            await listener.node.engine.create_topic(f"topic-{number}", 20, {})
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1)
+
+        async def ask_without_end() -> None:
+            while True:
+                writer.write(frame(METADATA, 12, MetadataRequest(topics=None)))
+                await writer.drain()
+
+        with pytest.raises(ConnectionError):
+            await ask_without_end()
+        del reader
+
+
+async def test_a_client_that_is_slow_but_reads_stays(tmp_path: Path) -> None:
+    async with listening(tmp_path) as (_, address), asyncio.timeout(SECONDS):
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        for _ in range(5):
+            writer.write(frame(API_VERSIONS, 0, ApiVersionsRequest()))
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            await reader.readexactly(size)
+            await asyncio.sleep(0.3)  # Longer than all limits but the one of idle clients.
+        writer.close()
+
+
+async def test_too_many_clients_are_refused_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "max_connections", lambda _: 1)
+    async with listening(tmp_path) as (_, address), asyncio.timeout(SECONDS):
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(frame(PRODUCE, 9, produce_request("missing", {0: batch_of(b"a")})))
+        assert await reader.readexactly(4)
+        others = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        for other, its_writer in others:
+            assert await ended(other)
+            its_writer.close()
+        writer.write(frame(API_VERSIONS, 0, ApiVersionsRequest()))
+        assert await reader.readexactly(4)
+        writer.close()
+    assert sum("further ones are refused" in line for line in caplog.messages) == 1
