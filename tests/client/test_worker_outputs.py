@@ -310,6 +310,7 @@ async def test_a_session_sends_with_its_next_ack_and_state(address: str, topic: 
         async with worker.session(b"k1") as session:
             session.state = b"never acked"
             session.send(out, b"never acked")
+            await session.flush()
             if error is not None:
                 raise error
 

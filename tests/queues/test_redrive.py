@@ -226,7 +226,9 @@ async def test_ends_of_another_topic_are_refused(tmp_path: Path) -> None:
     async with shell(tmp_path) as opened:
         group = await dead(opened, b"a", b"b")
         ends = group.letter_ends()
-        with pytest.raises(InvalidRequestError, match=r"2 offsets, and topic g.dead-letters has 1 partitions"):
+        with pytest.raises(
+            InvalidRequestError, match=r"`until` has 2 offsets, but topic g\.dead-letters has 1 partitions"
+        ):
             await group.redrive(None, 100, RedriveEnds(ends.topic_id, [2, 2]))
         assert await group.redrive(None, 1, ends) == RedriveOutcome(1, 1, True)
         await opened.engine.delete_topic(opened.engine.topic(LETTERS).id)

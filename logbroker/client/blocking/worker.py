@@ -390,7 +390,8 @@ class Session:
         )
 
     def flush(self) -> None:
-        """Wait until the session's settlements and its state are synced. Raises the first refusal."""
+        """Wait until the session's settlements and its state are synced. A state waits for the next ack if records were
+        sent since the last one. Raises the first refusal."""
         self._core.in_flight.save_state(self._session())
         run(self._core.flush())
 

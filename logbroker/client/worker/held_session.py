@@ -196,8 +196,8 @@ class HeldSession(Settlements, Generic[D]):
         self._mend()
 
     def save_state(self) -> None:
-        """Put a changed state into the settlement that is sent next."""
-        if self.unsaved:
+        """Put a changed state into the settlement that is sent next, unless records wait to be sent with it."""
+        if self.unsaved and not self.has_sent_behind_ack:
             self._queues[NO_TOPICS].open.state, self.unsaved = self.state, False
 
     def add_state(self, message: queues_pb2.Settle, state: bytes) -> None:

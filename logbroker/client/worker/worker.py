@@ -426,7 +426,8 @@ class Session:
         )
 
     async def flush(self) -> None:
-        """Wait until the session's settlements and its state are synced. Raises the first refusal."""
+        """Wait until the session's settlements and its state are synced. A state waits for the next ack if records were
+        sent since the last one. Raises the first refusal."""
         session = self._session()
         self._core.in_flight.save_state(session)
         await self._core.flush()
