@@ -9,8 +9,8 @@ from typing import Final
 from logbroker.types import PartitionKey, TopicId
 
 _MAX_PASSES: Final = 10
-"""Maximum number of passes. A pass costs O(partitions + subscriptions) and narrows gaps. After this many passes, the
-remaining gaps are not worth another pass."""
+"""Maximum number of passes. A pass narrows the gaps. It costs O(subscriptions + partitions * log subscribers). After
+this many passes, the remaining gaps are not worth another pass."""
 
 
 def level(target: Mapping[str, MutableSequence[PartitionKey]], topics: Sequence[tuple[TopicId, Sequence[str]]]) -> None:

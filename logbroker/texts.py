@@ -19,7 +19,7 @@ def whole_number(text: str) -> int | None:
 
 
 _BLANK_LETTERS: Final = re.compile("[\u115f\u1160\u3164\uffa0]")
-"""Letters, and so printable, that look like nothing: fillers of Hangul."""
+"""Fillers of Hangul. They look like nothing, but count as letters, and so as printable."""
 
 
 class _Escapes(dict[int, str]):

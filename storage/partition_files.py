@@ -132,7 +132,8 @@ def check_not_linked(directory: str, files: Files) -> None:
 
 def _check_name_fits(directory: str, files: Files) -> None:
     """Raise InvalidTopicNameError if the name of the directory, or the path of a file in it, is too long for the file
-    system. If only the path of a file is, the topic could be made, but its first append would end the broker."""
+    system. If only the path of a file were too long, the topic could be made, but its first append would end the
+    broker."""
     try:
         files.size_bytes(f"{directory}/{_LONGEST_FILE_NAME}")
     except OSError as error:
@@ -175,7 +176,7 @@ def create_partition(directory: str, topic_id: TopicId, files: Files) -> None:
         # take the partition offline.
         write_file(files, path, encode_metadata(owner_of(directory, topic_id)), sync=is_left_over)
     except FileNotFoundError as error:
-        raise unusable(path, error) from error  # A dangling link has the name.
+        raise unusable(path, error) from error  # The directory is gone, or was replaced meanwhile.
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:  # Some file systems say so only when the name is made.
             raise _too_long(directory) from None

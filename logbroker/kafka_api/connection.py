@@ -1,18 +1,19 @@
 """One connection of a Kafka client: requests in, answers out, in the same order.
 
 A request is a length (int32), a header and a message. Several requests are in flight at once. Each runs in a task of
-its own, and its answer waits until all earlier ones are sent. A Produce begins when the append of the Produce before it
-has begun, so batches keep their order. Every other request begins when all earlier ones are answered, so it sees what
-they did, and a client that reads no answers has one large answer at most.
+its own, and its answer waits until all earlier ones are sent. A Produce begins when the request before it can no longer
+be overtaken, so batches keep their order: a Produce when its append has begun, a Fetch when it has begun, any other
+when it is done. Every other request begins when all earlier ones are answered. So it sees what they did, and for a
+client that reads no answers the broker holds one large answer at most.
 
 Reading pauses while
 - the connection has MAX_REQUESTS requests in flight, or MAX_REQUEST_BYTES of them,
 - there is no room for the next request in the memory that all connections share (`request_memory`), or
 - the client does not read its answers: they count in the read budget until they have left.
 
-What is no Kafka request ends the connection, with one line in the log. So do clients that stop in the middle of a
-request, or read no answers, for long. When a connection ends, requests that only read end, too; appends and changes
-that have arrived are carried out.
+Data that is not a Kafka request ends the connection, with one line in the log. So does a client that stops in the
+middle of a request, or reads none of its answers, for too long. When a connection is lost, a waiting read ends, too. A
+Produce that was taken off the wire, and any other request that has begun, is carried out; the others are dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 MAX_REQUESTS: Final = 64
 MAX_REQUEST_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of one connection's requests in flight above which no further one is read; one larger request is."""
+"""At this many bytes of requests in flight, a connection reads no further request. A single one may be larger."""
 WRITE_BUFFER_BYTES: Final = 256 * 1024
 """Bytes of answers that may wait for the client to read, before answers and reading pause."""
 IDLE_SECONDS: Final = 600.0
@@ -43,7 +44,7 @@ STALL_SECONDS: Final = 60.0
 """How long a client may read none of the answers that wait for it."""
 REQUEST_SECONDS: Final = 30.0
 LEAST_BYTES_PER_SECOND: Final = 64 * 1024
-"""A request must arrive within REQUEST_SECONDS, and a second more for so many bytes."""
+"""A request must arrive within REQUEST_SECONDS, plus one second for each so many bytes of its size."""
 COPIED_BYTES: Final = 4096
 _LENGTH_BYTES: Final = 4
 
@@ -163,7 +164,7 @@ class KafkaConnection(asyncio.Protocol):
         self._take_requests()
 
     def eof_received(self) -> bool:
-        # The transport stays open for the answers to what has arrived.
+        # The transport stays open for the answers to the requests in flight.
         self._is_ending = True
         return bool(self._slots)
 
@@ -208,7 +209,8 @@ class KafkaConnection(asyncio.Protocol):
                 self._end_by(error)
                 return
             self._chunk_bytes = len(data) - at
-            # A long rest is not copied for each request; a short one must not keep the whole.
+            # A long rest stays a view, so that it is not copied for each request. A short one is copied, to free the
+            # buffer that it came from.
             rest = memoryview(data)[at:] if self._chunk_bytes > COPIED_BYTES else bytes(data[at:])
             self._chunks = [rest] if rest else []
             if at:
@@ -228,8 +230,8 @@ class KafkaConnection(asyncio.Protocol):
         size_bytes = int.from_bytes(data[at : at + _LENGTH_BYTES], "big", signed=True)
         if not 0 < size_bytes <= self._listening.max_request_bytes:
             raise WireFormatError(
-                f"the length of a request is {size_bytes}; it has 1 to {self._listening.max_request_bytes} bytes"
-                f" (max_request_bytes); the connection begins with {quoted(bytes(data[at : at + 8]))}"
+                f"the length of a request is {size_bytes}; it must be 1 to {self._listening.max_request_bytes}"
+                f" (max_request_bytes); the request begins with {quoted(bytes(data[at : at + 8]))}"
             )
         is_free = size_bytes <= SMALL_BYTES and (not self._slots or self._memory.free_bytes > 0)
         if not is_free and not self._taken_bytes:

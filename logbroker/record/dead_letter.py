@@ -21,8 +21,8 @@ logbroker-first-origin-attempts
 logbroker-first-origin-failure    time of the first failure
 logbroker-first-origin-reason     the last reason; absent if none was given
 logbroker-dead-lettered           how many times it has become a dead letter
-logbroker-letter                  if the record was a dead letter already: all of these headers that it had, as a
-                                  msgpack array of names and values. A redrive puts them back
+logbroker-letter                  only if the record failed in a dead-letter topic: all headers of these names that it
+                                  had, as a msgpack array of names and values. A redrive puts them back
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 def dead_letter(
     record: LogRecord, origin: Origin, *, first: FirstOrigin | None = None, was_letter: bool = False
 ) -> NewRecord:
-    """Return the dead letter of a record, stamped with the time of its append, from which it is retained.
+    """Return the dead letter of a record. Its timestamp is the time of its own append: its retention begins then.
 
     `first`: the first origin, if the record was a dead letter before. `was_letter`: the record comes from a dead-letter
     topic; its headers of these names are trusted, and kept for a redrive. In any other record, a producer wrote such

@@ -319,7 +319,7 @@ async def test_a_session_sends_with_its_next_ack_and_state(address: str, topic: 
             await work(session, 1)
         async with worker.session(b"k1") as session:
             await work(session, 4)
-        with pytest.raises(InvalidRequestError, match="behind its last ack"):
+        with pytest.raises(InvalidRequestError, match="after the session's last ack"):
             await send_and_leave(worker)
         with pytest.raises(ZeroDivisionError):
             await send_and_leave(worker, ZeroDivisionError())
@@ -345,7 +345,7 @@ async def test_a_synchronous_worker_sends_too(address: str, topic: str, out: str
                     session.send(out, b"session")
         with (
             SyncWorker(address, topic) as worker,
-            pytest.raises(InvalidRequestError, match="behind its last ack"),
+            pytest.raises(InvalidRequestError, match="after the session's last ack"),
             worker.session(b"k1", idle_seconds=0.2) as session,
         ):
             session.send(out, b"never acked")

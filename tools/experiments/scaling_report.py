@@ -13,7 +13,7 @@ from logbroker.tools.experiments.advice import advice
 from logbroker.tools.experiments.scaling_run import Scaling, ScalingRun
 
 _LISTS: Final = ("held", "key_counts")
-"""Fields that are left out of table rows, because they are lists."""
+"""Fields that are left out of the CSV, because they are lists."""
 
 _INTRODUCTION: Final = """
 A log of records is split into partitions, and each record has a key: it is about one thing, such as one customer.
@@ -27,9 +27,10 @@ _RUNS: Final = """
 Each run has two parts. First a backlog is worked off as fast as possible. This gives the throughput, and the share of
 their time in which consumers were idle. Then records arrive at a steady rate, 60 % of this throughput. This gives the
 latency p99 (99 of 100 records are finished within it) and the utilisation, the share of their time in which consumers
-work. A part lasts about a second, so p99 comes from a few records, or only from the slowest one. Keys: 100, all alike
-(uniform), by Zipf's law with exponent 1.1 (the k-th most frequent key k^1.1 times rarer than the first), or one with
-80 % of the records (hot). "split into 8": the hot key is split by one of 100 second keys in a header.
+work. A part lasts about a second, so p99 comes from a few records, or only from the slowest one. There are 100 keys.
+Their shares of the records are equal (uniform), follow Zipf's law with exponent 1.1 (the k-th most frequent key is
+k^1.1 times rarer than the first), or are 80 % for one key (hot). "split into 8": each record has one of 100 second keys
+in a header, by which the hot key is split into 8 sub-lanes.
 """
 _TABLE: Final = """
 Predicted: the rate by the model of logbroker plan, which knows the cost of a record in these runs. Disorder:

@@ -126,7 +126,9 @@ def redrive(
 )
 @click.option("--include-parked", is_flag=True, help="Resume parked lanes, too.")
 @click.option(
-    "--drop-standing", is_flag=True, help="Mark records of blocked and parked lanes before the new place as done, too."
+    "--drop-standing",
+    is_flag=True,
+    help="Also mark as done the records before the new place that are in blocked or parked lanes.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @yes_option

@@ -302,7 +302,7 @@ class _Pause:
         self._counts: QueueCounts | None = None
 
     def lasts(self, queue: QueueDescription) -> bool:
-        """Whether nothing has changed for some seconds, if the scan is paused."""
+        """Return False while a paused scan may still go on: until nothing has changed for some seconds."""
         if queue.state != "paused":
             return True
         now = monotonic()
@@ -359,7 +359,7 @@ class _Refusals:
         self._settled.put((delivery, refusal, is_told))
 
     def __enter__(self) -> Self:
-        # Standard error may be a terminal, where the client's own words for a refusal would be shown, too.
+        # On a terminal, the log of the client is shown. Its line about a refusal would repeat the one of `_hear`.
         self._log.addHandler(self._silent)
         # A daemon thread, because the broker may never answer.
         threading.Thread(target=self._hear, name="refusals", daemon=True).start()

@@ -35,7 +35,7 @@ class Exclusive:
         """`who` returns the caller: its thread, or its task."""
         self._who = who
         self._lock = threading.RLock()
-        """Reentrant, because a signal handler may take and release the lock just before its thread takes it."""
+        """Reentrant: a signal handler may take this hold while its own thread is inside `with self._lock`."""
         self._hold: weakref.ref[io.BytesIO] | None = None
         self._holder: object = None
 

@@ -31,8 +31,8 @@ CANCELLED: Final = "the tasks of this client were cancelled, as happens when its
 _AGAIN_SECONDS: Final = 0.005
 """The pause before the work begins again. A loop that is about to end does so during this pause."""
 _MAX_IN_A_ROW: Final = 8
-"""Maximum number of times in a row that other code may end the work soon after it began. Then the work is given up, so
-that code that cancels tasks until none are left comes to an end."""
+"""Maximum number of times in a row that other code may end the work soon after it began. Then the work is given up.
+Otherwise code that cancels tasks until none are left would never end."""
 _IN_A_ROW_SECONDS: Final = 1.0
 
 
@@ -120,8 +120,8 @@ class Background:
             await asyncio.sleep(backoff_seconds(attempt))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        # Fetch the exception in any case, so that asyncio does not log it. An exception that ends the event loop is
-        # raised in the loop, too.
+        # Fetch the exception in any case, so that asyncio does not log it. This hides nothing: the loop itself raises a
+        # SystemExit or KeyboardInterrupt of the task, too.
         has_returned = not task.cancelled() and task.exception() is None
         if self._is_over or has_returned:
             return

@@ -86,7 +86,7 @@ class _LoopTurns:
         self._taken += 1
         held_up_seconds = (self._turned_at or monotonic()) - self._since
         if held_up_seconds > _HELD_UP_SECONDS:
-            # A settlement, extensions and their answers take several turns, each with a round trip.
+            # One turn is too few: to send settlements and extensions, and to read the answers, takes several.
             return min(max(_PAUSE_SECONDS, held_up_seconds * _PAUSE_SHARE), _LONGEST_PAUSE_SECONDS)
         if self._turned_at:
             self.begin()
@@ -319,8 +319,9 @@ class Worker(Droppable):
     def stop(self) -> None:
         """End the loops over deliveries and sessions once the deliveries that the program has are finished.
 
-        A stop is final: `run`, `sessions` and loops that begin later return at once. So a signal counts that arrives
-        before they begin. To go on, make another worker. Settling, `flush`, `close` and opening a `session` still work.
+        A stop is final: `run`, `sessions` and loops that begin later return at once. So a signal that arrives before
+        they begin still stops them. To go on, make another worker. Settling, `flush`, `close` and opening a `session`
+        still work.
         """
         self._core.stop()
 

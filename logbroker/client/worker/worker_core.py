@@ -1,5 +1,5 @@
-"""The part that the asynchronous and the synchronous worker share: everything except waiting and calling the
-program."""
+"""The part that the asynchronous and the synchronous worker share: everything except waiting for deliveries and calling
+the program."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ _REFUSED_SECONDS: Final = 1.0
 """The pause between two requests for a session while the broker has no room."""
 _CLOSED: Final = "the session was closed: its unsettled records come again"
 _SENT_BEHIND_ACK: Final = (
-    "records were sent in the session behind its last ack: neither they nor a state that was set since then are stored;"
-    " send and set the state before the ack of a delivery"
+    "records were sent after the session's last ack: neither they nor a state that was set since"
+    " then are stored; call send and set the state before the ack of a delivery"
 )
 _CLOSED_UNANSWERED: Final = (
     "the session was closed before the broker had answered (the connection was lost, or the broker is slow): a record"
@@ -69,14 +69,15 @@ _CLOSED_UNANSWERED: Final = (
 class _Handling:
     """A `with` block in which handlers of a worker are called.
 
-    A function with `contextmanager` would set attributes of a handler's exception, which its class may refuse.
+    It is no generator with `contextlib.contextmanager`: that assigns to attributes of the handler's exception, and some
+    classes of exceptions forbid it.
     """
 
     __slots__ = ("_before", "worker")
 
     def __init__(self, worker: object) -> None:
         self.worker: object = worker
-        """None after the block. A task that a handler has made may go on."""
+        """None after the block: a task that a handler has made may go on, and is in no handler any more."""
         self._before: Token[tuple[_Handling, ...]] | None = None
 
     def __enter__(self) -> None:
@@ -94,7 +95,7 @@ _HANDLING: ContextVar[tuple[_Handling, ...]] = ContextVar("handling", default=()
 
 class WorkerCore(Generic[D]):
     """One worker. Deliveries may be taken and settled in any thread, and `stop` may be called in any thread or signal
-    handler. All other methods belong to the event loop of `start`."""
+    handler. The coroutines belong to the event loop of `start`."""
 
     def __init__(
         self,
@@ -199,8 +200,8 @@ class WorkerCore(Generic[D]):
             room_bytes = self.in_flight.take_more(taken, room, room_bytes, monotonic(), keeps=keeps)
 
     def stop(self) -> None:
-        """End all loops over deliveries and sessions, also those that begin later, once the deliveries that the program
-        has are finished."""
+        """End all loops over deliveries and sessions once the program's present deliveries are finished. Loops that
+        begin later end at once."""
         self.stopping = True
         if self._loop is not None and not (self.link.ordering or self.lifetime.is_forked):
             # If the event loop has ended, nothing waits for the first connection any more.
@@ -384,7 +385,7 @@ class WorkerCore(Generic[D]):
                 await self.link.answered(session.unfinished())
             finally:
                 await self.link.sessions.close(session)
-                # Settlements that are answered do not fail any more.
+                # This fails only settlements that are still unanswered.
                 self.in_flight.sessions.lost(session.token, session.key, StaleSessionError(_CLOSED_UNANSWERED))
 
         closing = asyncio.get_running_loop().create_task(give_back())

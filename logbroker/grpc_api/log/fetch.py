@@ -56,8 +56,8 @@ class Position(msgspec.Struct, gc=False):
         return PartitionKey(self.topic.id, self.partition)
 
     def advance(self, next_offset: int) -> None:
-        """Move to the offset after the records that were read, and forget the client's leader epoch. The client has now
-        read this log, which is cut only at the start of the broker, before anybody can read it."""
+        """Move to the offset after the records that were read, and forget the client's leader epoch. The client has
+        read this log now, so the epoch need not be checked again: a log is cut only while the broker starts."""
         if next_offset != self.offset:
             self.offset = next_offset
             self.last_leader_epoch = -1

@@ -5,8 +5,8 @@ attempt is counted. (`_take_back` has one exception.) So the method writes its a
 it would not learn whether the transport took the whole answer. Records that the transport took belong to the worker;
 whether the answer arrived is known only when the worker settles.
 
-An answer that is sent shortly before the deadline may arrive too late, and nobody notices. So no record is handed out
-in the last moments of a call, and if its answer is written in the second half of them, the call ends with
+An answer that is sent shortly before the deadline may arrive too late, and nobody notices. So a call hands out no
+record in its last moments. If it writes its answer when more than half of these have passed, it ends with
 DEADLINE_EXCEEDED.
 """
 
@@ -35,7 +35,7 @@ MAX_RETURN_SECONDS: Final = 0.1
 MIN_RETURN_SECONDS: Final = 0.025
 """Bounds of the time that is reserved for the answer to reach the caller: a quarter of the call's time."""
 REFUSAL_SECONDS: Final = 0.05
-"""How long to wait to see whether the client refuses an answer above the default size limit of gRPC clients."""
+"""How long to wait to see whether the client refuses an answer above `max_response_bytes`."""
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +112,8 @@ class Receive:
                 self._budget.release(held_bytes)
             size_bytes = len(response)
             await self._write(response)
-            # The caller discards an answer if no status follows it.
+            # The answer is not accepted yet: without a status after it, the caller discards it. A refusal may still
+            # come.
             if size_bytes > self._max_response_bytes:
                 await asyncio.sleep(REFUSAL_SECONDS)
             if received and self._time_left() < -self._return_seconds / 2:

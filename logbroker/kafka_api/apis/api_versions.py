@@ -4,9 +4,9 @@ Only what is implemented is announced. Produce is announced from version 0, alth
 they are used: librdkafka before 2.11.1 sends uncompressed batches to brokers that announce a higher one (KAFKA-18659).
 
 v0: the ranges. v1: adds the throttle time. v3: flexible; adds name and version of the client, and features, of which
-there are none. v4: as v3. v5 would check the cluster and node ids; it is not announced.
-An unknown version is answered in the encoding of v0, with UNSUPPORTED_VERSION and the range of this API; clients go
-down then.
+there are none. v4: as v3. v5 would check the cluster and node ids; it is not announced. An unknown version is answered
+in the encoding of v0, with UNSUPPORTED_VERSION and the range of this API. The client then repeats the request in a
+version of this range.
 """
 
 from __future__ import annotations

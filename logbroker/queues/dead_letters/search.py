@@ -86,10 +86,10 @@ class GatheredLetters(msgspec.Struct):
     next_offsets: dict[int, int]
     """Offset of each partition below which all matches are included or held."""
     more: bool = False
-    """Whether there are more matches below the ends."""
+    """Whether the search left matches below `Start.end` for another call."""
 
     def leave(self, record_id: int) -> None:
-        """Leave out a letter that was gathered."""
+        """Leave a gathered letter to a later search: `next_offsets` goes back to it. It stays in `letters`."""
         partition = partition_of(record_id)
         self.next_offsets[partition] = min(self.next_offsets.get(partition, MAX_INT64), offset_of(record_id))
         self.more = True
@@ -107,7 +107,8 @@ class Wanted(msgspec.Struct, frozen=True):
     """Ordering key of the letters; None: any."""
 
     def letter(self, record_id: int, record: LogRecord) -> Letter | None:
-        """Return the record as a letter, whatever its key; None if it is no letter of this group."""
+        """Return the record as a letter, whatever its key; None if it is no letter of this group and topic, or holds a
+        batch that cannot be decoded."""
         headers = record.headers
         if (
             header_value(headers, GROUP) != self.group_id.encode()
@@ -132,7 +133,7 @@ async def gather(
     *,
     counting: bool,
 ) -> GatheredLetters:
-    """Find up to `limit` letters, and no more than one round takes unless they are only counted. Batches that cannot be
+    """Find up to `limit` letters. If they are not only counted, one round bounds them as well. Batches that cannot be
     read and letters of held keys are added to `held`."""
     gathering = _Gathering(engine, dead_topic, starts, wanted, held, limit, counting=counting)
     for generation in dead_topic.generations:

@@ -1,17 +1,19 @@
 """Splits hot lanes while they run, and joins them again.
 
 *Split*: from the split on, the lane stays at a gate: no more of its records are handed out. When its deliveries in
-flight are settled and its session has ended, the shell reads its waiting records and moves them, in their order, to the
-sub-lanes (`next_records`, `move`). Each sub-lane is handed out from its first record on. The scan still puts new
-records of the key at the end of the lane. When the lane is empty, the scan puts new records into the sub-lanes: this is
-the moment when `scan_keying` changes. So the records of a sub-lane are in the order of the log, and none of them is
-handed out before the lane's deliveries are settled. The state of a record (attempts, a backoff, a not-before time,
-being blocked or parked, an intent) goes with it, because all of that is kept by record.
+flight are settled and its session has ended, the code around the machine (the shell) reads the waiting records of the
+lane and moves them, in their order, to the sub-lanes (`next_records`, `move`). Each sub-lane is handed out from its
+first record on. The scan still puts new records of the key at the end of the lane. When the lane is empty, the scan
+puts new records into the sub-lanes: this is the moment when `scan_keying` changes. So the records of a sub-lane are in
+the order of the log, and none of them is handed out before the lane's deliveries are settled. The state of a record
+(attempts, a backoff, a not-before time, being blocked or parked, an intent) goes with it, because all of that is kept
+by record.
 
 *Join*: the split gets ends, which are the positions of the scan. Records below the ends stay in their sub-lanes. New
 records go to the lane, which stays at the gate until all sub-lanes are done. So no record overtakes another.
 
-A start knows no gate for a lane that is being split: its index is empty, and everything is scanned into the sub-lanes.
+After a restart, a lane that was being split needs no gate: the index is empty, and everything is scanned into the
+sub-lanes.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ from logbroker.queues.state.splits import Splits
 
 KEYS_AT_ONCE: Final = 8
 LAST_RECORDS: Final = 8_192
-"""Number of records in a lane at which the scan waits until they are moved. Else a key with very many new records would
-never get there."""
+"""When a lane that is being split has only this many records left, the scan waits until they are moved. Otherwise the
+lane of a key with very many new records would never be empty."""
 
 
 class Moved(msgspec.Struct):
@@ -60,14 +62,14 @@ class Splitting:
         self._sessions = sessions
         self._settings = settings
         self.is_changing = False
-        """Whether lanes are being split or joined. Each tick, and the shell after inputs, then calls `step`."""
+        """Whether lanes are being split or joined. If so, `step` is called at each tick and after each input."""
         self._unlooked = 0
         """Number of these lanes that no `step` has looked at since the last input."""
         self._opening: dict[bytes, None] = {}
         """Keys of lanes that may have records that are not moved to their sub-lanes yet."""
         self._joining: dict[bytes, int] = {}
-        """Keys of lanes whose sub-lanes may have records that come before theirs, with the number of a sub-lane up to
-        which all have none."""
+        """Lanes that are being joined, by key, with a number of sub-lanes: the first ones, up to this number, are empty
+        for good."""
         self.set_settings(settings)
 
     def load(self) -> None:
@@ -200,8 +202,8 @@ class Splitting:
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def step(self, now: Moment) -> bool:
-        """Finish splits whose lanes are empty, and joins whose sub-lanes are done; return whether there were any. Looks
-        at a few of them, and at others the next time, as long as `has_unlooked`."""
+        """Finish splits whose lanes are empty, and joins whose sub-lanes are done; return whether there were any. One
+        call looks at a few lanes: call it again while `has_unlooked`."""
         has_changed = False
         self._unlooked -= min(len(self._opening), KEYS_AT_ONCE) + min(len(self._joining), KEYS_AT_ONCE)
         for key in list(islice(self._opening, KEYS_AT_ONCE)):
@@ -242,7 +244,7 @@ class Splitting:
 
     def _first_left(self, split: Split, number: int, now: Moment) -> int:
         """Return the number of the first sub-lane, from `number` on, that has records or may get some; the number of
-        sub-lanes if there is none."""
+        sub-lanes if there is none; 0 while the scan has not reached the ends."""
         ends = split.ends or {}
         for partition, end in ends.items():
             if not self._done.is_open(partition) or self._admission.position(partition) < end:
@@ -277,8 +279,8 @@ class Splitting:
         self._set_keyings()
 
     def _set_keyings(self) -> None:
-        """Set `keying`, to which lanes the records of the log belong, and `scan_keying`, to which lanes the scan puts
-        them. If nothing has changed, the objects stay the same."""
+        """Set `keying` (the lanes that the records of the log belong to) and `scan_keying` (the lanes that the scan
+        puts them into). If nothing has changed, the objects stay the same."""
         self.is_changing = bool(self._opening or self._joining)
         splits = dict(self._splits.by_key)
         scanned = {key: split for key, split in splits.items() if key not in self._opening} if self._opening else splits

@@ -122,7 +122,7 @@ class PriorityLine:
             if count:
                 heapq.heappush(heaps[level], (timestamp_ms, base | offset, number, unread))
                 if ready[level]:
-                    # Does the same as `_count` in half the time, because a start admits many such records.
+                    # As `_count`, which takes twice the time: a start admits many of them.
                     ready[level] += count
                     self.records += count
                 else:
@@ -197,7 +197,8 @@ class PriorityLine:
                 self.overtaken[lower] += 1 if count == 1 else len(taken) - bisect_left(taken, front, begun, key=_rank)
 
     def take_these(self, wanted: Sequence[int]) -> list[Lane]:
-        """Take out the `wanted` records that are in the queue. Scans all of their partitions."""
+        """Take out the `wanted` records that are in the queue. Goes through all sources in the
+        queue, and searches the cursors of these partitions."""
         heads = set(wanted)
         by_base: dict[int, set[int]] = {}
         for record_id in wanted:

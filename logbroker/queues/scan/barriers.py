@@ -1,5 +1,4 @@
-"""Scan barriers: a waiter with a barrier is not served before everything that was readable when it took the barrier is
-scanned.
+"""Scan barriers. A waiter takes a barrier, and is served only when all records that were readable then are scanned.
 
 The scan is divided into rounds. A round is over when each of its partitions is scanned up to the end that it had when
 the round first read it. So a round ends however fast the partitions grow. Records that become readable meanwhile belong

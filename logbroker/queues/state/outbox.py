@@ -106,7 +106,7 @@ class TransactionalOutbox:
         self._refused.pop(topic_id, None)
 
     def obstacles(self, seconds: float) -> dict[bytes, str]:
-        """Return the reasons why outputs that are stored, and acks with outputs, wait now, by topic id."""
+        """Return, by topic id, why stored outputs of a topic, or acks with outputs for it, wait now."""
         for topic_id in [each for each, refused in self._refused.items() if seconds > refused.last_at + RETRY_SECONDS]:
             del self._refused[topic_id]
         waiting = {each: refused.why for each, refused in self._refused.items() if seconds > refused.first_at + 1}

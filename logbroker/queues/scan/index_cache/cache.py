@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 BLOCK_RECORDS: Final = 4096
 MIN_BLOCK_RECORDS: Final = 256
-"""Minimum number of records that are written as a block before a stop, unless too many are gathered."""
+"""Minimum number of records for which a checkpoint writes a block. Fewer stay gathered, unless too many are."""
 MAX_GATHERED_RECORDS: Final = 131_072
 """Maximum number of gathered records of all partitions that are not written yet: some MiB."""
 MAX_BYTES: Final = 4 << 30
@@ -60,7 +60,8 @@ PART_BLOCKS: Final = 512
 
 
 class IndexCache:
-    """The index cache of one queue group. Everything runs on the event loop, except reading blocks."""
+    """The index cache of one queue group. Everything runs on the event loop, but blocks may be read in
+    threads as well."""
 
     def __init__(self, group_id: str, queue: Queue, engine: LogEngine, data_dir: Path) -> None:
         self.group_id = group_id
@@ -76,7 +77,7 @@ class IndexCache:
         """Fingerprint of the keying of the blocks in this cache."""
         self._blocks = Blocks()
         self._lent = Blocks()
-        """Blocks that the index refers to and has not read: their files stay for as long as it may read them."""
+        """Blocks that were lent to the index. Their files stay until their records are done: it may still read them."""
         self._damaged: list[BlockSummary] = []
         """Damaged blocks that a thread has found and that are still in `_blocks`."""
         self._gathered: dict[int, GatheredBlock] = {}
