@@ -6,7 +6,9 @@ import asyncio
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import aiokafka
@@ -15,6 +17,8 @@ import confluent_kafka
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # It reads its schemas in an old way.
     import kafka
+
+from tests.nursery import processes
 
 SECONDS: Final = 60.0
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -100,6 +104,13 @@ def _confluent_read(address: str, topic: str, partitions: int, position: int | s
 
 
 # --- kafka-python ---
+
+
+def _apart(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function in a process of its own: kafka-python never closes the sockets of its failed connections, and
+    Python would complain of them in the middle of another test."""
+    with ProcessPoolExecutor(1, mp_context=processes) as process:
+        return process.submit(function, *args, **kwargs).result()
 
 
 def _python_produce(
@@ -191,6 +202,6 @@ def _aio_read(address: str, topic: str, partitions: int, position: int | str, co
 CLIENTS: Final = (
     Client("confluent-kafka", _confluent_produce, _confluent_read),
     # It needs further packages for the others.
-    Client("kafka-python", _python_produce, _python_read, ("none", "gzip")),
+    Client("kafka-python", partial(_apart, _python_produce), partial(_apart, _python_read), ("none", "gzip")),
     Client("aiokafka", _aio_produce, _aio_read),
 )

@@ -10,11 +10,6 @@ from logbroker.client.sync import Consumer, Producer
 from logbroker.embedded_broker import EmbeddedBroker
 from tests.kafka_api.clients import CLIENTS, Client, Found
 
-# kafka-python leaves sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
-
 PARTITIONS = 3
 each_client = pytest.mark.parametrize("client", CLIENTS, ids=repr)
 

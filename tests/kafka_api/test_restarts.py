@@ -15,9 +15,6 @@ from tests.kafka_api.clients import CLIENTS, Client
 from tests.kafka_api.test_clients import PARTITIONS, check, records
 from tests.waiting import until
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
 RECORDS = 30_000
 KILLS = 3
 
