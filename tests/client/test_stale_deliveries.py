@@ -36,6 +36,32 @@ async def test_what_a_stalled_network_held_back_beyond_the_lease_is_not_worked_o
         await delivery.ack()
 
 
+@pytest.mark.prove
+async def test_a_worker_whose_new_connections_stall_keeps_no_key_from_others(
+    address: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It reconnects, is handed the record on a stream that stalls before it reads it, and reconnects again."""
+    await create(address, topic, lease_seconds=3, backoff_initial_seconds=0)
+    async with Link().to(address) as link, Worker(link.address, topic) as stalled:
+        taking = asyncio.create_task(take(stalled, 1))
+        await wait_until(address, topic, waits_for_records)
+        # Enough for a connection and a welcome, not for a delivery.
+        link.limit_bytes = link.pipes[0].bytes_back
+        link.freeze(answers_only=True)
+        async with asyncio.timeout(20):
+            while "reconnecting" not in caplog.text:
+                await asyncio.sleep(0.02)
+        await fill(address, topic, 2, keys=1)
+        async with Worker(address, topic) as rival:
+            await drain(rival, 2)
+        assert not taking.done()
+        link.release()
+        await fill(address, topic, 1, first=2)
+        (delivery,) = await taking
+        assert (delivery.value, delivery.attempt) == (b"2", 1)
+        await delivery.ack()
+
+
 async def test_what_came_while_the_event_loop_was_blocked_beyond_the_lease_is_not_worked_on(
     address: str, topic: str
 ) -> None:
