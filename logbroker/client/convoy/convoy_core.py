@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
@@ -333,7 +332,7 @@ class ConvoyCore(Tracks):
                     self.lose(entry)
                     lost += 1
                 else:
-                    entry.item.batch.begun_at[entry.item.index] = math.inf
+                    entry.item.batch.waits_in_program(entry.item.index)
         if lost:
             _log.warning("the leases of %d records that waited have ended: they come again, behind others", lost)
 

@@ -407,7 +407,7 @@ def begins(delivery: LeasedRecord) -> bool:
     """Let the lease of a delivery be extended from now on. Return False if it has ended."""
     if delivery.lost:
         return False
-    delivery.batch.begun_at[delivery.index] = monotonic()
+    delivery.batch.begins(delivery.index, monotonic())
     return True
 
 

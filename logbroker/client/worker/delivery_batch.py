@@ -37,6 +37,7 @@ class DeliveryBatch(Generic[L]):
     `settlements`, which the batch only stores."""
 
     __slots__ = (
+        "_begun_at",
         "_count",
         "_first_receipt",
         "_in_log_from",
@@ -44,7 +45,6 @@ class DeliveryBatch(Generic[L]):
         "_waited",
         "attempts",
         "batches",
-        "begun_at",
         "left",
         "lost",
         "offsets",
@@ -86,7 +86,7 @@ class DeliveryBatch(Generic[L]):
         """The error of the deliveries that were lost most recently."""
         self.until = 0.0
         """The end of the lease unless it is extended, in monotonic seconds."""
-        self.begun_at: dict[int, float] = {}
+        self._begun_at: dict[int, float] = {}
         """When the program began to work on single deliveries, by index, if it says so; infinite: it has not begun. The
         worker extends these leases from then on."""
         self.until_by_hand: dict[int, float] = {}
@@ -129,10 +129,18 @@ class DeliveryBatch(Generic[L]):
             self._waited.pop()
         self._waited.append((first, now))
 
+    def begins(self, index: int, now: float) -> None:
+        """Note that the program begins to work on a delivery that it had taken before."""
+        self._begun_at[index] = now
+
+    def waits_in_program(self, index: int) -> None:
+        """Note that the program has taken a delivery, and has not begun to work on it."""
+        self._begun_at[index] = math.inf
+
     def taken_since(self, index: int) -> float:
         """Return the latest time at which a delivery was known to wait for the program, or the time at which the
         program said that it began."""
-        begun_at = self.begun_at.get(index)
+        begun_at = self._begun_at.get(index)
         if begun_at is not None:
             return begun_at
         return self._waited[bisect_right(self._waited, (index, math.inf)) - 1][1]
