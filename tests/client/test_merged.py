@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -235,6 +235,91 @@ async def test_positions_may_move_in_the_body_of_a_loop(address: str, topic: str
 
 
 @both
+@pytest.mark.parametrize("meanwhile", [False, True])
+async def test_a_topic_that_grew_comes_in_order_and_without_waiting(
+    address: str, topic: str, blocking: bool, meanwhile: bool
+) -> None:
+    """The partitions that were added bring nothing until the others are read up to where they were added."""
+    await create(address, topic, 2)
+    numbered = [(number % (2 + 2 * (number // 100)), number) for number in range(300)]
+
+    async def grow(generation: int) -> None:
+        async with Admin(address) as admin:
+            await admin.alter_topic(topic, partitions=2 + 2 * generation)
+        await send(address, topic, numbered[100 * generation : 100 * (generation + 1)], batch_bytes=300)
+
+    await send(address, topic, numbered[:100], batch_bytes=300)
+    if not meanwhile:
+        await grow(1)
+        await grow(2)
+    consumer = opened(blocking, address)
+    options = {"max_wait_seconds": LONG, "max_records": 20}
+    found = await take(blocking, consumer, 50, topic, **options)
+    if meanwhile:
+        await grow(1)
+        await grow(2)
+    found += await take(blocking, consumer, 240, topic, **options)
+    assert numbers(found) == list(range(290))
+    assert not any(record.late for record in found)
+    await in_either(blocking, consumer.close)
+
+
+def _one_of(records: Iterator[Any]) -> list[Any]:
+    return list(itertools.islice(records, 1))
+
+
+def _pause(consumer: sync.Consumer, at: TopicPartition) -> None:
+    consumer.pause(at)
+    consumer.resume(at)
+
+
+MEANWHILE: dict[str, Callable[[sync.Consumer, TopicPartition], list[Any] | None]] = {
+    "poll": lambda consumer, _: consumer.poll(1),
+    "until_end": lambda consumer, _: _one_of(consumer.until_end()),
+    "batches": lambda consumer, _: [record for batch in _one_of(consumer.batches(until_end=True)) for record in batch],
+    "merged": lambda consumer, at: _one_of(consumer.merged(at.topic, until_end=True)),
+    "seek": lambda consumer, at: consumer.seek(at, consumer.position(at)),
+    "seek past one": lambda consumer, at: consumer.seek(at, consumer.position(at) + 1),
+    "pause": _pause,
+}
+"""What the body of a merged loop may do: use its consumer otherwise, and go on."""
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE.values(), ids=MEANWHILE)
+@pytest.mark.parametrize("until_end", [True, False])
+@pytest.mark.parametrize("by", ["timestamp", lambda record: int(record.value)])
+def test_the_order_holds_whatever_the_body_of_the_loop_does_with_its_consumer(
+    address: str, topic: str, meanwhile: Callable[..., list[Any] | None], until_end: bool, by: Any
+) -> None:
+    """A record is late only if one with a higher sequence was handed out before it by this loop."""
+    count = 40
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, [(number % 2, number) for number in range(count)], batch_bytes=300))
+    found: list[MergedRecord] = []
+    others: list[int] = []
+    with sync.Consumer(address) as consumer:
+        for record in consumer.merged(topic, by=by, max_wait_seconds=LONG, until_end=until_end):
+            found.append(record)
+            if len(found) % 10 == 1:
+                at = TopicPartition(topic, record.partition)
+                skipped = consumer.position(at) if meanwhile is MEANWHILE["seek past one"] else None
+                others += numbers(meanwhile(consumer, at) or [])
+                if skipped is not None:
+                    others.append(2 * skipped + at.partition)
+            # What comes last waits for the other partition, unless there is an end.
+            if not until_end and len(found) + len(others) >= count // 2:
+                break
+    got = numbers(found)
+    assert len(set(got + others)) == len(got + others)
+    assert not until_end or sorted(got + others) == list(range(count))
+    high = -1
+    for record, number in zip(found, got, strict=True):
+        assert record.late == (number < high)
+        high = max(high, number)
+    assert got == sorted(got)
+
+
+@both
 async def test_a_partition_that_is_far_ahead_is_not_fetched_meanwhile(
     address: str, topic: str, blocking: bool, monkeypatch: Any
 ) -> None:
@@ -458,3 +543,29 @@ async def test_an_error_of_the_sequence_loses_nothing(address: str, topic: str) 
                 continue
     assert not failing
     assert sorted(found) == list(range(300))
+
+
+@pytest.mark.parametrize("what", ["seek", "pause", "other"])
+def test_the_function_of_the_sequence_may_move_positions(address: str, topic: str, what: str) -> None:
+    count = 60
+    moved: list[TopicPartition] = []
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, [(number % 2, number) for number in range(count)], batch_bytes=300))
+
+    def sequence(record: MergedRecord) -> int:
+        at = TopicPartition(topic, record.partition if what != "other" else 1 - record.partition)
+        if record.offset == 3 and not moved:
+            moved.append(at)
+            if what == "pause":
+                consumer.pause(at)
+                consumer.resume(at)
+            else:
+                consumer.seek(at, consumer.position(at))
+        return int(record.value or b"")
+
+    with sync.Consumer(address) as consumer:
+        found = list(consumer.merged(topic, by=sequence, max_wait_seconds=LONG, until_end=True))
+        assert moved
+        assert numbers(found) == list(range(count))
+        assert not any(record.late for record in found)
+        assert sum(map(consumer.position, consumer.assignment())) == count

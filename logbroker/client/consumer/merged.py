@@ -34,6 +34,7 @@ from logbroker.client.consumer.consumer_core import (
 )
 from logbroker.client.consumer.cursor import MergedRecord
 from logbroker.client.consumer.fetcher import Assigned, Chunk
+from logbroker.client.consumer.generations import has_delivered
 from logbroker.client.consumer.loop_ends import LoopEnds
 from logbroker.client.consumer.resequencer import TIMESTAMP, Resequencer, SequenceOf
 from logbroker.client.transport.offsets import ListedOffset, Start, list_offsets
@@ -81,6 +82,8 @@ class MergedReader:
         """The partition whose records are on their way from the cursor to the resequencer."""
         self._known: dict[int, deque[tuple[int, float]]] = {}
         """For each partition: high watermarks, ascending, and when each was first known."""
+        self._idle: set[int] = set()
+        """The partitions that could bring nothing when they were last looked at."""
         self._full: dict[int, int] = {}
         """The partitions that are not fetched now, and down to how many of their records that is so."""
         self._now = monotonic()
@@ -104,7 +107,11 @@ class MergedReader:
         """Hand out no record of a partition that was read until now, because the program moves or pauses it."""
         number = assigned.partition.partition
         self._count_handed_out()
-        self.released = [record for record in self.released if record.partition != number]
+        # The other partitions wait for this one again.
+        released, self.released = self.released, []
+        for record in released:
+            record.late = False
+        self._resequencer.put_back(released)
         self._waiting.pop(number, None)
         self._known.pop(number, None)
         if number == self._reading:
@@ -195,7 +202,8 @@ class MergedReader:
                 self._resequencer.expect(number, self._now)
 
     def _look_at_partitions(self) -> None:
-        """Wait for partitions that were added, and for none that stands or is paused."""
+        """Wait for partitions that were added, and for none that can bring nothing: because an error has stopped it,
+        because it is paused, or because its next generation waits until the other partitions are read up to there."""
         fetcher = self._core.fetcher
         if len(self._of) != len(self._assigned):
             for assigned in self._assigned.values():
@@ -206,8 +214,13 @@ class MergedReader:
             if self._ends is not None:
                 self._wait_for_ends(self._ends)
         for number, assigned in self._of.items():
-            if assigned.paused or assigned.failed:
+            if assigned.paused or assigned.failed or has_delivered(assigned):
+                self._idle.add(number)
                 self._resequencer.idle(number)
+            elif number in self._idle:
+                self._idle.discard(number)
+                if self._ends is None or assigned.partition in self._ends:
+                    self._resequencer.expect(number, monotonic())
         # The records before an error come first.
         waits = (self._waiting.get(assigned.partition.partition) for assigned in list(fetcher.standing))
         if self._ends is None and self._may_tell and not all(waits):
@@ -249,7 +262,6 @@ class MergedReader:
         core.rest_of_batch(read, room)
         key = self._key
         records = read if key is None else [record for record in read if record.main_key == key]
-        self._waiting[number] = self._waiting.get(number, 0) + len(records)
         if read:
             known, last = self._known.setdefault(number, deque()), read[-1].offset
             has_more = bool(known) and known[-1][0] > last + 1
@@ -257,6 +269,11 @@ class MergedReader:
             size_bytes = DEFAULT_POLL_BYTES - room.bytes
             arrived = self._known_since(known, last)
             self._resequencer.add_all(number, records, arrived, has_more=has_more, size_bytes=size_bytes)
+            if self._reading != number:
+                # The function that gives the sequences has moved or paused this partition.
+                self._resequencer.drop(number)
+                return True
+            self._waiting[number] = self._waiting.get(number, 0) + len(records)
         if self._is_by_time and read:
             # Records of other keys show how far the partition is, too.
             self._resequencer.advance(number, max(record.timestamp_ms for record in read))

@@ -29,6 +29,7 @@ from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 from logbroker.client.runtime.arguments import MAX_INT, check_bounds, check_seconds, checks_arguments
+from logbroker.client.runtime.handlers import SIGNALS, check_plain, let_out
 from logbroker.errors import InvalidRequestError, quoted
 
 R = TypeVar("R")
@@ -69,6 +70,7 @@ def sequence_function(by: SequenceOf) -> Callable[[Any], Sequence | None]:
         return in_header
     if not callable(by):
         raise InvalidRequestError(f"by takes {TIMESTAMP}, the name of a header, or a function, not {quoted(by)}")
+    check_plain("the function given as by", by)
     return by
 
 
@@ -109,7 +111,9 @@ class _Source(Generic[R]):
         self.is_idle = False
 
 
-_PER_RECORD: Final = ("expect", "add", "add_all", "advance", "idle", "drop", "held", "is_full", "take", "release")
+_PER_RECORD: Final = (
+    *("expect", "add", "add_all", "advance", "idle", "drop", "held", "is_full", "take", "release", "put_back"),
+)
 
 
 @checks_arguments(*_PER_RECORD)
@@ -158,6 +162,14 @@ class Resequencer(Generic[R]):
         """The sources whose queues are empty, by their index, unless they are idle."""
         self._high: Sequence = _LOWEST
         """The highest sequence that was released."""
+        self._high_before: Sequence = _LOWEST
+        """The same before the last release."""
+        self._last_places: list[tuple[Sequence, int]] = []
+        """The places of the records that were released last."""
+        self._last_batches: list[_Batch] = []
+        """Their batches."""
+        self._last_since: dict[int, float] = {}
+        """What `since` was before, for the sources that this release has emptied and that have more."""
         self._now = -math.inf
         self._records = self._bytes = 0
 
@@ -219,9 +231,14 @@ class Resequencer(Generic[R]):
         self._records += len(records)
 
     def _sequences_of(self, records: List[R], last: Sequence) -> list[Sequence]:
-        given: list[Any] = list(map(self._sequence_of, records))
         if self._is_checked:
-            return given
+            return list(map(self._sequence_of, records))  # type: ignore[arg-type]
+        given: list[Any] = []
+        try:
+            for record in records:
+                given.append(self._sequence_of(record))  # noqa: PERF401 (a comprehension is no faster here)
+        except SIGNALS as error:
+            raise let_out("the function given as by", error) from error
         for index, sequence in enumerate(given):
             if sequence is None:
                 given[index] = last
@@ -253,13 +270,16 @@ class Resequencer(Generic[R]):
         found.records.clear()
         found.sequences.clear()
         found.batches.clear()
-        self._heads = [(each.sequences[0], each.index) for each in self._by_index if each.sequences]
-        heapify(self._heads)
+        self._find_heads()
         self._records -= count
         self._bytes -= found.bytes
         found.bytes, found.last, found.low, found.has_more = 0, _LOWEST, _LOWEST, False
         self.expect(source, self._now)
         return count
+
+    def _find_heads(self) -> None:
+        self._heads = [(each.sequences[0], each.index) for each in self._by_index if each.sequences]
+        heapify(self._heads)
 
     def held(self, source: Hashable) -> int:
         """Return the number of records of this source that wait."""
@@ -304,6 +324,9 @@ class Resequencer(Generic[R]):
         wait, heads, awaited = self._wait, self._heads, self._awaited
         taken: list[R] = []
         late: list[int] = []
+        places: list[tuple[Sequence, int]] = []
+        batches: list[_Batch] = []
+        since: dict[int, float] = {}
         # Before `waits_new`, no awaited source can bring a record. Before `waits_all`, only those can that have been
         # silent for long enough: for them, only records wait that have just arrived.
         waits_all = waits_new = _END
@@ -313,7 +336,7 @@ class Resequencer(Generic[R]):
                 waits_new = place
             if place < waits_all and each.since + wait > now:
                 waits_all = place
-        high = self._high
+        high = self._high_before = self._high
         while heads and len(taken) < max_records:
             head = heads[0]
             sequence, index = head
@@ -328,6 +351,8 @@ class Resequencer(Generic[R]):
             sequences.popleft()
             taken.append(source.records.popleft())
             batch = source.batches[0]
+            places.append(head)
+            batches.append(batch)
             batch.left -= 1
             if not batch.left:
                 source.batches.popleft()
@@ -338,6 +363,7 @@ class Resequencer(Generic[R]):
                 continue
             heappop(heads)
             if source.has_more:
+                since[index] = source.since
                 source.since = now
             if not source.is_idle:
                 awaited[index] = source
@@ -346,8 +372,36 @@ class Resequencer(Generic[R]):
                 if source.since + wait > now:
                     waits_all = min(waits_all, place)
         self._high = high
+        self._last_places, self._last_batches, self._last_since = places, batches, since
         self._records -= len(taken)
         return taken, late
+
+    def put_back(self, records: List[R]) -> None:
+        """Take back records that the last `take` or `release` returned and that were not handed on: the last ones of
+        its list, in their order. They count as if they had not been released."""
+        kept = len(self._last_places) - len(records)
+        if kept < 0:
+            raise InvalidRequestError(
+                f"{len(records)} records cannot be put back: {len(self._last_places)} were released last"
+            )
+        places, batches = self._last_places[kept:], self._last_batches[kept:]
+        del self._last_places[kept:], self._last_batches[kept:]
+        for record, (sequence, index), batch in zip(
+            reversed(records), reversed(places), reversed(batches), strict=True
+        ):
+            source = self._by_index[index]
+            if not batch.left:
+                source.batches.appendleft(batch)
+                source.bytes += batch.bytes
+                self._bytes += batch.bytes
+            batch.left += 1
+            source.records.appendleft(record)
+            source.sequences.appendleft(sequence)
+            source.since = self._last_since.pop(index, source.since)
+            self._awaited.pop(index, None)
+        self._records += len(records)
+        self._high = max(self._high_before, max((sequence for sequence, _ in self._last_places), default=_LOWEST))
+        self._find_heads()
 
     def _is_new(self, source: _Source[R], now: float) -> bool:
         """Whether neither the first record of this source nor any other has waited for long enough."""
