@@ -41,7 +41,8 @@ class HeldSessions(Generic[D]):
         return self.held.get((token, key))
 
     def ask_for(self, number: int) -> None:
-        """Change the number of sessions that are being requested. Their records may follow the answers at once."""
+        """Change the number of sessions that are being requested. They share the window already, because their records
+        may follow the answers at once."""
         self._asked_for += number
         self._share_window()
 
@@ -119,8 +120,8 @@ class HeldSessions(Generic[D]):
     # --- time -------------------------------------------------------------------------------------------------------
 
     def renewals(self, now: float) -> list[HeldSession[D]]:
-        """Return the sessions whose lock ends soon. One that the program has left is kept until its settlements are
-        answered."""
+        """Return the sessions whose lock ends soon. A session that the program has left is renewed until its
+        settlements are answered."""
         return [
             session
             for session in self
