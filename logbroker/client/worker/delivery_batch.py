@@ -87,7 +87,7 @@ class DeliveryBatch(Generic[L]):
         self.until = 0.0
         """The end of the lease unless it is extended, in monotonic seconds."""
         self._begun_at: dict[int, float] = {}
-        """By index: when the program began to work on the delivery, if the program reports this; infinite if it has not
+        """When the program began to work on a delivery, by index, if the program reports this; infinite if it has not
         begun yet. The limit of the lease's extension counts from this time."""
         self.until_by_hand: dict[int, float] = {}
         """The ends of the leases that the program requested for single deliveries, by index. They replace `until`."""

@@ -164,7 +164,7 @@ class SettlementBatch:
         self.state: bytes | None = None
         """The new state of the session. The broker stores it together with the acks."""
         self.states: dict[Settled, bytes] = {}
-        """By acked delivery: the state that the program had set since the ack before."""
+        """The states that the program set before an ack, by the acked delivery."""
         self.is_broken = False
         """Whether the session cannot go on, because the program's state includes records that are delivered again."""
         self.uncertain = False
