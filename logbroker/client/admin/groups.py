@@ -52,7 +52,7 @@ class MemberDescription(msgspec.Struct, frozen=True, kw_only=True):
     owned: tuple[TopicPartition, ...]
     """The partitions that the member holds."""
     target: tuple[TopicPartition, ...]
-    """The partitions that the member is assigned. It holds them once their present owners have given them up."""
+    """The partitions that the member is assigned. It holds them once their current owners have given them up."""
 
 
 class AwaitedPartition(msgspec.Struct, frozen=True, kw_only=True):

@@ -237,7 +237,7 @@ class QueueAdmin(Droppable):
         its original order. A letter that cannot be sent back is reported, and holds back only its own key. `dry_run`
         only counts the letters.
 
-        Only letters below `until` are sent back; None: below the present ends of the dead-letter topic. Workers may
+        Only letters below `until` are sent back; None: below the current ends of the dead-letter topic. Workers may
         fail records again while letters are sent back. To send back each letter once, pass `Redriven.until` of the
         first call to further calls, until `Redriven.more` is false. Raises UnknownTopicError if `until` belongs to a
         topic that is not the group's dead-letter topic any more.

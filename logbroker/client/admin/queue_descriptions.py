@@ -230,7 +230,7 @@ class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
     partition, offset: the head; -1: no head is known.
     waiting: number of waiting records, the head included, also while it is in flight. `explain_lane` adds the records
         of the sub-lanes, if the lane is split.
-    attempt: number of the head's next attempt, or of the present one while it is in flight: its failures + 1. So a lane
+    attempt: number of the head's next attempt, or of the current one while it is in flight: its failures + 1. So a lane
         parked after 2 failures has attempt 3. 0: idle.
     worker_id: the worker that holds the lane; empty: none does.
     due_in_ms: time until the lease or the session ends, or until the lane is ready again; None: nothing is due.

@@ -310,7 +310,7 @@ class Consumer(Uncopied):
         return self._records(bounded=False)
 
     def until_end(self) -> Iterator[Record]:
-        """Iterate up to the present high watermarks, and stop.
+        """Iterate up to the current high watermarks, and stop.
 
         Partitions that the body of the loop moves back are read up to there again. Paused partitions are left out until
         the body resumes them. An error that was raised before is raised again once the other partitions are at
@@ -318,7 +318,7 @@ class Consumer(Uncopied):
         are left out of this loop. In a group, the loop covers the partitions that are assigned to this member when it
         begins, and those that are added while it runs. A member that was killed or hangs keeps its partitions until the
         group puts it out. Until then this loop ends without them, perhaps at once. If its body calls `assign`, the loop
-        goes on to the present high watermarks of the new assignment.
+        goes on to the current high watermarks of the new assignment.
         """
         self._core.check_open()
         return self._records(bounded=True)
@@ -364,7 +364,7 @@ class Consumer(Uncopied):
 
         A batch of more than `max_records`, or of more than `max_bytes` decoded, is returned as several lists; a single
         larger record is returned alone. After the loop is left, reading continues behind the last list that was handed
-        out. With `until_end`, stop at the present high watermarks.
+        out. With `until_end`, stop at the current high watermarks.
         """
         Room(max_records, max_bytes)
         records: list[Record] = []
@@ -416,7 +416,7 @@ class Consumer(Uncopied):
 
         The topic is assigned as by `assign`, from `start` on. If `start` is None, the loop goes on at the positions if
         exactly this topic is assigned already; otherwise it begins at the earliest records. Partitions that are added
-        later join. With `until_end`, the loop stops at the present high watermarks. A loop may be left at any record;
+        later join. With `until_end`, the loop stops at the current high watermarks. A loop may be left at any record;
         the next loop or `poll` goes on with the record after it in each partition. `max_records` and `max_bytes`
         (decoded) bound the records that are held back: a partition that is far ahead of the others is not fetched
         meanwhile.

@@ -8,8 +8,8 @@
              form 1: lengths of runs (varints) from `base` on: not done, done, not done, done, ...
 
 `encode` writes the shorter form. A consumer that does not know the text begins at the committed offset, and repeats the
-records that are done by the text. A text that this module did not write, that is damaged, or that belongs to another
-offset is ignored.
+records that the text lists. A text that this module did not write, that is damaged, or that belongs to another offset
+is ignored.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ keys."""
 class ConvoySource(Protocol):
     """A source of records for a `Convoy`: an asynchronous iterator of tuples of four.
 
-    key      what orders the records: any hashable value. None: the record is a lane of its own, without an order
-    item     what the handler gets
+    key      the ordering key: any hashable value. With None, the record is a lane of its own, without an order
+    item     the argument of the handler
     ack      called without an argument when the item is done
     nack     called if the convoy ends before the item is done, with its last error, or None if it never failed. The
              source should deliver the item again

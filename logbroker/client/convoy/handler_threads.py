@@ -37,7 +37,8 @@ class HandlerThreads:
             self._start_thread()
         self._busy += 1
         self._calls.put((told, argument))
-        # The error comes as a value: no future takes a StopIteration, and nobody has to fetch it after a cancellation.
+        # The error is the result of the future, not its exception: a future refuses a StopIteration, and complains of
+        # an exception that nobody fetches, as happens after a cancellation.
         error = await told
         if error is not None:
             try:

@@ -58,8 +58,8 @@ class IdleWait:
         self._last_until = self.until + session.lock_seconds
 
     def is_over(self, heard_at: float, now: float) -> bool:
-        """Return whether the session is idle. If not, ask the broker for an answer, and look again at `until`.
-        `heard_at` is the time when the newest answered request was sent."""
+        """Return whether the session is idle. If not, the caller asks the broker for an answer, and calls this again at
+        `until`. `heard_at` is the time when the newest answered request was sent."""
         if self._is_sure or heard_at >= self._heard_by or now >= self._last_until:
             return True
         if not self._has_asked:

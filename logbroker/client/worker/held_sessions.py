@@ -22,8 +22,8 @@ _LOST_IN_BREAK: Final = "the connection was broken for too long: the session is 
 class HeldSessions(Generic[D]):
     """The sessions of a worker, by token and key.
 
-    `opened`, `answered` and `lost` take the lock of the outbox. The other methods are called under that lock, or in the
-    event loop, because sessions are added and dropped only there.
+    `opened`, `answered`, `lost` and `leave` take the lock of the outbox. The other methods are called under that lock,
+    or in the event loop, because sessions are added and dropped only there.
     """
 
     def __init__(self, outbox: SettlementOutbox, make: Callable[..., D], window: ReceiveWindow) -> None:

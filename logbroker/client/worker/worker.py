@@ -75,8 +75,8 @@ class _LoopTurns:
         self._turned_at = monotonic()
 
     async def after(self, waiting: Awaitable[_T]) -> _T:
-        """Await something, and note that the event loop had its turns meanwhile. The code that runs next may block the
-        loop."""
+        """Await something, and note that the event loop had its turns during this wait. The code that runs next may
+        block the loop."""
         outcome = await waiting
         self.begin()
         return outcome

@@ -202,7 +202,7 @@ class WorkerCore(Generic[D]):
             room_bytes = self.in_flight.take_more(taken, room, room_bytes, monotonic(), keeps=keeps)
 
     def stop(self) -> None:
-        """End all loops over deliveries and sessions once the program's present deliveries are finished. Loops that
+        """End all loops over deliveries and sessions once the program's current deliveries are finished. Loops that
         begin later end at once."""
         self.stopping = True
         if self._loop is not None and not (self.link.ordering or self.lifetime.is_forked):
@@ -238,7 +238,7 @@ class WorkerCore(Generic[D]):
             )
 
     def handlers_ended(self) -> None:
-        """Give back all deliveries that wait in the buffers, because the program processes no more."""
+        """Give back all deliveries that wait outside of sessions, because no handler will take them."""
         self.in_flight.give_back_unwanted(monotonic(), at_once=True)
 
     def told(self, delivery: D, error: Exception | None) -> None:
