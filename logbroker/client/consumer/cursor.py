@@ -34,7 +34,7 @@ _OF_CODEC: Final = (BatchExpandsTooFarError, CorruptBatchError, UnsupportedCompr
 
 
 class Record(Decoding, msgspec.Struct, gc=False):
-    """A record of the log. `timestamp_ms` counts from 1970, by the producer's clock or the broker's.
+    """A record of the log. `timestamp_ms` is in milliseconds since 1970, by the producer's clock or the broker's.
 
     `text()`, `json()`, `msgpack()` and `decode(function)` turn the value into an object; `header(name)` finds a header.
     """
@@ -56,7 +56,7 @@ class Record(Decoding, msgspec.Struct, gc=False):
 
 
 class MergedRecord(Record, gc=False):
-    """A record of `Consumer.merged`. The rest is as in a `Record`."""
+    """A record of `Consumer.merged`: a `Record` that may be late."""
 
     late: bool = False
     """Whether a record with a higher sequence was handed out before."""
@@ -178,7 +178,7 @@ class Cursor:
                     _check_continues(chunk, chunk.next_offset)
                     assigned.position = chunk.next_offset
                     assigned.continued = -1 if chunk.gaps_below is None else assigned.version
-                    # All chunks from now on come from below the cut, if the log was cut.
+                    # If the log was cut and the reset policy goes on at the cut, the position is there now.
                     assigned.cut_offset = None
                 self._chunk = self.assigned = None
                 continue

@@ -84,7 +84,8 @@ class TopicGenerations:
         self._begins[assigned] = 0
 
     def moved(self, assigned: Assigned) -> None:
-        """Begin with the first generation again, because the program moved a partition back into an earlier one."""
+        """Note that the program moved a partition. If it moved back into an earlier generation, begin with the first
+        generation again."""
         if self._generation == FIRST_GENERATION:
             self._waits[assigned] = None
             return
@@ -279,10 +280,11 @@ def has_delivered(assigned: Assigned) -> bool:
 
 
 def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartition]) -> set[TopicId]:
-    """Return the topics whose next generation waits for a partition that is neither wanted now nor read.
+    """Return the topics whose next generation waits for a partition that is not fetched, and that a loop, which reads
+    the partitions in `wanted`, does not read.
 
-    A partition that is read but not wanted had no records when the loop began, and holds no topic back. Either the
-    broker reports the end of its generation, or a record arrives, and then the program has to finish that record.
+    A partition that is fetched but not in `wanted` had no records when the loop began, and holds no topic back. Either
+    the broker reports the end of its generation, or a record arrives, and then the program has to finish that record.
     """
     return {
         assigned.topic_id

@@ -1,4 +1,5 @@
-"""Conversions between mappings by partition and the API's messages, which have columns by topic."""
+"""Conversions between mappings by partition and the API's messages, which have lists of partitions and offsets for each
+topic."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Activity(msgspec.Struct, frozen=True):
     polls: bool
     """Whether the program asked for records."""
     delivers: bool
-    """Whether the program was given records."""
+    """Whether the program was given records, or is working on some."""
 
 
 class Reader(Protocol):
@@ -465,8 +465,8 @@ class GroupMember:
             self._beat_anew.set()
 
     def _note_delay(self, now: float) -> None:
-        """Warn if every answer arrives after the deadline that it gives. Otherwise nothing would explain why no record
-        comes."""
+        """Warn if every answer arrives after the deadline that it gives. Without this warning, nothing would explain
+        why no record is delivered."""
         late_seconds = self.membership.late_by(now)
         self._late_answers = self._late_answers + 1 if late_seconds else 0
         if late_seconds and not self._is_busy:
