@@ -12,7 +12,8 @@
   processes of that session are killed, also those in process groups that the command made (`timeout`, `set -m`).
 - A guard, which is a small separate process, kills the running commands if this process dies without cleaning up
   (SIGKILL). The guard is told of each command before the command begins.
-- One thread starts, waits for and kills each process, so a signal never reaches another process that got the same id.
+- Each process is started, waited for and killed by one and the same thread. So a signal never reaches another process
+  that got the same id.
 - No code runs between fork and exec (no `preexec_fn`), because a thread of gRPC may hold any lock at that moment.
 """
 
@@ -42,13 +43,13 @@ _LAST_READ_BYTES: Final = 1024 * 1024
 _LOOK_SECONDS: Final = 0.25
 """The time between two checks whether the result of a command is still wanted."""
 _POLL_SECONDS: Final = 0.02
-"""The time between two checks whether a process has ended. Needed only on systems that do not report its end; Linux
-does."""
+"""The time between two checks whether a process has ended, on systems that do not report its end (Linux does), and
+between two checks whether the reader of our standard error has room again."""
 _DEATH_SECONDS: Final = 5.0
 """A process that has not ended this long after it was killed hangs in the system. It is not waited for."""
 _MAX_BACKGROUND: Final = 64
-"""Maximum number of ended commands from whose background processes standard error is still read. Background processes
-of further commands get an error when they write there."""
+"""After a command has ended, its background processes can go on writing to standard error, because we go on reading it.
+This is done for at most this many ended commands; background processes of others get an error when they write there."""
 _KILL_ROUNDS: Final = 5
 
 _GUARD: Final = """

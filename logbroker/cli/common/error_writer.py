@@ -24,7 +24,7 @@ _LOOK_SECONDS: Final = 0.25
 
 
 class _Told(logging.Handler):
-    """Tells warnings, as lines of this program."""
+    """Shows warnings as lines of this program."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -99,7 +99,7 @@ class ErrorWriter:
 
     @contextmanager
     def telling(self, log: logging.Logger) -> Iterator[None]:
-        """Tell the user the warnings of a logger within the block, also if standard error is no terminal."""
+        """Within the block, show the warnings of a logger on standard error, even if it is no terminal."""
         told = _Told(self.tell)
         log.addHandler(told)
         try:

@@ -1,4 +1,5 @@
-"""Standard output of `logbroker consume`: the values as lines, or the records as JSON lines."""
+"""Standard output of `logbroker consume` and `logbroker queue work --print`: values as lines, or records as JSON lines.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ SECONDS: Final = 1.2
 """Approximate duration of each of the two parts of a run."""
 QUICK_SECONDS: Final = 0.8
 _ROOM_BYTES: Final = 4 * 1024 * 1024
-"""More than the files of an experiment have together."""
+"""Free disk space that an experiment needs. Its files together are smaller."""
 
 
 @click.group()

@@ -295,7 +295,8 @@ def _stopped_at_end(worker: CommandWorker, broker: str, group: str) -> Iterator[
 
 
 class _Pause:
-    """Finds out whether a paused scan stays paused. It goes on when a retry is due, or when somebody mends a lane."""
+    """Finds out whether a paused scan stays paused. A scan goes on when a retry is due, or when an operator decides
+    about a lane."""
 
     def __init__(self) -> None:
         self._since = monotonic()
@@ -335,7 +336,7 @@ def _unscanned_text(queue: QueueDescription) -> str:
 
 
 class _Refusals:
-    """Reports each settlement that the broker refused: the record was lost to another worker and comes again.
+    """Reports each settlement that the broker refused, because the record was lost to another worker.
 
     Such a refusal is not a failure of this worker, so it does not change the exit code.
     """
