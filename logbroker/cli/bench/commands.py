@@ -279,8 +279,8 @@ def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
     default=(0.0, 64.0),
     multiple=True,
     metavar="MIB",
-    help="MiB appended before the kill. If the broker stores recovery points meanwhile, less than this lies after them;"
-    " the row shows how much. Repeatable.",
+    help="MiB appended before the kill. If the broker stores recovery points during the appends, less than this lies"
+    " after the last ones; the row shows how much. Repeatable.",
 )
 @number_option(
     "--batch-bytes",

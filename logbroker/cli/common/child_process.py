@@ -207,7 +207,7 @@ class _Running:
         self._line = b""
         """The unfinished line. It is passed on when it ends."""
         self._behind = b""
-        """Output for which our own reader has no room."""
+        """Output for which our standard error has no room yet."""
         self._selector = selectors.DefaultSelector()
         for fd, event in (
             (process.stdin.fileno(), selectors.EVENT_WRITE),
@@ -300,7 +300,7 @@ class _Running:
             self._close_stdin()
 
     def _read(self) -> None:
-        """Read the available output. Read nothing as long as our own reader has no room."""
+        """Read the available output. Read nothing as long as our standard error has no room."""
         if self._behind:
             if not self._errors.offer(self._behind):
                 return

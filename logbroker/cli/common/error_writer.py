@@ -18,7 +18,7 @@ from logbroker.cli.common.standard_output import has_room
 _PIECE_BYTES: Final = 4096
 """Maximum bytes of one write. A full pipe has room for them as soon as its reader has read as many."""
 _BEHIND_BYTES: Final = 1024 * 1024
-"""Maximum bytes of standard error that wait for our reader. If more wait, commands have to wait, too."""
+"""Maximum bytes that wait for the reader of our standard error. If more wait, commands have to wait, too."""
 _LOOK_SECONDS: Final = 0.25
 """The time between two checks whether the reader stands still."""
 

@@ -1,5 +1,4 @@
-"""Standard output of `logbroker consume` and `logbroker queue work --print`: values as lines, or records as JSON lines.
-"""
+"""Standard output of `logbroker consume` and `queue work --print`: values as lines, or records as JSON lines."""
 
 from __future__ import annotations
 

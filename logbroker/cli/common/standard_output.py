@@ -63,7 +63,7 @@ class _Output(io.FileIO):
     is_missing = False
     """Whether the process was started without standard output (`>&-`)."""
     is_over = False
-    """Whether the process ends. If so, buffered output that cannot be written is dropped."""
+    """Whether the process is ending. If so, buffered output that cannot be written is dropped."""
     is_torn = False
     """Whether a write was interrupted. How much of it was written is unknown, so nothing may be written after it."""
     waits_until: float | None = None

@@ -181,7 +181,7 @@ def _check_room(directory: Path) -> None:
             file.flush()
             os.fsync(file.fileno())  # Some file systems say only now that they are full.
     except PermissionError:
-        return  # The files are there already, and more cannot be made beside them.
+        return  # The files exist already, and no others can be created beside them.
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(directory)) from None
 

@@ -492,7 +492,7 @@ class Consumer(Uncopied):
 
         A caller that waits for records, or asks for them later, gets BrokerUnavailableError. If a callback calls
         `close`, its `poll` or loop gets that error, too. An error of `on_revoked` is raised after everything else is
-        done. A second call returns at once, even in a callback of the first.
+        done. A second call returns at once, even in a callback that the first call runs.
         """
         if self._is_closing or not self._core._lifetime.may_close():
             return

@@ -183,7 +183,7 @@ class ConsumerCore(Droppable):
 
     @property
     def subscribed(self) -> bool:
-        """Whether the consumer is a member of a group."""
+        """Whether the consumer has begun to join its group."""
         return self._group is not None
 
     @property
@@ -207,7 +207,7 @@ class ConsumerCore(Droppable):
 
     def _open_fetcher(self) -> Fetcher:
         if self.closed:
-            # Another thread has closed the consumer meanwhile.
+            # Another thread has closed the consumer.
             raise BrokerUnavailableError(CLOSED)
         if self._fetcher is None:
             self._fetcher = Fetcher(self.connection, self._for_records, **self._fetcher_options)
@@ -571,7 +571,7 @@ class ConsumerCore(Droppable):
                     del ends[partition]
                     # A partition that is read up to the end of a generation is still fetched, because the broker has to
                     # report the ends of its next generations, and other partitions of the topic wait for these reports.
-                    # Records behind the end were appended meanwhile: if there are any, hold the partition.
+                    # If records behind the end have arrived since the loop began, hold the partition.
                     if not assigned.generation or assigned.fetched > assigned.position:
                         self._hold(assigned)
                 elif assigned.held:

@@ -4,10 +4,11 @@ Credit bounds the buffer: the broker may send `buffer_bytes`, and gets new credi
 Each move of a partition (assign, seek, resume) gives it a new version. Batches of an older version are dropped, so no
 record from before a move is ever delivered after it.
 
-A partition *stands* if the broker cannot clear its error by itself. It is not read any further, and its error is raised
-again and again (`next_chunk`, `tell`) until it is moved, paused or removed. On a new connection the fetcher asks again
-for refused partitions, because a restart of the broker may have repaired them. It does not ask again for a position
-that is not in the log: the log might have grown past it, and the records in between would be skipped silently.
+A partition *stands* when an error has stopped it that does not go away by itself. The partition is not read any
+further, and its error is raised again and again (`next_chunk`, `tell`) until the partition is moved, paused or removed.
+On a new connection the fetcher asks again for refused partitions, because a restart of the broker may have repaired
+them. It does not ask again for a position that is not in the log: the log might have grown past it, and the records in
+between would be skipped silently.
 """
 
 from __future__ import annotations
@@ -158,9 +159,9 @@ class Fetcher:
         self.on_cut: Callable[[Assigned, int], None] = lambda assigned, offset: None
         """Called with a partition and an offset when the log was cut at this offset, below the partition's position."""
         self.standing: dict[Assigned, None] = {}
-        """Partitions whose error was raised to the program and must be raised again."""
+        """Partitions whose error has to be raised to the program, and again by later calls."""
         self._refusal: LogbrokerError | None = None
-        """The error with which the broker currently refuses every stream. Every call raises it."""
+        """The error with which the broker currently refuses every stream. Calls that find no records raise it."""
         self.just_told = False
         """Whether the error of a standing partition was raised and the program has received no record since then."""
         self._topics_may_go = topics_may_go
@@ -341,7 +342,7 @@ class Fetcher:
         self._note_end(assigned)
 
     def _clear(self, assigned: Assigned) -> None:
-        """Forget the error of a partition."""
+        """Clear the error of a partition."""
         assigned.failed = assigned.may_mend = False
         assigned.error, assigned.told = None, 0
         self.standing.pop(assigned, None)
@@ -441,7 +442,7 @@ class Fetcher:
             raise _error_of(told, first)
 
     def interrupt(self) -> None:
-        """Wake the waiter to look at the ownership deadline."""
+        """Wake the waiter, because the ownership deadline or `has_news` has changed."""
         self._arrived.set()
 
     async def ready_chunk(self) -> Chunk | None:

@@ -22,7 +22,7 @@ Positions = Mapping[TopicPartition, tuple[TopicId, int, groups_pb2.ReadingState]
 
 
 def assignment_of(message: groups_pb2.Assignment) -> AssignedPartitions:
-    """Read an assignment that the broker pushed. Leaves out topics that were deleted meanwhile; they have no name."""
+    """Read an assignment that the broker pushed. Leaves out deleted topics, which have no name."""
     return AssignedPartitions(
         message.epoch,
         {

@@ -100,7 +100,8 @@ class Completion(Protocol):
         ...
 
     def text(self, partition: TopicPartition, offset: int) -> str:
-        """Return the text to store beside a committed offset, which `floor` has just returned."""
+        """Return the text to store beside a committed offset. It names the records beyond this offset that are done.
+        `floor` has just returned the offset."""
         ...
 
     def is_busy(self) -> bool:
@@ -563,7 +564,8 @@ class GroupReader:
         return True
 
     async def _ahead(self, offsets: Mapping[TopicPartition, int], *, retry: bool = False) -> dict[TopicPartition, int]:
-        """Return the positions that are ahead of the committed offsets and belong to the present log."""
+        """Return the positions that are ahead of the committed offsets, or whose stored texts are outdated. Leave out
+        positions that do not belong to the present log."""
         ahead = {
             partition: offset
             for partition, offset in offsets.items()

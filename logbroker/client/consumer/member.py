@@ -272,7 +272,7 @@ class GroupMember:
         """Commit offsets, with the texts to be stored beside them. Return the refused ones with their errors.
 
         If the stream breaks, the commit is repeated until the deadline; without a deadline, BrokerUnavailableError is
-        raised. If the member loses all its partitions meanwhile, the error of this loss is raised.
+        raised. If the member loses all its partitions during the call, the error of this loss is raised.
         """
         losses = self.membership.losses
         while True:
@@ -433,7 +433,7 @@ class GroupMember:
             self._beat_anew.clear()
             now, asked_at = monotonic(), membership.asked_at
             if asked_at is not None and now >= asked_at + patience_seconds:
-                # If this process was frozen, the answer may have arrived meanwhile: let it be read first.
+                # If this process was frozen, the answer may be there and not read yet: let it be read first.
                 await asyncio.sleep(_LATE_SECONDS)
                 if membership.asked_at == asked_at:
                     self._connection.renew()

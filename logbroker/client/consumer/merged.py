@@ -5,10 +5,10 @@ the partitions. It hands out the records that the resequencer releases, and read
 
 **Time.** The resequencer's clock is the last moment at which everything that had arrived was in the resequencer. So a
 partition does not look silent because a slow program has not read its records yet. The arrival time of a record is the
-time when the broker first reported a high watermark above it. So if one partition has a backlog and another has no
-records, the records of the backlog do not wait for the other one by one. A partition may also look silent because the
-broker had no credit to send its records, while the read-ahead was full of others. Before such a partition counts as
-silent, the reader asks the broker for its end.
+time when the broker first reported a high watermark above it. So all records of a backlog count as arrived at once, and
+do not wait one after the other for a partition without records. A partition may also look silent because the broker had
+no credit to send its records, while the read-ahead was full of others. Before such a partition counts as silent, the
+reader asks the broker for its end.
 
 **Back-pressure.** When the resequencer has reached a bound, each partition that has its share of the records in it is
 fetched no further until half of these records are released.
@@ -92,7 +92,7 @@ class MergedReader:
         self._may_tell = not core.fetcher.just_told
         """Whether to raise the error of a standing partition before anything else is handed out."""
 
-    # --- what the consumer does meanwhile ---------------------------------------------------------------------------
+    # --- when the consumer is moved or read otherwise ---------------------------------------------------------------
 
     def first(self, partition: TopicPartition) -> int | None:
         """Return the offset of the first record of a partition that was read and not handed out, or None."""
@@ -144,7 +144,7 @@ class MergedReader:
         records."""
         core = self._core
         if core.assigned is not self._assigned:
-            raise InvalidRequestError("the consumer was assigned other partitions meanwhile; call merged() again")
+            raise InvalidRequestError("the consumer was assigned other partitions during the loop; call merged() again")
         core.ask(self)
         self._count_handed_out()
         if self.released:

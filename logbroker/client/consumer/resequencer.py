@@ -5,11 +5,11 @@ queues by the sequences of their first records. Records with equal sequences com
 became known.
 
 **What a record waits for.** A source whose queue is empty may still bring a record that belongs before the next record
-of the stream. The *watermark* of a source is the highest sequence that it has brought. The sequences of a source are
-expected to ascend, so no record below its watermark is expected. The next record waits for the sources whose watermarks
-are below its sequence, but only until the oldest waiting record arrived `max_wait_seconds` ago. So silent sources,
-however many, delay no record for longer. A record is not late if it arrives within that time after the first record
-that belongs behind it.
+of the stream. The *watermark* of a source is the highest sequence that it has brought, or that `advance` was given. The
+sequences of a source are expected to ascend, so no record below its watermark is expected. The next record waits for
+the sources whose watermarks are below its sequence, but only until the oldest waiting record arrived `max_wait_seconds`
+ago. So silent sources, however many, delay no record for longer. A record is not late if it arrives within that time
+after the first record that belongs behind it.
 
 For a source that is known to have more records, the wait begins when its queue becomes empty. For a source that is new,
 or goes on after a pause, the wait begins when `expect` is called.

@@ -315,7 +315,7 @@ class Accumulator(Generic[Handle]):
         """Fail the batches that are past their deadline. Return whether any of them is in flight; such a batch fails
         only with an answer, or when the stream breaks.
 
-        `last_failure` is the error of the connection. It is reported for batches that were never sent.
+        `last_failure` is the error of the connection. It is reported for batches that have no error of their own.
         """
         overdue = False
         for route, partition in list(self._active):

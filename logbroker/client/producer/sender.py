@@ -466,7 +466,8 @@ class Sender:
             _log.info("producing to %s: the broker accepts records again", self._connection.broker)
 
     def _tell_of_lasting(self, error: LogbrokerError, queue: PartitionQueue) -> None:
-        """Warn once if batches are refused again and again, as on a full disk: the program waits without a word."""
+        """Warn once if batches are refused again and again, as on a full disk. Otherwise the program would wait without
+        knowing why."""
         if error.retriable and queue.refusals == _LASTING_REFUSALS and self._told_refusal != error.reason:
             self._told_refusal = error.reason
             REFUSALS.warning(

@@ -142,7 +142,8 @@ class Slots:
     one raises, or the call is cancelled.
 
     A handler may affect the task that runs it. For example, it may cancel the task when a deadline of its own is over,
-    and the cancellation may arrive late or never. The task goes on nevertheless: it ends only with the call.
+    and the cancellation may arrive late or never. Such a cancellation does not end the task: it ends only with the
+    call.
     """
 
     def __init__(self) -> None:

@@ -116,7 +116,8 @@ def backoff_seconds(attempt: int) -> float:
 class Connection:
     """One broker, by its address "HOST:PORT".
 
-    Belongs to the event loop in which it is first used. gRPC connects by itself, and connects again after a restart.
+    Belongs to the event loop in which it is first used. gRPC connects by itself, and connects again after a restart of
+    the broker.
     """
 
     def __init__(
