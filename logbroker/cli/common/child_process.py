@@ -115,7 +115,8 @@ class CommandRunner:
             os.write(self._stop_write, b"x")  # The byte is never read, so every waiter sees it.
 
     def run(self, value: bytes, environment: Mapping[bytes, bytes], is_wanted: Callable[[], bool]) -> CommandOutcome:
-        """Run the command with `value` on its standard input, until it ends or `is_wanted` returns False.
+        """Run the command with `value` on its standard input. Kill it at its timeout, at a stop, or when `is_wanted`
+        returns False.
 
         Raises OSError if it cannot be started. E2BIG means that the environment is too large for the system.
         """
@@ -225,8 +226,8 @@ class _Running:
                 stream.close()
 
     def wait(self, deadline: float | None, is_wanted: Callable[[], bool]) -> Killer | None:
-        """Write to and read from the command until it ends. Kill it if its time is over or its result is not wanted any
-        more."""
+        """Write to and read from the command until it ends. Kill it if its time is over, at a stop, or if its result is
+        not wanted any more."""
         killed_by: Killer | None = None
         given_up_at = 0.0
         look_at = monotonic() + _LOOK_SECONDS
@@ -267,8 +268,8 @@ class _Running:
         return killed_by
 
     def drain(self) -> None:
-        """Read the rest of the pipe, without waiting for processes that may still write, or for a reader that has
-        stopped reading."""
+        """Read what is left in the pipe. Do not wait for processes that may still write, or for a reader of our
+        standard error that has stopped reading."""
         left = _LAST_READ_BYTES
         while self.stderr is not None and left > 0:
             try:

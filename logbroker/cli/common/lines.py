@@ -85,12 +85,12 @@ def confirm(question: str) -> None:
 
 
 def write_json(document: object) -> None:
-    """Write one JSON document to standard output."""
+    """Write one JSON document to standard output, indented."""
     sys.stdout.buffer.write(_encoded(document, 2) + b"\n")
 
 
 def write_json_line(document: object) -> None:
-    """Write one JSON document to standard output, as a line."""
+    """Write one JSON document to standard output, on one line."""
     sys.stdout.buffer.write(_encoded(document, 0) + b"\n")
 
 

@@ -67,7 +67,7 @@ class _Output(io.FileIO):
     is_torn = False
     """Whether a write was interrupted. How much of it was written is unknown, so nothing may be written after it."""
     waits_until: float | None = None
-    """The time (monotonic seconds) until which a reader is waited for, after a stop was requested."""
+    """The time (monotonic seconds) until which writes wait for a reader, after a stop was requested."""
 
     def write(self, data: Any, /) -> int:
         if self.is_torn:
@@ -164,7 +164,7 @@ def output_trouble() -> str:
         return _failed_text(errno.ENOSPC) if is_full else ""
     if stat.S_ISCHR(mode):
         try:
-            os.write(fd, b"")  # A device reports its errors nevertheless.
+            os.write(fd, b"")  # A device reports its errors even if nothing is written.
         except BlockingIOError:
             return ""
         except OSError as error:
@@ -240,7 +240,7 @@ class TakenOutput:
 
         def watch() -> None:
             poll = select.poll()
-            poll.register(fd, 0)  # It reports errors even without any event.
+            poll.register(fd, 0)  # `poll` reports errors even if no event is requested.
             poll.register(over, select.POLLIN)
             if all(ready != over for ready, _ in poll.poll()):
                 signal.pthread_kill(waiting, signal.SIGPIPE)

@@ -21,7 +21,7 @@ from logbroker.texts import shown
 
 _BETWEEN_COLUMNS: Final = 3
 _FOLDED_WIDTH: Final = 8
-"""The smallest width of a column with text."""
+"""A column of longer texts is made no narrower than this."""
 _SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 

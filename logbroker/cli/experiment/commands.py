@@ -73,9 +73,9 @@ def experiment(context: click.Context) -> None:
 def lanes(work_ms: float, records: int, workers: int, html: Path | None, plain: bool, as_json: bool) -> None:
     """Drain the same records with and without order, and with a hot key.
 
-    Six queue groups drain the same flights side by side, each with its own worker processes: with the ordering none,
-    single, and key with 4 and with 100 keys, and twice with one key that has 80 % of the records. The second time, this
-    key is split into 8 sub-lanes by a second key. There are 27,004 flights.
+    Six queue groups drain the same flights side by side, each with its own worker processes. Two have the orderings
+    none and single. Four have the ordering key: with 4 keys, with 100 keys, with a hot key that has 80 % of the
+    records, and with the same hot key split into 8 sub-lanes by a second key. There are 27,004 flights.
 
     \b
     Examples:
