@@ -211,7 +211,7 @@ def test_heads_of_all_lanes_are_skipped_after_a_question(
     for answer in ("n\n", ""):
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))
         asked = queue("skip", name, "--all", exit_code=1)
-        assert "Count the first record of all lanes that are blocked, parked or refused" in asked
+        assert "Mark the first record of all lanes that are blocked, parked or refused" in asked
         assert "nothing was done" in asked
     assert queue.json("describe", name)["counts"]["blocked_lanes"] == 1
     assert queue.json("skip", name, "--all", "--yes") == {"lanes": 1, "records_done": 1, "refused": 0}

@@ -84,7 +84,8 @@ class TopicGenerations:
         self._begins[assigned] = 0
 
     def moved(self, assigned: Assigned) -> None:
-        """Begin with the first generation again, because the program moved a partition back into an earlier one."""
+        """Note that the program moved a partition. If it moved back into an earlier generation, begin with the first
+        generation again."""
         if self._generation == FIRST_GENERATION:
             self._waits[assigned] = None
             return
@@ -131,7 +132,9 @@ class WholeTopic:
     def update(self, found: TopicInfo | LogbrokerError | None) -> list[TopicPartition]:
         """Apply the broker's present answer about the topic. Return the partitions that were added to it."""
         if not isinstance(found, TopicInfo) or found.id != self.info.id or found.generation <= self.info.generation:
-            return []  # The topic was deleted, or another one has its name. Reading its partitions raises the error.
+            # Nothing was added. If the topic was deleted, or another one has its name now, reading its partitions
+            # raises the error.
+            return []
         self.info = found
         now = [TopicPartition(found.name, number) for number in found.partitions_of(self._bands)]
         added = [partition for partition in now if partition not in self._partitions]
@@ -279,10 +282,11 @@ def has_delivered(assigned: Assigned) -> bool:
 
 
 def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartition]) -> set[TopicId]:
-    """Return the topics whose next generation waits for a partition that is neither wanted now nor read.
+    """Return the topics whose next generation waits for a partition that is neither fetched nor in `wanted`, which are
+    the partitions that a bounded loop reads.
 
-    A partition that is read but not wanted had no records when the loop began, and holds no topic back. Either the
-    broker reports the end of its generation, or a record arrives, and then the program has to finish that record.
+    A partition that is fetched but not in `wanted` had no records when the loop began, and holds no topic back. Either
+    the broker reports the end of its generation, or a record arrives, and then the program has to finish that record.
     """
     return {
         assigned.topic_id

@@ -1,21 +1,22 @@
 """Merged reading: all partitions of a topic, or one key's records in them, as one stream in order.
 
-The reader takes the batches of a consumer as they come, puts their records into a `Resequencer`, whose sources are the
-partitions, and hands out what it releases. It reads on only when nothing can be released.
+The reader takes the batches of a consumer as they come, and puts their records into a `Resequencer`, whose sources are
+the partitions. It hands out the records that the resequencer releases, and reads on only when none can be released.
 
 **Time.** The resequencer's clock is the last moment at which everything that had arrived was in the resequencer. So a
-slow program does not make a partition look silent whose records have arrived. Two more things are known of time. A
-record counts as there since the broker first told of a high watermark above it, so the records of a backlog do not wait
-one by one for a partition that has none. And the broker may have had no credit to send the records of a partition,
-because the read-ahead was full of others: before such a partition counts as silent, the broker is asked for its end.
+partition does not look silent because a slow program has not read its records yet. The arrival time of a record is the
+time when the broker first reported a high watermark above it. So all records of a backlog count as arrived at once, and
+do not wait one after the other for a partition without records. A partition may also look silent because the broker had
+no credit to send its records, while the read-ahead was full of others. Before such a partition counts as silent, the
+reader asks the broker for its end.
 
-**Back-pressure.** A partition that has its share of the records in the resequencer while a bound is reached is fetched
-no further until half of them are released.
+**Back-pressure.** When the resequencer has reached a bound, each partition that has its share of the records in it is
+fetched no further until half of these records are released.
 
-**Positions.** The positions of the consumer are ahead of what the program has got. `first` says how far it has, and
-whatever else moves the consumer or asks it for records goes back to there (`ConsumerCore`). The answer follows from the
-last record of each partition that was handed out, as no partition is reordered. So it is right wherever an exception of
-a signal handler ends the reader.
+**Positions.** The positions of the consumer are ahead of the records that the program has received. `first` returns the
+first record that the program has not received. When the consumer is moved, or something else asks it for records, it
+goes back to these records (`ConsumerCore`). `first` needs only the last record of each partition that was handed out,
+because no partition is reordered. So it is right wherever an exception in a signal handler ends the reader.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.types import TopicPartition
 
 _STARVING_SHARE: Final = 2
-"""The broker may have run out of credit if this part of the read-ahead arrived since the last wait."""
+"""If half of the read-ahead has arrived since the last wait, the broker may have run out of credit."""
 
 
 class MergedReader:
@@ -59,9 +60,9 @@ class MergedReader:
         max_wait_seconds: float,
     ) -> None:
         self.released: list[MergedRecord] = []
-        """The records to hand out now. The list is replaced when they are not to be handed out any more."""
+        """The records to hand out now. A new list means that no more records of the old one may be handed out."""
         self.taken = 0
-        """How many of them were handed out."""
+        """How many records of `released` were handed out."""
         self.is_in_doubt = False
         """Whether `confirm` is needed before a partition counts as silent."""
         self._core = core
@@ -74,10 +75,10 @@ class MergedReader:
         self._of: dict[int, Assigned] = {}
         """The partitions that are known to the resequencer, by number. All are of the same topic."""
         self._delivered: dict[int, int] = {}
-        """For each partition of which records wait: the offset after the last one that was handed out, except of those
-        in `released`."""
+        """For each partition with waiting records: the offset after the last record that was handed out. Records of
+        `released` are not taken into account before `_count_handed_out`."""
         self._waiting: dict[int, int] = {}
-        """How many records of each partition wait, those in `released` included."""
+        """The number of waiting records of each partition, including those in `released`."""
         self._reading: int | None = None
         """The partition whose records are on their way from the cursor to the resequencer."""
         self._known: dict[int, deque[tuple[int, float]]] = {}
@@ -85,18 +86,19 @@ class MergedReader:
         self._idle: set[int] = set()
         """The partitions that could bring nothing when they were last looked at."""
         self._full: dict[int, int] = {}
-        """The partitions that are not fetched now, and down to how many of their records that is so."""
+        """The partitions that are not fetched now. A partition is fetched again when at most this many of its records
+        wait."""
         self._now = monotonic()
+        """The last moment at which everything that had arrived was in the resequencer."""
         self._arrived_bytes = 0
-        """How much has arrived since then."""
+        """The number of bytes that have arrived since `_now`."""
         self._may_tell = not core.fetcher.just_told
         """Whether to raise the error of a standing partition before anything else is handed out."""
 
-    # --- what the consumer does meanwhile ---------------------------------------------------------------------------
+    # --- when the consumer is moved or read otherwise ---------------------------------------------------------------
 
     def first(self, partition: TopicPartition) -> int | None:
-        """Return the offset of the first record of a partition that was read and not handed out; None: there is
-        none."""
+        """Return the offset of the first record of a partition that was read and not handed out, or None."""
         number = partition.partition
         if number != self._reading and not self._waiting.get(number):
             return None
@@ -104,7 +106,7 @@ class MergedReader:
         return max(of_partition, default=self._delivered[number])
 
     def forget(self, assigned: Assigned) -> None:
-        """Hand out no record of a partition that was read until now, because the program moves or pauses it."""
+        """Drop the records of a partition that were read and not handed out, because the program moves or pauses it."""
         number = assigned.partition.partition
         self._count_handed_out()
         # The other partitions wait for this one again.
@@ -122,16 +124,16 @@ class MergedReader:
             assigned.full = False
 
     def _count_handed_out(self) -> None:
-        """Note what was handed out of `released`. The rest stays there, as another list."""
+        """Note which records of `released` were handed out. The others stay there, in a new list."""
         handed_out, rest = self.released[: self.taken], self.released[self.taken :]
         delivered = self._delivered | {record.partition: record.offset + 1 for record in handed_out}
         waiting = self._waiting.copy()
         for number, count in Counter([record.partition for record in handed_out]).items():
             waiting[number] -= count
-        # All at once: an exception of a signal handler comes at calls and jumps only.
+        # A signal handler can raise an exception only at calls and jumps, so all four are assigned or none.
         self._delivered, self._waiting, self.released, self.taken = delivered, waiting, rest, 0
 
-    # --- the way of the records -------------------------------------------------------------------------------------
+    # --- from chunk to released record ------------------------------------------------------------------------------
 
     @property
     def deadline(self) -> float | None:
@@ -140,15 +142,16 @@ class MergedReader:
 
     @property
     def tells(self) -> bool:
-        """Whether a wait for a chunk may raise the error of a standing partition: no record waits that comes first."""
+        """Whether a wait for a chunk may raise the error of a standing partition: the loop is not bounded, and no
+        records wait, which would come first."""
         return self._ends is None and not len(self._resequencer)
 
     def step(self) -> Step:
-        """Release records or, as long as none can be released, read what has arrived. At OPENED, there is something in
-        `released`."""
+        """Release records or, as long as none can be released, read what has arrived. OPENED means that `released` has
+        records."""
         core = self._core
         if core.assigned is not self._assigned:
-            raise InvalidRequestError("the consumer was assigned other partitions meanwhile; call merged() again")
+            raise InvalidRequestError("the consumer was assigned other partitions during the loop; call merged() again")
         core.ask(self)
         self._count_handed_out()
         if self.released:
@@ -168,7 +171,7 @@ class MergedReader:
                 return step
 
     def got(self, chunk: Chunk | None) -> None:
-        """Take the next chunk; None: the wait for one is over."""
+        """Take the next chunk, or None if the wait ended without one."""
         if chunk is not None:
             self._arrived_bytes += len(chunk.batches)
             known = self._known.setdefault(chunk.assigned.partition.partition, deque())
@@ -183,8 +186,8 @@ class MergedReader:
             self._arrived_bytes = 0
 
     async def confirm(self) -> None:
-        """Ask the broker for the ends of the partitions that brought nothing, and go on waiting for those that have
-        something."""
+        """Ask the broker for the ends of the partitions that brought no records, and go on waiting for those that have
+        some."""
         self.is_in_doubt = False
         silent = [
             (number, assigned)
@@ -240,7 +243,7 @@ class MergedReader:
         self.released, self.taken, self._may_tell = released, 0, True
         for number, most in list(self._full.items()):
             if self._resequencer.held(number) <= most:
-                # What was appended meanwhile is on its way.
+                # Records that were appended while the partition was not fetched are on their way.
                 self._resequencer.expect(number, monotonic())
                 self._core.fetch_again(self._of[number])
                 del self._full[number]
@@ -275,7 +278,7 @@ class MergedReader:
                 return True
             self._waiting[number] = self._waiting.get(number, 0) + len(records)
         if self._is_by_time and read:
-            # Records of other keys show how far the partition is, too.
+            # Records of other keys raise the watermark of the partition, too.
             self._resequencer.advance(number, max(record.timestamp_ms for record in read))
         self._reading = None
         if self._resequencer.is_full(number):
@@ -284,7 +287,8 @@ class MergedReader:
         return bool(read)
 
     def _known_since(self, known: deque[tuple[int, float]], offset: int) -> float:
-        """Return since when a record is known to be there."""
+        """Return the time at which the broker first reported a high watermark above this offset, or now if it has not
+        done so."""
         while known and known[0][0] <= offset:
             known.popleft()
         return known[0][1] if known else monotonic()
