@@ -177,9 +177,11 @@ class Cursor:
                 if wanted and not _is_past(chunk, chunk.next_offset + 1):
                     _check_continues(chunk, chunk.next_offset)
                     assigned.position = chunk.next_offset
-                    assigned.continued = -1 if chunk.gaps_below is None else assigned.version
-                    # If the log was cut and the reset policy goes on at the cut, the position is there now.
-                    assigned.cut_offset = None
+                    if chunk.gaps_below is None:
+                        # The reset policy has moved the position: to the cut, if the log was cut.
+                        assigned.continued, assigned.cut_offset = -1, None
+                    else:
+                        assigned.continued = assigned.version
                 self._chunk = self.assigned = None
                 continue
             header, batch = item
