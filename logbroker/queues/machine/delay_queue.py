@@ -9,7 +9,7 @@ from logbroker.group_runtime.deadline_heap import DeadlineHeap
 from logbroker.queues.model.lane import Lane
 
 READY_AT_ONCE: Final = 4_000
-"""Maximum number of lanes per `pop`; the rest becomes ready a moment later."""
+"""Maximum number of lanes per `pop`. Other lanes that are due become ready a moment later."""
 
 
 class DelayQueue:

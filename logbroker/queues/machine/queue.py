@@ -1,13 +1,13 @@
 """The machine of one queue group: decides which record goes to which worker.
 
-It has no I/O and no clock; a shell around it passes inputs and carries out the outputs.
+It has no I/O and no clock. The code around it, the *shell*, passes inputs and carries out the outputs.
 
 The shell scans the topic and passes the columns of each batch (`admit`), takes records for workers that have credit
 (`take`), passes on their settlements (`settle`), and calls `tick` at `deadline` at the latest. After any inputs it must
 carry out what `take_outputs` returns: first commit the events in one transaction, then append the dead letters and the
 new entries of the outbox, then answer the settlements. The first outputs of a machine contain its epoch, which makes
-its receipts unique: the shell commits them before it hands anything out. It calls `sessions.take` for each session in
-`sessions.ready`, and tells `lifecycle` of workers that come and go.
+its receipts unique: the shell commits them before it hands anything out. The shell also calls `sessions.take` for each
+session in `sessions.ready`, and tells `lifecycle` of workers that come and go.
 
 A lane in a session is not in the ready queue: see `sessions`.
 
@@ -181,8 +181,9 @@ class Queue:
 
     @property
     def wants_more(self) -> bool:
-        """Whether the scan may go on. Otherwise it waits until enough records are handed out. With priorities it does
-        not wait for this, because the next record is known only when all waiting records are known."""
+        """Whether the scan may go on. It pauses while enough records are ready, while `is_held_up`, while settings
+        wait, and while a split is being finished. In a group with priorities it does not pause for ready records,
+        because the most urgent record is known only when all waiting records are known."""
         settings = self.settings
         has_room = settings.has_priorities or self.lanes.ready_records < settings.max_ready_records
         is_splitting = self.splitting.is_changing and self.splitting.is_finishing
@@ -215,13 +216,11 @@ class Queue:
         times: Sequence[int] = (),
     ) -> None:
         """Admit the next records of a partition: ascending `offsets` below `next_offset`, where the next batch begins.
-
         `keys`: the key of each record's lane or sub-lane if the group has ordering `key`, or `single` with a split;
-        otherwise empty. `not_before`:
-        offsets and wall clock times (ms). `timestamp_ms`: time of the first record, -1 if unknown; alarms compute ages
-        from it. `priorities`, `times`: for each record, as in `Columns`; without them, a group with priorities uses the
-        default priority and `timestamp_ms`. Records that are done or lie below the position are skipped. Raises
-        ValueError if the scan goes back.
+        otherwise empty. `not_before`: offsets and wall clock times (ms). `timestamp_ms`: time of the first record, -1
+        if unknown. Alarms compute ages from it. `priorities`, `times`: for each record, as in `Columns`; without them,
+        a group with priorities uses the default priority and `timestamp_ms`. Records that are done or lie below the
+        position are skipped. Raises ValueError if the scan goes back.
         """
         if timestamp_ms >= 0:
             self.ages.admit(record_id_of(partition, self.admission.position(partition)), timestamp_ms)
@@ -233,11 +232,12 @@ class Queue:
         )
 
     def admit_block(self, partition: int, generation: int, block: Block, now: Moment) -> bool:
-        """Admit the next records of a partition, in a group with priorities and without ordering. They are read at once
-        if this is necessary, otherwise when one of them may be the next to be handed out.
+        """Admit a block of the next records of a partition, in a group with priorities and without ordering. The
+        records of a block with done records, records that have stored state, or delayed records are read at once; the
+        others, when the first of them is the next to be handed out.
 
-        Return False if the records cannot be read now: the caller must scan them. If they prove unreadable later,
-        everything is scanned again as soon as all deliveries in flight are settled. Raises ValueError as `admit` does.
+        Return False if the records cannot be read now: the caller must scan them. If they prove unreadable later, all
+        partitions are scanned again as soon as all deliveries in flight are settled. Raises ValueError as `admit` does.
         """
         ranking = self.lanes.ranking
         assert ranking is not None
@@ -264,7 +264,7 @@ class Queue:
             return []
         taken = self.lanes.take(credit, levels_of(band))
         if self.admission.is_broken:
-            # A missing record might have to go before these.
+            # The records that cannot be read may be more urgent than these.
             for piece in taken:
                 if not isinstance(piece, Run):
                     self.lanes.give_back(piece)
@@ -314,7 +314,7 @@ class Queue:
         return refusals
 
     def expire(self, worker_id: str, receipt: int, now: Moment) -> None:
-        """Count a record that was handed out, and is gone from the log, as done but not as acked."""
+        """Finish a record that was handed out and is gone from the log. It counts as expired, not as acked."""
         if not self.settle(worker_id, Settlement(acks=[(receipt, receipt)]), now):
             self.tally.acked -= 1
             self.tally.expired += 1
