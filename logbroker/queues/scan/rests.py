@@ -1,4 +1,4 @@
-"""Turns for the scans of unused queue groups: one group at a time looks for new records in the log.
+"""Turns for the scans of queue groups that nobody uses now: one group at a time looks for new records in the log.
 
 The cost of a look grows with the number of records that were appended since the last look of the group. All looks
 together therefore get a small share of the event loop, however many groups there are. A single group is hardly behind
@@ -16,7 +16,7 @@ LOOK_SHARE: Final = 0.03
 LEAST_PAUSE_SECONDS: Final = 0.02
 """Shortest pause between two looks."""
 LONGEST_LOOK_SECONDS: Final = 1.0
-"""Longest time that other groups wait for one look, because a read may hold the look up."""
+"""Time after which the next group gets its turn, even if the last look is not over: a slow read may hold it up."""
 
 
 class Rests:

@@ -3,14 +3,14 @@
 The scan takes the generations of the topic in order (`generations.py`). Within a generation, the partitions take turns,
 with one read each.
 
-The scan keeps no copy of the queue's state: it goes on at the queue's position, and notices an emptied index by the
-queue's generation, which only the scan sets. After each read or call in a thread it checks both, and drops its results
-if the queue has moved on.
+The scan keeps no copy of the queue's state. It reads on from the queue's position. It notices that the index was
+emptied by the queue's generation, which only the scan sets otherwise. After each read or call in a thread it checks
+both, and drops its results if the queue has moved on.
 
 A waiter takes a barrier (`barriers.py`) if it must not be served before everything readable now is scanned.
 
-A partition that cannot be scanned is stopped, and nobody waits for it. If the log cannot be read, it is tried again
-after pauses; otherwise when the settings change.
+A partition that cannot be scanned is stopped, and no waiter waits for it. A partition whose log cannot be read is tried
+again after pauses; a partition that was stopped for another reason, when the settings change.
 
 The scan of a group without workers and waiters rests before each look (`rests.py`), also before the first look after a
 start. A caller that needs the results of the scan rouses it.
@@ -52,11 +52,10 @@ from logbroker.types import PartitionKey, TopicId
 RETRY_SECONDS: Final = 0.1
 """Pause between two attempts to read if the engine is overloaded."""
 BARRIER_SECONDS: Final = 1.0
-"""Time that `reached` waits if necessary, even if its caller asked for a shorter wait, and the default of `catch_up`.
-The scan is rarely farther behind."""
+"""Default wait of `catch_up`, and the least time after which `reached` gives up. The scan is rarely farther behind."""
 
 _BREATHE: Final = 64
-"""Number of partitions taken from the index cache after which other tasks run."""
+"""Number of partitions that are taken from the index cache before other tasks run."""
 
 _log = logging.getLogger(__name__)
 
@@ -142,7 +141,7 @@ class Scanner:
 
     @property
     def is_resting(self) -> bool:
-        """Whether the scan rests: there may be more to scan that nobody has needed so far."""
+        """Whether the scan rests. There may then be more to scan that no caller has needed so far."""
         return self._turn is not None
 
     async def catch_up(self, wait_seconds: float = BARRIER_SECONDS) -> bool:
@@ -290,7 +289,7 @@ class Scanner:
                     self._due[partition] = None
                 else:
                     self._stop(partition, error)
-            # Reads from the page cache never wait.
+            # Reads from the page cache do not let other tasks run.
             await asyncio.sleep(0)
 
     def _next_due(self) -> int:
@@ -390,7 +389,7 @@ class Scanner:
         return True
 
     def _jump(self, partition: int, position: int) -> None:
-        """Jump to the log start offset: retention took the records below it."""
+        """Jump to the log start offset, because retention has deleted the records below it."""
         start = self._engine.partition_facts(self._topic_id, partition).log_start_offset
         if position < start:
             self._queue.count_expired(partition, start)
@@ -415,7 +414,7 @@ class Scanner:
             if not self._is_at(partition, position):
                 return
             if keying is not self._queue.splitting.scan_keying:
-                break  # The piece has keys of before: it is decoded again.
+                break  # The piece has the keys of other splits: decode it again.
             if piece is None:
                 if position < end < result.next_offset:
                     # A gap of offsets extends past the end of the generation, and no later read would close it.
@@ -437,8 +436,8 @@ class Scanner:
                     _log.warning("a batch of %s goes to the dead-letter topic as it is: %s", name, error)
             elif piece.next_offset > position:
                 if position < result.log_start_offset:
-                    # The records are copies, or follow the last copy. Retention took all other records below the log
-                    # start.
+                    # The records are copies, or follow the last copy. Retention has deleted all other records below the
+                    # log start.
                     end = min(result.log_start_offset, piece.next_offset)
                     self._queue.count_expired(partition, end, piece.offsets)
                 self._admitter.admit(partition, piece)
@@ -471,7 +470,7 @@ class Scanner:
         self._awake.set()
 
     def _goes_on(self, partition: int) -> None:
-        """Note that a partition was read. If it was stopped, waiters wait for it again."""
+        """Note that a partition was read. If it was stopped, it is served again, and waiters wait for it."""
         if self.stopped.pop(partition, None) is not None:
             self._retries.pop(partition, None)
             self._due[partition] = None
