@@ -404,7 +404,8 @@ class Inspector:
             self._queue.outcomes.finish([lane], now)
 
     def replace_head(self, lane: Lane, record: LogRecord) -> None:
-        """Let a held lane go on with another record instead of its head, for this group only. The attempts begin anew.
+        """Let a stalled lane go on with another record instead of its head, for this group only. The attempts begin
+        anew.
 
         The code that hands out records reads the new one from `Queue.replacements`. Key, offset and timestamp should be
         those of the head. Raises LaneNotHeldError, UnknownLaneError, RecordTooLargeError over 1 MiB, or
@@ -421,8 +422,8 @@ class Inspector:
         self._queue.lanes.make_ready(lane)
 
     def drop(self, lane: Lane) -> int:
-        """Count all admitted records of a held lane as done; return their number. Records that arrive later form a new
-        lane. Raises LaneNotHeldError or UnknownLaneError."""
+        """Count all admitted records of a stalled lane as done; return their number. Records that arrive later form a
+        new lane. Raises LaneNotHeldError or UnknownLaneError."""
         self._check_scanned(lane)
         self._take_over(lane)
         return self._queue.outcomes.finish_lane(lane)

@@ -87,7 +87,7 @@ class StalledLanes:
         self._noting: list[dict[int, bytes | None]] = []
 
     def load(self, rows: Mapping[bytes, bytes], ends: Mapping[int, int]) -> None:
-        """Load the parked lanes, except those whose failed record the log no longer has.
+        """Load the parked lanes, except those whose failed record is beyond the end of its log.
 
         Raises CorruptLogError.
         """

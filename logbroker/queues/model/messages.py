@@ -176,8 +176,7 @@ class LetterProducer(msgspec.Struct, frozen=True, array_like=True):
     producer_id: int
     epoch: int
     base: int
-    """The first letter that this producer sends, as `DeadLetter.sequence`. Its batch has producer sequence 0, the next
-    letter's 1, and so on."""
+    """`DeadLetter.sequence` of the letter whose batch has sequence 0 under this producer."""
 
 
 class SettlementPart(msgspec.Struct, gc=False):
@@ -252,7 +251,8 @@ class DeadLetter(msgspec.Struct):
     partition: int
     """Partition of the dead-letter topic."""
     sequence: int
-    """The base sequence of the batch."""
+    """Number of the letter among the group's letters for this partition. The sequence of its batch is this number minus
+    `LetterProducer.base`."""
     attempts: int
     first_ms: int
     last_ms: int
