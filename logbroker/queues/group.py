@@ -240,8 +240,8 @@ class QueueGroup:
         return self.worker_streams.links
 
     async def connect(self, hello: Hello) -> WorkerLink:
-        """Connect a worker's stream. Raises InvalidRequestError, OverloadedError or WorkerIdInUseError. Like all
-        methods here, it also raises the group's terminal error, or BrokerUnavailableError."""
+        """Connect a worker's stream. Raises InvalidRequestError, OverloadedError or WorkerIdInUseError. Also raises the
+        group's terminal error, or BrokerUnavailableError."""
         self._context.check_serving()
         hello.check()
         link = WorkerLink(self, hello, self.band(hello.band))

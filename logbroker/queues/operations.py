@@ -1,6 +1,6 @@
 """Operations on a queue group: decide about lanes, rewind partitions, replace the head of a lane.
 
-Each operation takes effect at once, and is answered when it is synced.
+Most operations take effect at once. Each is answered when its effect is synced.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class Operations:
         return self._done(dropped)
 
     async def decide_all(self, what: Literal["resume", "skip", "drop"], pace: Pace) -> BulkDecision:
-        """Apply one decision to every lane that is held now, one by one; return when all is synced. The decision goes
-        on after a lane that refuses it."""
+        """Apply one decision to every lane that is held now, one by one; return when all is synced. If a lane refuses
+        the decision, the other lanes are still decided."""
         self._check()
         inspector = self._inspector
         decided = BulkDecision()
@@ -276,7 +276,7 @@ class Operations:
 
         The record gets the head's key (`key` may repeat it), timestamp and ordering key header. Raises
         UnknownLaneError, InvalidRequestError, the error that prevents reading the head, LaneNotHeldError if the lane
-        went on before the head was read, and the errors of `Inspector.replace_head`.
+        went on while its head was read, and the errors of `Inspector.replace_head`.
         """
         self._context.check_serving()
         head = name.find(self._inspector).head

@@ -58,8 +58,8 @@ T = TypeVar("T")
 
 
 class QueueGroupRegistry:
-    """All queue groups, made by `open_queue_groups`. Changes run one at a time; a change that has begun finishes even
-    if its caller is cancelled."""
+    """All queue groups, made by `open_queue_groups`. Changes run one at a time, and finish even if their callers are
+    cancelled."""
 
     def __init__(
         self, config: BrokerConfig, clock: Clock, engine: LogEngine, store: StateStore, data_dir: Path
@@ -124,8 +124,9 @@ class QueueGroupRegistry:
         return await self._to_the_end(self._create(group_id, topic.id, settings, start))
 
     async def alter(self, group_id: str, changes: Mapping[str, Any]) -> QueueGroup:
-        """Change some settings, by the names of QueueSettings. Return when they are stored or, like a change of the
-        ordering, wait for deliveries in flight. Raises UnknownGroupError or InvalidRequestError."""
+        """Change some settings, by the names of `QueueGroupSettings`. Return when they are stored or, for instance
+        after a change of the ordering, when they wait for deliveries in flight. Raises UnknownGroupError or
+        InvalidRequestError."""
         return await self._to_the_end(self._alter(group_id, changes))
 
     async def delete(self, group_id: str) -> None:
@@ -178,7 +179,7 @@ class QueueGroupRegistry:
             self._groups[group_id] = group
         finally:
             self._begun.discard(group_id)
-        self._tell(group)  # The topic may have gone meanwhile.
+        self._tell(group)  # The topic may have been deleted or changed during the creation.
         _log.info("queue group %s begins on topic %s", group_id, topic.name)
         return group, True
 

@@ -116,7 +116,7 @@ class RedriveOutcome(msgspec.Struct, frozen=True):
     held: int = 0
     """Number of letters that could not be sent back or, to keep the order of their key, stay behind such a letter."""
     why: str = ""
-    """Reason why the first letter could not be sent back."""
+    """Reason why the first held letter could not be sent back."""
 
 
 class Redriving:
@@ -406,7 +406,7 @@ class Redriving:
     async def _finish_round(self, round_: Round) -> None:
         """Append again a round that a crash or a cancellation interrupted. If its topic has grown since, letters that
         the topic does not have yet are left for the next round."""
-        await self._context.stored(())  # The row of the round, before anything is appended.
+        await self._context.stored(())  # The row of the round must be stored before anything is appended.
         record_ids = [record_id for _, record_ids in round_.batches for record_id in record_ids]
         records: dict[int, LogRecord] = {}
         try:

@@ -95,7 +95,8 @@ class DeadLetterTopic:
     def __init__(
         self, engine: LogEngine, name: str, takes_letters: Callable[[str, str], bool] = lambda topic, group: False
     ) -> None:
-        """`takes_letters` returns whether a topic is the dead-letter topic of any group."""
+        """`takes_letters(topic, group)` returns whether a topic is the dead-letter topic of any group, or has the
+        default name for this group."""
         self._engine = engine
         self.takes_letters = takes_letters
         self.name = name
@@ -417,8 +418,8 @@ class DeadLetterSender:
         raise record
 
     async def _see_to_producers(self, topic: Topic, letters: Sequence[DeadLetter]) -> None:
-        """Make sure that each letter has a producer, and that the letters of a partition in the round share one:
-        earlier letters are durably done or set apart before another producer is used."""
+        """Make sure that each letter has a producer. The letters of a partition in one round share it: another producer
+        may be used only when all earlier letters are durably done or set apart."""
         rows: list[StateEvent] = []
         is_new = False
         for letter in letters:
@@ -528,7 +529,8 @@ class DeadLetterSender:
         return f"topic {self.topic.name} does not take it: {why}"
 
     def _refuse(self, topic: Topic, letter: DeadLetter, why: str, needed_bytes: int) -> None:
-        """Try a letter again once the topic allows `needed_bytes`; 0: after a pause. All other letters go on."""
+        """Note that a letter is refused, and try it again once the topic allows `needed_bytes` or, if that is 0, after
+        a pause. All other letters go on."""
         apart = self._taken.pop(letter.record_id, None) or self._set_apart(topic, letter)
         if needed_bytes:
             heapq.heappush(self._large, (needed_bytes, letter.record_id, letter.sequence))

@@ -183,7 +183,7 @@ class WorkerLink:
     async def next_deliveries(self) -> Delivered:
         """Wait for records, within the credit or of a session, and return the next message. Only one task may call it.
 
-        Raises the error that ended the link: WorkerReplacedError, UnknownGroupError or UnknownTopicError.
+        Raises the error that ended the link, such as WorkerReplacedError, UnknownGroupError or UnknownTopicError.
         """
         while not self._unsent:
             if not self.connected:

@@ -1,4 +1,5 @@
-"""Lanes that wait for a time: the end of a backoff, or the not-before time of their head."""
+"""Lanes that wait for a time: the end of a backoff, the not-before time of their head, or the next attempt to read
+it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ LANES_PER_STEP: Final = 64
 _NOT_HANDED_OUT: Final = frozenset((READY, WAITING, IN_SESSION))
 """States of lanes whose head may be tried again after it could not be read."""
 MAX_CATCHES: Final = 10
-"""Number of passes that give way to other work. After them, the deliveries made meanwhile are examined at once."""
+"""Maximum number of passes between which other tasks run. After these, the remaining deliveries are examined in one
+go."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,13 +161,15 @@ class Inspector:
         UnknownLaneError."""
         lane = self._queue.stalled.find(record_id)
         if lane is None:
-            raise UnknownLaneError("the record is not the head of a held lane: list the lanes that are held")
+            raise UnknownLaneError(
+                "the record is not the head of a stalled lane: list the lanes that are held, and those that are waiting"
+            )
         return lane
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
     def counts(self) -> Counts:
-        """Run `count_lanes` without giving way."""
+        """Run `count_lanes` in one go."""
         return at_once(self.count_lanes())
 
     def count_lanes(self) -> Steps[Counts]:
@@ -257,11 +260,12 @@ class Inspector:
         return self._queue.stalled.delays.due(lane) if lane.state == WAITING else 0.0
 
     def hottest(self, count: int) -> list[Lane]:
-        """Return the lanes with the most records, the largest first. Examines every lane: for people, not for loops."""
+        """Return the lanes with the most records, the largest first. Examines every lane, so it must not be called
+        often."""
         return heapq.nlargest(count, at_once(self.all_lanes()), key=self.size)
 
     def held(self) -> list[Lane]:
-        """Run `held_lanes` without giving way."""
+        """Run `held_lanes` in one go."""
         return at_once(self.held_lanes())
 
     def held_lanes(self) -> Steps[list[Lane]]:
@@ -306,7 +310,7 @@ class Inspector:
             return None
 
     def alarms(self, now: Moment) -> list[Alarm]:
-        """Run `find_alarms` without giving way."""
+        """Run `find_alarms` in one go."""
         return at_once(self.find_alarms(now))
 
     def find_alarms(self, now: Moment) -> Steps[list[Alarm]]:
@@ -489,8 +493,8 @@ class Explanation:
         """Find the holders of the lanes, by examining all deliveries since the last call."""
         deliveries = self._queue.deliveries
         for _ in range(MAX_CATCHES):
-            # More records are handed out during a pass. Each pass has less to do than the one before, unless deliveries
-            # outpace it.
+            # More records are handed out during a pass. Each pass has less to do than the one before, unless records
+            # are handed out faster than they are examined.
             end = deliveries.next_receipt
             while self._next < end:
                 yield self._look()

@@ -1,6 +1,7 @@
 """The bookkeeping of a queue group: handing out records, and recording their outcomes.
 
-Every record that stops being in flight comes through here: it is done, it failed, or it was given back.
+Every record that stops being in flight comes through here, because it is done, has failed or was given back. The
+exceptions are records of a session that failed or were given back: see `sessions`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ attempts are exhausted, the lane is *blocked* (its head stops it until an operat
 topic and the lane goes on.
 
 The rows store failures and their states by record, and parked lanes by ordering key, but not the lanes themselves. When
-a scan makes a record with stored state the head of a lane, `enter` puts the lane back where it was. A parked lane
-exists before its first record is scanned; `meet_parked` then puts it where it was.
+a scan makes a record with stored state the head of a lane, `enter` restores the state of the lane. A parked lane exists
+before its first record is scanned. When this record is admitted, `meet_parked` sets the lane aside.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class WorkerLifecycle:
         graces: ReconnectGraces,
         tick: Callable[[Moment], None],
     ) -> None:
-        """`tick` is the queue's method that carries out whatever is due. It is called before and after each change."""
+        """`tick` is the queue's method that carries out whatever is due. It is called before each change."""
         self._deliveries = deliveries
         self._stalled = stalled
         self._sessions = sessions

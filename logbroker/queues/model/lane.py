@@ -12,7 +12,8 @@ import msgspec
 READY: Final = 0
 IN_FLIGHT: Final = 1
 WAITING: Final = 2
-"""The lane waits for the end of a backoff, or for the not-before time of its head."""
+"""The lane waits for the end of a backoff, for the not-before time of its head, or for the next attempt to read its
+head."""
 BLOCKED: Final = 3
 PARKED: Final = 4
 DEAD_LETTERING: Final = 5
@@ -32,7 +33,8 @@ CHUNK_RECORDS: Final = 512
 
 
 class Lane(msgspec.Struct, gc=False, eq=False):
-    """The records of one ordering key: the head, and its successors behind it. Only the head may be handed out."""
+    """The waiting records of one ordering key, or a single record without a key: the head, and its successors behind
+    it. Only the head may be handed out."""
 
     key: bytes | None
     head: int
@@ -95,8 +97,7 @@ def lane_key(ordering_key: bytes) -> bytes:
     """Return the key under which a lane is kept: the ordering key or, if it has more than 256 bytes, its beginning and
     a hash.
 
-    The bound keeps long keys from filling the memory. Keys are computed off the event loop, and passed to
-    `Queue.admit`.
+    The bound keeps long keys from filling the memory. `Queue.admit` gets keys in this form.
     """
     if len(ordering_key) <= MAX_KEY_BYTES:
         return ordering_key

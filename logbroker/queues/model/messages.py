@@ -145,7 +145,7 @@ class Refusal(msgspec.Struct, gc=False):
 
 
 Session = tuple[int, bytes]
-"""Token and ordering key."""
+"""Fencing token and lane key of a session."""
 
 
 class Delivered(msgspec.Struct, gc=False):
@@ -304,7 +304,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Outputs(msgspec.Struct):
-    """What the code around the machine has to do, in this order: commit the events, append the dead letters and the new
+    """The tasks of the code around the machine, in this order: commit the events, append the dead letters and the new
     entries of the outbox, answer the requests."""
 
     events: list[StateEvent]

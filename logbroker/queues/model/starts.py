@@ -22,7 +22,7 @@ LOOKUP_STEPS: Final = 10
 
 
 class Rewound(msgspec.Struct, frozen=True):
-    """A partition whose first offset changes, or would change."""
+    """The rewind of one partition, carried out or, in a dry run, only computed."""
 
     partition: int
     floor_before: int

@@ -65,8 +65,8 @@ class StridePolicy:
     has advanced least is next.
 
     A band that was without ready records continues at the position of the band served last, so it cannot catch up on
-    deliveries that it missed. A delivery does not advance its band if no other band had a ready record. A band of
-    weight 0 is served only when no other band can be.
+    deliveries that it missed. A delivery does not advance its band if no other band with a weight could be served. A
+    band of weight 0 is served only when no other band can be.
     """
 
     def __init__(self, bands: Sequence[Band], weights: Sequence[int]) -> None:

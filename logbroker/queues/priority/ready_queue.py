@@ -182,8 +182,8 @@ class PriorityLine:
         return lane
 
     def _reckon(self, level: int, taken: Sequence[Lane], begun: int) -> None:
-        """Count, for each lower level, how many of the records taken from `level` overtook its first record. Nothing
-        was taken from other levels meanwhile."""
+        """Count, for each lower level, how many of the records `taken[begun:]`, all of which are from `level`, overtook
+        its first record."""
         count = len(taken) - begun
         if not count:
             return

@@ -64,7 +64,7 @@ class ReadFailures:
                     del self.by_partition[partition]
 
     def error_of(self, record_id: int) -> LogbrokerError | None:
-        """Return why a record could not be read; None: no read of it has failed since it was last read."""
+        """Return why the last read of a record failed; None: it did not fail, or the record was not read."""
         failure = self.by_partition.get(partition_of(record_id))
         return failure.error if failure is not None and record_id in failure.record_ids else None
 

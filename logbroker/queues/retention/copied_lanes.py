@@ -36,8 +36,7 @@ class CopiedLanes:
         """Id of the last copied record, by partition and key. Records of a lane are done in order: when this one is
         done, all earlier ones are."""
         self._record_ids: dict[int, Set[int]] = {}
-        """What the last call of `record_ids` returned, by partition. Some of these copies may have been removed
-        since."""
+        """Result of the last call of `record_ids`, by partition. Some of these copies may have been removed since."""
 
     async def keys(self, settings: QueueGroupSettings, keying: Keying, partitions: int) -> Set[bytes]:
         """Return the keys of the lanes with copies that are not done. Damaged copies are skipped. Raises any other

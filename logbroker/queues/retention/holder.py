@@ -173,13 +173,13 @@ class RetentionHolder:
                 max_bytes = min(PIECE_BYTES, max(2 * MIB, 2 * piece.max_bytes))
         if reached == kept_from:
             return
-        # Some of the records without a copy may still be handed out, from the log or from memory. So the number in this
-        # line is only a bound; `DeliveryCounts.expired` counts the records that were lost.
+        # Some of the records without a copy may still be handed out, from the log or from memory. So the number in the
+        # log line is only a bound; `DeliveryCounts.expired` counts the records that were lost.
         expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
         _log.log(
             logging.WARNING if expired > 0 else logging.INFO,
-            "queue group %s: retention takes partition %d below offset %d; %d records of stalled lanes are copied,"
-            " about %d others were not done",
+            "queue group %s: retention deletes partition %d below offset %d; %d records of stalled lanes are copied,"
+            " about %d other records were not done",
             self._context.group_id,
             partition,
             reached,
@@ -234,7 +234,7 @@ class RetentionHolder:
     def _pick(self, sifted: Iterator[Sifted], gathered: _CopyBatches) -> Iterator[list[LogRecord]]:
         """Decode batch by batch, and yield the records of each batch of copies. Raises the error of a batch that cannot
         be decoded and still has to go to the dead-letter topic as one record: it cannot be copied, so retention has to
-        wait. For threads."""
+        wait. May run in a thread."""
         for batch, offsets, error, stands in sifted:
             if error is not None and stands:
                 raise error

@@ -87,7 +87,7 @@ class Standing:
         return is_new
 
     def add(self, keys: Iterable[bytes], record_ids: Iterable[int]) -> None:
-        """Add keys and records, which may be many. For threads."""
+        """Add keys and records, which may be many. May run in a thread."""
         self.add_keys(keys)
         self.record_ids = sorted({*self.record_ids, *record_ids})
 
@@ -135,8 +135,8 @@ def sift(
     everything: bool = False,
     left: set[bytes] | None = None,
 ) -> Iterator[Sifted]:
-    """Yield the records at `offsets` that are not done and are stalled; with `everything`, all that are not done. For
-    threads.
+    """Yield the records at `offsets` that are not done and are stalled; with `everything`, all that are not done. May
+    run in a thread.
 
     A record whose not-before time is after `now_ms` is stalled, and so are the later ones of its key. `left` collects
     the keys of records that are neither done nor yielded.

@@ -3,9 +3,9 @@
 The scan takes the generations of the topic in order (`generations.py`). Within a generation, the partitions take turns,
 with one read each.
 
-The scan keeps no copy of the queue's state. It reads on from the queue's position. It notices that the index was
-emptied by the queue's generation, which only the scan sets otherwise. After each read or call in a thread it checks
-both, and drops its results if the queue has moved on.
+The scan keeps no copy of the queue's state. It reads on from the queue's position. It notices by the queue's generation
+that the index was emptied: the queue is then in no generation until the scan begins one. After each read or call in a
+thread it checks both, and drops its results if the queue has moved on.
 
 A waiter takes a barrier (`barriers.py`) if it must not be served before everything readable now is scanned.
 
@@ -145,9 +145,9 @@ class Scanner:
         return self._turn is not None
 
     async def catch_up(self, wait_seconds: float = BARRIER_SECONDS) -> bool:
-        """Wait up to `wait_seconds` until the scan has reached everything that is readable now, for callers that only
-        look. Return whether the scan has reached it; `unscanned` counts the rest. If `wait_seconds` is 0, neither wait
-        nor rouse a resting scan."""
+        """Wait up to `wait_seconds` until the scan has reached everything that is readable now, for callers that report
+        on the group. Return whether the scan has reached it; `unscanned` counts what is left. If `wait_seconds` is 0,
+        neither wait nor rouse a resting scan."""
         barrier = self.barrier()
         if wait_seconds > 0 and not self.may_serve(barrier):
             await self._passed(barrier, wait_seconds)
@@ -162,8 +162,8 @@ class Scanner:
         return self._barriers.take()
 
     def may_serve(self, barrier: int) -> bool:
-        """Return whether everything that was readable when the barrier was taken is scanned, or the scan pauses. A
-        paused scan waits for room, which only serving makes."""
+        """Return whether everything that was readable when the barrier was taken is scanned, or the scan pauses. Nobody
+        must wait for a paused scan, because it goes on only after records were handed out or settled."""
         return self.has_scanned(barrier) or not self._queue.wants_more
 
     def has_scanned(self, barrier: int) -> bool:
