@@ -131,8 +131,8 @@ class Alarm(msgspec.Struct, frozen=True):
 
 
 class Inspector:
-    """Examines a queue group, and carries out an operator's decisions about stalled lanes. After a decision, the shell
-    must handle the outputs of the queue."""
+    """Examines a queue group, and carries out an operator's decisions about stalled lanes. After a decision, the
+    outputs of the queue have to be handled (see `queue`)."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue

@@ -63,7 +63,7 @@ class Splitting:
         self.is_changing = False
         """Whether lanes are being split or joined. If so, `step` is called at each tick and after each input."""
         self._unlooked = 0
-        """Number of these lanes that no `step` has looked at since the last input."""
+        """Number of these lanes that no `step` has examined since the last input."""
         self._opening: dict[bytes, None] = {}
         """Keys of lanes that may have records that are not moved to their sub-lanes yet."""
         self._joining: dict[bytes, int] = {}
@@ -191,7 +191,7 @@ class Splitting:
     # --- inputs ------------------------------------------------------------------------------------------------------
 
     def look_again(self) -> None:
-        """Note an input to the queue, after which each lane has to be looked at once more."""
+        """Note an input to the queue, after which `step` has to examine each lane once more."""
         self._unlooked = len(self._opening) + len(self._joining)
 
     @property
@@ -203,7 +203,7 @@ class Splitting:
 
     def step(self, now: Moment) -> bool:
         """Finish splits whose lanes are empty, and joins whose sub-lanes are empty; return whether there were any. One
-        call looks at a few lanes: call it again while `has_unlooked`."""
+        call examines only a few lanes: call it again while `has_unlooked`."""
         has_changed = False
         self._unlooked -= min(len(self._opening), KEYS_AT_ONCE) + min(len(self._joining), KEYS_AT_ONCE)
         for key in list(islice(self._opening, KEYS_AT_ONCE)):

@@ -188,8 +188,8 @@ class RetentionHolder:
         )
 
     async def _copy_piece(self, piece: _Piece, standing: Standing, noted: dict[int, bytes | None]) -> bool:
-        """Copy the stalled records of a piece. Return False if more of its records have become stalled meanwhile, or if
-        the piece is void."""
+        """Copy the stalled records of a piece. Return False if more of its records have become stalled during the copy,
+        or if the piece is void."""
         partition, offsets = piece.partition, piece.offsets
         start, settings = offsets.start, self._queue.settings
         if not (standing or piece.is_copied_whole):

@@ -13,7 +13,7 @@ from logbroker.queues.state.splits import MAX_SPLITS
 
 
 class HotLanes:
-    """Watches the lanes of one queue group. The shell calls `look` every second or so."""
+    """Watches the lanes of one queue group. `Splitter.watch` calls `look` every second or so."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue

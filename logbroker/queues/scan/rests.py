@@ -2,7 +2,8 @@
 
 The cost of a look grows with the number of records that were appended since the last look of the group. All looks
 together therefore get a small share of the event loop, however many groups there are. A single group is hardly behind
-the log, but a thousand groups wait for their turns. If somebody needs a group, it is roused and does not wait.
+the log, but a thousand groups wait for their turns. A caller that needs a group rouses it, and does not wait for a
+turn.
 """
 
 from __future__ import annotations

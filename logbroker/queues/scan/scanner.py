@@ -82,7 +82,7 @@ class Scanner:
         is_needed: Callable[[], bool] = lambda: True,
     ) -> None:
         """`changed` is called after each step: more records may be ready, or a partition has stopped. `is_needed`
-        returns whether anybody waits for the results; if nobody does, the scan rests, and a newcomer must `rouse`
+        returns whether any caller waits for the results. If none does, the scan rests, and a new caller must `rouse`
         it."""
         self._engine = engine
         self._queue = queue
@@ -135,7 +135,7 @@ class Scanner:
             self.rouse()  # Before the first look, `_has_news` is always true.
 
     def rouse(self) -> None:
-        """End the rest, because somebody needs the results of the scan."""
+        """Let a resting scan go on, because a caller needs its results."""
         if self._turn is not None and not self._turn.done():
             self._turn.set_result(False)
 
@@ -162,8 +162,8 @@ class Scanner:
         return self._barriers.take()
 
     def may_serve(self, barrier: int) -> bool:
-        """Return whether everything that was readable when the barrier was taken is scanned, or the scan pauses. Nobody
-        must wait for a paused scan, because it goes on only after records were handed out or settled."""
+        """Return whether everything that was readable when the barrier was taken is scanned, or the scan pauses. A
+        paused scan may go on only after records were handed out or settled, so waiting for it could last for ever."""
         return self.has_scanned(barrier) or not self._queue.wants_more
 
     def has_scanned(self, barrier: int) -> bool:
@@ -172,7 +172,7 @@ class Scanner:
 
     async def reached(self, barrier: int, wait_seconds: float, is_enough: Callable[[], bool] = lambda: False) -> float:
         """Wait until `may_serve` or `is_enough` returns true, at most for `wait_seconds` or BARRIER_SECONDS, whichever
-        is longer. Return the rest of `wait_seconds`."""
+        is longer. Return what is left of `wait_seconds`."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         await self._passed(barrier, max(wait_seconds, BARRIER_SECONDS), is_enough)
@@ -231,7 +231,7 @@ class Scanner:
             self._progress.set()
 
     async def _look(self, watch: Watch) -> None:
-        """Scan everything readable. If nobody needs the results yet, wait for a turn first."""
+        """Scan everything readable. If no caller needs the results yet, wait for a turn first."""
         is_turn = False
         if self._rests is not None and not (self._is_needed() or (self.looks and self._has_news())):
             self._turn = self._rests.join()
@@ -363,8 +363,8 @@ class Scanner:
             self._barriers.scanned_all(partition)
             return
         [result] = await self._engine.read([Read(self._topic_id, partition, position, MAX_READ_BYTES)])
-        # The topic may have grown meanwhile; records of the next generation become readable only once the growth is
-        # known.
+        # The topic may have grown during the read. Records of the next generation become readable only after
+        # `GenerationScan.end` knows of the growth.
         end = self._generations.end(partition)
         if not self._is_at(partition, position):
             return
