@@ -16,7 +16,7 @@ from logbroker.queues.model.record_id import partition_of
 from logbroker.record.codec import LogRecord
 
 MAX_DATED: Final = 1_000
-"""Maximum number of lanes whose heads are read for one answer: no index has the timestamps of heads."""
+"""Maximum number of lanes whose heads are read for one answer, because no index has the timestamps of heads."""
 SLICE_LANES: Final = 1_000
 """Number of lanes that are examined between two steps of a `Pace`."""
 MOMENT_LANES: Final = 500

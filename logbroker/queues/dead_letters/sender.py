@@ -8,8 +8,8 @@ the dead-letter topic drops the repeat. Each partition to which the machine rout
     producer  b"i" partition (4)     msgpack array, the fields of `LetterProducer`
 
 The row is committed before the producer id is used. Another producer replaces it if the topic was replaced, if the
-topic no longer knows the producer, or if a letter was set apart. No letter before the first waiting one is then sent
-again under the new producer: all of them are durably done or set apart.
+topic no longer knows the producer, or if a letter was set apart (see `dead_letter_intents`). No letter before the first
+waiting one is then sent again under the new producer: all of them are durably done or set apart.
 
 A refusal by the topic holds back no more letters than it must:
 

@@ -49,7 +49,8 @@ class WorkerStreams:
         self.links[link.worker_id] = link
         knows_nothing = link.resumed and hello.group_epoch not in (0, self._queue.group_epoch)
         if knows_nothing:
-            # Its stream broke before the answer to a reclaim arrived: it knows no receipt of this group epoch.
+            # The worker's stream broke before the answer to a reclaim arrived, so the worker knows no receipt of this
+            # group epoch.
             link.resumed = False
             self._close_unknown(link, hello.sessions)
             self._release_lost(link, ())

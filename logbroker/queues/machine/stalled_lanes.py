@@ -35,7 +35,7 @@ from logbroker.queues.state.replacements import Replacements
 from logbroker.queues.state.rows import PARKED_ROW, decode, hashed_key
 
 HELD: frozenset[int] = frozenset((WAITING, BLOCKED, PARKED, DEAD_LETTERING))
-"""States of lanes about which an operator can decide."""
+"""States of stalled lanes. An operator can decide about lanes in these states."""
 
 
 class Parked(msgspec.Struct, frozen=True, array_like=True):

@@ -9,7 +9,7 @@ from logbroker.queues.model.lost_receipts import Loss
 
 
 class LeaseHolder(msgspec.Struct, eq=False):
-    """A worker that holds deliveries."""
+    """A worker that holds deliveries or sessions."""
 
     id: str
     grants: dict[int, Grant]

@@ -263,7 +263,8 @@ class StalledRecords:
             keys, heads = await asyncio.to_thread(_of_lanes, lanes, unknown)
             unknown -= heads
             found.add_keys(keys)
-        # If a record lies behind `until` in this partition, the later records of its lane do, too.
+        # If a record lies behind `until` in this partition, so do the later records of its lane, and its key is not
+        # needed.
         end = record_id_of(partition, until)
         unknown = {record_id for record_id in unknown if partition_of(record_id) != partition or record_id < end}
         # `sift` itself finds the records of this range that have a not-before time.
@@ -318,14 +319,14 @@ class StalledRecords:
                     keys[record_id] = None  # The record is gone or cannot be decoded.
                 elif has_grown or partition_of(record_id) in partitions:
                     raise record
-        self._keys = keys  # Set only now: another call may have run meanwhile.
+        self._keys = keys  # Set after the reads, because another call may have run during them.
         return list(keys.values())
 
     # --- delayed lanes -----------------------------------------------------------------------------------------------
 
     async def _delayed_before(self, scan: _Scan, partition: int, start: int, until: int, now_ms: int) -> list[bytes]:
-        """Return the keys of lanes that wait for the not-before time of a record that lies before this part of the
-        partition, if the scan had not met that record."""
+        """Return the keys of lanes that wait for the not-before time of a record that the scan had not met and that
+        precedes this part of the partition: in the partition itself or, in an earlier generation, in another one."""
         await self._see(scan, partition, start, now_ms)
         later = [
             span

@@ -13,7 +13,9 @@ from typing import Final
 NO_BARRIER: Final = 0
 """A barrier that has always passed."""
 _UNREAD: Final = -2
+"""Stands for the end of a partition that this round has not read yet."""
 _READING: Final = -1
+"""Stands for the end of a partition until the first read of this round has shown it."""
 
 
 class ScanBarriers:

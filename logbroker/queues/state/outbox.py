@@ -7,7 +7,7 @@ An entry is stored in the same transaction as the acks of its settlement, and re
 and synced. The batches of one partition are a *stream*: they carry a producer id of the group and consecutive
 sequences, and are appended in the order of the settlements. The producer and the sequences last as long as the group
 runs. After a start, the remaining entries are renewed: batches that the log has already are dropped, and the others get
-stamps of the new run.
+a new producer id and new sequences.
 """
 
 from __future__ import annotations
