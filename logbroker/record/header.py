@@ -42,7 +42,7 @@ MAX_CODEC: Final = 4
 MIN_RECORD_BYTES: Final = 7
 """An encoded record without key, value and headers."""
 MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
-"""Maximum expanded size of a compressed batch: four times the largest batch of any topic."""
+"""Maximum expanded size of a compressed batch: four times the highest max.message.bytes that users may set."""
 
 NO_PRODUCER_ID: Final = -1
 MAX_SEQUENCE: Final = 0x7FFF_FFFF
@@ -108,7 +108,8 @@ def check_new_batch(batch: bytes | memoryview) -> BatchHeader:
     """Check one batch as a producer sent it and return its header.
 
     Raises CorruptBatchError (lengths, counts, CRC), UnsupportedFormatError (magic), InvalidRecordError (a control or
-    transactional batch, unknown attributes, or a half-filled producer id) or UnsupportedCompressionError.
+    transactional batch, a batch that a broker stamped, unknown attributes, or a half-filled producer id) or
+    UnsupportedCompressionError.
     """
     size_bytes = len(batch)
     if size_bytes < HEADER_BYTES:
