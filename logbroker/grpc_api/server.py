@@ -31,7 +31,8 @@ _log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 30.0
 """When the broker stops: time limit for calls in flight that change something. Whatever was appended or stored should
-be answered, so it is long enough even for many appends on a slow disk. Streams end by themselves with UNAVAILABLE."""
+be answered, so the limit is long enough even for many appends on a slow disk. Streams end by themselves with
+UNAVAILABLE."""
 STOP_GRACE_SECONDS: Final = 2.0
 """Time limit for all other calls, which may wait for records, after the calls that change something have ended."""
 HANDSHAKE_SECONDS: Final = 10

@@ -38,7 +38,8 @@ _HEARTBEAT_ANSWER: Final = pb.MemberResponse(heartbeat=pb.HeartbeatAnswer()).Ser
 
 
 class MemberStream:
-    """One stream, with two tasks: requests in, messages out. It is the `Channel` of its member."""
+    """One stream, the `Channel` of its member. One task reads requests, one writes messages, and one waits until the
+    broker stops."""
 
     def __init__(self, groups: Groups, engine: LogEngine, context: Context, stopping: asyncio.Event) -> None:
         self._groups = groups

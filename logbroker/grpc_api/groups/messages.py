@@ -147,8 +147,8 @@ async def member_response(engine: LogEngine, message: MemberMessage) -> pb.Membe
 
 
 def _heartbeat_interval_ms(joined: Joined) -> int:
-    """Return the heartbeat interval for a member that delivers records: answered heartbeats show it that it is still a
-    member and that its stream lives."""
+    """Return the heartbeat interval for a member that delivers records. Answered heartbeats tell it that it is still a
+    member and that its stream works."""
     trusted_ms = min(joined.session_timeout_ms, joined.reconnect_grace_ms or joined.session_timeout_ms)
     return max(MIN_HEARTBEAT_INTERVAL_MS, min(trusted_ms // HEARTBEATS_PER_SESSION, MAX_HEARTBEAT_INTERVAL_MS))
 

@@ -148,7 +148,7 @@ async def name_damage(engine: LogEngine, result: FetchResult) -> None:
 
 
 class Fetch:
-    """One unary fetch: reads what is readable, and waits for more up to `min_bytes`."""
+    """One unary fetch: reads what is readable, and waits for more until it has `min_bytes`."""
 
     def __init__(self, engine: LogEngine, budget: ReadBudget, request: FetchRequest, max_response_bytes: int) -> None:
         """Check the request. Raises InvalidRequestError for faults of the whole request."""
