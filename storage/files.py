@@ -311,8 +311,8 @@ def named(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turn a failed read of a path, in the block, into CorruptLogError: it has changed nothing, so it does not end the
-    broker as a failed write does. A missing file, and a lack of descriptors, stay OSErrors."""
+    """Turn a failed read in the block into a CorruptLogError that names the path. A failed read has changed nothing, so
+    it does not end the broker as a failed write does. A missing file, and a lack of descriptors, stay OSErrors."""
     try:
         yield
     except OSError as error:

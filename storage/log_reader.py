@@ -37,7 +37,8 @@ from logbroker.storage.handles import Handle, HandleCache
 from logbroker.storage.segment import Segment
 
 MAX_HINTS: Final = 64
-"""Maximum number of positions that are remembered per partition. As many readers can go on without an index lookup."""
+"""Maximum number of positions that are remembered per partition. This many readers can go on without an index
+lookup."""
 
 _log = logging.getLogger(__name__)
 

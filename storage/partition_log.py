@@ -251,8 +251,8 @@ class PartitionLog:
         return group
 
     def load_active(self, *, nowait: bool = False) -> None:
-        """Load the index of the active segment. Unless `nowait`, this may take long. Raises BlockingIOError if `nowait`
-        and it would, CorruptLogError, TooManyOpenFilesError or StorageFailedError."""
+        """Load the index of the active segment. This may take long; with `nowait`, raise BlockingIOError then. Also
+        raises CorruptLogError, TooManyOpenFilesError or StorageFailedError."""
         for active in self._view.segments[-1:]:
             try:
                 if not active.loaded:
@@ -353,8 +353,7 @@ class PartitionLog:
         check_epoch(self._epochs, last_leader_epoch, offset, self.log_start_offset, self.log_end_offset)
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int] | None:
-        """Return the last leader epoch up to this one, and the offset at which it ends; None if no such one is
-        known."""
+        """Return the last leader epoch up to this one, and the offset at which it ends; None if there is none."""
         return end_of_epoch(self._epochs, leader_epoch, self.log_start_offset, self.log_end_offset)
 
     # --- upkeep ----------------------------------------------------------------------------------------------------
