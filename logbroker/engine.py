@@ -183,7 +183,7 @@ class Read(msgspec.Struct, gc=False):
     """Leader epoch of the last record that the caller read; -1: not checked."""
     check_crc: bool = False
     """Whether to stop reading before the first batch with a wrong CRC. For readers that must know whether stored bytes
-    are damaged, such as `damage_at`, or that copy batches. Other readers decode the batches, which checks the CRC."""
+    are damaged, such as `damage_at`, or that copy batches. Other readers check the CRC when they decode the batches."""
 
 
 class ReadResult(msgspec.Struct, gc=False):
@@ -328,7 +328,8 @@ class LogEngine(ReadableLog, Protocol):
     ) -> Topic:
         """Create a topic durably or, with a plan, only note it there.
 
-        Raises InvalidTopicNameError, InvalidPartitionsError, InvalidConfigError or TopicExistsError.
+        Raises InvalidTopicNameError, InvalidPartitionsError, InvalidConfigError, TopicExistsError, or OverloadedError
+        or DiskFullError if a limit is reached.
         """
         ...
 

@@ -1,10 +1,10 @@
-"""The log of one partition: the owner thread assigns offsets and positions, other threads write the bytes, and any
-thread reads.
+"""The log of one partition: the owner thread assigns offsets and positions, the owner or another thread writes the
+bytes, and any thread reads.
 
-A batch goes through `stage` (duplicate check, roll, offset), `take_staged`, `write` (and `sync`) and `wrote`. Only
-`write`, `sync`, `flush_indexes` and `remove_files` may run on other threads than the owner's. At most one thread writes
-and at most one syncs at a time; a write may run during a sync. `read` and `offset_for_time` may run on any thread at
-any time.
+A batch goes through `stage` (duplicate check, roll, offset), `take_staged`, `write` (and `sync`) and `wrote`. Other
+threads than the owner's may run `write`, `begin_sync`, `sync`, `flush_indexes`, `load_active`, `sync_directory` and
+`remove_files`, but no other method that changes anything. At most one thread writes and at most one syncs at a time; a
+write may run during a sync. `read` and `offset_for_time` may run on any thread at any time.
 """
 
 from __future__ import annotations

@@ -66,9 +66,9 @@ def check_descriptors() -> None:
 def check_threads(config: BrokerConfig) -> None:
     """Raise OverloadedError if the process may start fewer threads than a broker needs.
 
-    Call it before the event loop is made: gRPC and libuv end the process if they get no thread. Limits of the user, of
-    the control group and of memory apply together, and no call tells the result: so this starts the threads to see
-    whether it is possible, and ends them.
+    Call it before the event loop is made: gRPC and libuv end the process if they get no thread. The limits of the user,
+    of the control group and of memory all apply, and none of them says how many threads are left. So this starts the
+    threads to see whether it is possible, and ends them again.
     """
     _keep_freed_memory()
     cores = os.cpu_count() or 1

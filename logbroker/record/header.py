@@ -1,7 +1,8 @@
 """The 61-byte header of a RecordBatch (Kafka's magic 2): read, check, patch.
 
-The broker reads only the header of a batch. What follows the header is sent and stored as opaque bytes. Format: Kafka's
-documentation, "Record Batch"; the table is in docs/FORMAT.md. All integers are big-endian.
+The broker's log path reads only the header of a batch, and checks the CRC. What follows the header is stored and sent
+as opaque bytes. Format: Kafka's documentation, "Record Batch"; the table is in docs/FORMAT.md. All integers are
+big-endian.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MAX_CODEC: Final = 4
 """none 0, gzip 1, snappy 2, lz4 3, zstd 4."""
 
 MIN_RECORD_BYTES: Final = 7
-"""An encoded record without key, value and headers."""
+"""Size of an encoded record without key, value and headers."""
 MAX_EXPANDED_BYTES: Final = 64 * 1024 * 1024
 """Maximum expanded size of a compressed batch: four times the highest max.message.bytes that users may set."""
 

@@ -1,4 +1,5 @@
-"""The record headers that logbroker reads; their names begin with `logbroker-`."""
+"""The record headers that logbroker reads, except those of dead letters (`dead_letter`). Their names begin with
+`logbroker-`."""
 
 from __future__ import annotations
 

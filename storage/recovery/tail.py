@@ -55,7 +55,8 @@ class TailRecovery:
         self.cut_bytes = 0
         """Bytes that were cut off, including segments that were set aside."""
         self.gaps_below = 0
-        """All gaps in the recovered tail, and all its batches with other epochs than `epochs`, lie below this."""
+        """All gaps in the recovered tail, and all its batches with other epochs than `epochs`, lie below this
+        offset."""
         self._producers = producers
         self._index_interval_bytes = index_interval_bytes
         self._files = files

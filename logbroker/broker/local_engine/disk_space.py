@@ -50,7 +50,7 @@ class DiskSpace:
     """Free bytes and files of the disk: measured now and then, and counted down in between.
 
     A write that finds the disk full is fatal, because it may have left a part of its bytes. So the mark must leave room
-    for everything that is written besides the records: indexes, metadata, accepted appends, and other programs.
+    for everything else that may be written: accepted appends, indexes, metadata, and the files of other programs.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class DiskSpace:
 
     def check(self, size_bytes: int = 0, use: DiskUse = DiskUse.TAKES_ROOM, files: int = 0) -> None:
         """Raise DiskFullError if this many more bytes or files would leave less than this use of the disk must leave.
-        If it makes no `files`, free files do not matter. Makes a few system calls a second."""
+        With `files` 0, free files do not matter. Makes a few system calls a second."""
         # Other programs write, too, and each of them may fill the disk in a second.
         if time.monotonic() - self._measured_at > _MEASURE_AGAIN_SECONDS:
             self.measure()
