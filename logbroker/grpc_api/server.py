@@ -41,7 +41,7 @@ READ_AHEAD_BYTES: Final = 256 * 1024
 of life after each part that is read. With more, the signs would come later, and the producer would take the silent
 connection for dead."""
 CONNECTION_SHARE: Final = 4
-"""Divisor of the concurrent calls for one connection: it may have a fourth of them."""
+"""Divisor for the limit of one connection, which may have a fourth of the concurrent calls."""
 _NAMES: Final = (
     log_pb2.DESCRIPTOR.services_by_name["Log"].full_name,
     admin_pb2.DESCRIPTOR.services_by_name["Admin"].full_name,

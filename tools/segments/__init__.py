@@ -2,5 +2,5 @@
 
 Modules without I/O (`batch_chain`, `batch_checks`, `index_checks`, `partition_checks`, `key_counts`) check and count
 what they are given. The others read files, in windows, and return what they find. Only `mend` and `partition_repair`
-write. The tools work on the directory of a running broker, of a stopped broker, and of Kafka.
+write. All work on the directories of logbroker and of Kafka; those that only read, even while a broker runs.
 """

@@ -36,7 +36,7 @@ IDLE_HEARTBEAT_SHARE: Final = 0.7
 """Interval between two heartbeats of a member that delivers nothing, as a share of its session timeout. The rest of the
 timeout is for noticing that a heartbeat is not answered, and for reconnecting."""
 IDLE_MARGIN_MS: Final = 2_000
-"""Minimum of that rest, for short sessions."""
+"""Minimum time that is left for that. It matters only in short sessions."""
 MAX_IDLE_HEARTBEAT_INTERVAL_MS: Final = 10_000
 """Longest interval of idle heartbeats: gRPC probes a connection that is silent for longer, which costs as much."""
 
