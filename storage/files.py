@@ -36,8 +36,8 @@ NOT_OURS: Final = (
     errno.EACCES,
     errno.EPERM,
 )
-"""Errors for a path with something that the broker did not make, or may not use. The disk is sound, so everything else
-goes on."""
+"""Errors for a path with something that the broker did not make, or may not use. They say nothing about the disk, so
+the broker goes on."""
 _NO_FILE: Final = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 """Errors of the system if something other than a file is at the path."""
 MAX_BUFFERS: Final = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in getattr(os, "sysconf_names", {}) else 16

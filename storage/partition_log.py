@@ -342,7 +342,7 @@ class PartitionLog:
     def offset_for_time(self, timestamp_ms: int) -> FoundOffset:
         """Find the first record whose timestamp is at least `timestamp_ms`. Waits for the disk and decodes a batch.
 
-        A batch that cannot be decoded counts as a whole, by its largest timestamp. Raises CorruptLogError and
+        For a batch that cannot be decoded, its base offset and largest timestamp are taken. Raises CorruptLogError and
         TooManyOpenFilesError.
         """
         return self._reader.offset_for_time(self._view, timestamp_ms)

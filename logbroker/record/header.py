@@ -84,7 +84,7 @@ class BatchHeader(msgspec.Struct, gc=False):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; counts modulo 2^31."""
+        """Sequence of the last record, modulo 2^31."""
         return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
 
     @property

@@ -286,7 +286,7 @@ class LocalEngine:
             self._indexing.pop(partition, None)
             if isinstance(error, Exception) and not partition.closed:
                 _log.error("the index of %s cannot be made, and is tried again: %r", partition.name, error)
-        # A LogbrokerError stays here: the next append reports it.
+        # A LogbrokerError stays in `_indexing`: the next append reports it.
 
     def _stale(self, item: Append) -> StaleGenerationError | None:
         current = self._changes.generation(item.topic_id)
