@@ -284,7 +284,7 @@ def test_an_index_cut_short_or_too_long_or_gone(stopped: StoppedPartition, suffi
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
-        ("partition.metadata", b"version: 0\ntopic_id: PyNAxPtbSIqTSRdyGmbyYw\n", "it is of topic"),
+        ("partition.metadata", b"version: 0\ntopic_id: PyNAxPtbSIqTSRdyGmbyYw\n", "it belongs to topic"),
         ("partition.metadata", b"version: 1\n", "version 0"),
         ("partition.metadata", b"", "version 0"),
         ("leader-epoch-checkpoint", b"0\n1\n0 1\n", "begins at 1"),
