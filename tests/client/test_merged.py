@@ -282,7 +282,7 @@ MEANWHILE: dict[str, Callable[[sync.Consumer, TopicPartition], list[Any] | None]
     "seek past one": lambda consumer, at: consumer.seek(at, consumer.position(at) + 1),
     "pause": _pause,
 }
-"""What the body of a merged loop may do: use its consumer otherwise, and go on."""
+"""Things that the body of a merged loop may do: use its consumer otherwise, and go on."""
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE.values(), ids=MEANWHILE)

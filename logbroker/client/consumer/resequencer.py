@@ -170,7 +170,7 @@ class Resequencer(Generic[R]):
         self._last_batches: list[_Batch] = []
         """Their batches."""
         self._last_since: dict[int, float] = {}
-        """What `since` was before, for the sources that this release has emptied and that have more."""
+        """Earlier values of `since`, of the sources that this release has emptied and that have more."""
         self._now = -math.inf
         self._records = self._bytes = 0
 
