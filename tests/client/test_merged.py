@@ -264,6 +264,24 @@ async def test_a_topic_that_grew_comes_in_order_and_without_waiting(
     await in_either(blocking, consumer.close)
 
 
+@both
+@pytest.mark.parametrize("until_end", [False, True])
+async def test_records_of_other_keys_do_not_hold_up_a_topic_that_grew(
+    address: str, topic: str, blocking: bool, until_end: bool
+) -> None:
+    await create(address, topic, 1)
+    async with Admin(address) as admin:
+        for generation in range(3):
+            await send(address, topic, [(0, generation)], key=b"other")
+            await admin.alter_topic(topic, partitions=2 + generation)
+    await send(address, topic, [(number % 4, number) for number in range(10, 20)], key=b"general")
+    consumer = opened(blocking, address)
+    count = None if until_end else 10
+    found = await take(blocking, consumer, count, topic, b"general", max_wait_seconds=0.2, until_end=until_end)
+    assert numbers(found) == list(range(10, 20))
+    await in_either(blocking, consumer.close)
+
+
 def _one_of(records: Iterator[Any]) -> list[Any]:
     return list(itertools.islice(records, 1))
 

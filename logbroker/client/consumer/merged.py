@@ -263,6 +263,9 @@ class MergedReader:
         read: list[Any] = []
         room = Room(DEFAULT_LIST_RECORDS, DEFAULT_POLL_BYTES)
         core.rest_of_batch(read, room)
+        # They are this reader's now. The next generation of the topic must not wait until the program asks again: there
+        # may be no record for it among them.
+        core.cursor.asked()
         key = self._key
         records = read if key is None else [record for record in read if record.main_key == key]
         if read:
