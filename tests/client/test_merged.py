@@ -282,6 +282,39 @@ async def test_records_of_other_keys_do_not_hold_up_a_topic_that_grew(
     await in_either(blocking, consumer.close)
 
 
+@pytest.mark.parametrize("meanwhile", ["pause", "pause, resume", "seek"])
+@pytest.mark.parametrize("until_end", [True, False])
+def test_records_of_a_key_stay_in_order_over_growth_whatever_the_body_moves(
+    address: str, topic: str, meanwhile: str, until_end: bool
+) -> None:
+    """Nothing of the next generation comes before everything of this one was handed out."""
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, [(number % 2, number) for number in range(32)], batch_bytes=300))
+    with sync.Admin(address) as admin:
+        admin.alter_topic(topic, partitions=4)
+    asyncio.run(send(address, topic, [(number % 4, number) for number in range(32, 96)], batch_bytes=300))
+    moved, found = TopicPartition(topic, 1), list[int]()
+    with sync.Consumer(address) as consumer:
+        for record in consumer.merged(topic, max_wait_seconds=0.3, until_end=until_end):
+            found += numbers([record])
+            if len(found) == 3:
+                if meanwhile == "seek":
+                    consumer.seek(moved, 0)
+                else:
+                    consumer.pause(moved)
+            if len(found) == 10 and meanwhile == "pause, resume":
+                consumer.resume(moved)
+            if not until_end and len(found) == (17 if meanwhile == "pause" else 90):
+                break
+    first_of_next = next((place for place, number in enumerate(found) if number >= 32), len(found))
+    assert set(found[:first_of_next]) >= (set(range(32)) if meanwhile != "pause" else set(range(0, 32, 2)))
+    assert all(number >= 32 for number in found[first_of_next:])
+    if meanwhile == "pause":
+        assert first_of_next == len(found)
+    elif until_end:
+        assert set(found) == set(range(96))
+
+
 def _one_of(records: Iterator[Any]) -> list[Any]:
     return list(itertools.islice(records, 1))
 

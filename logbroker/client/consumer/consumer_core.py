@@ -6,6 +6,7 @@ import datetime
 import enum
 import functools
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Literal, Protocol
@@ -318,7 +319,14 @@ class ConsumerCore(Droppable):
                 reads[assigned.partition] = assigned
                 fetcher.add(assigned)
 
-        whole_topics = self._whole_topics = WholeTopics(self.connection, fetcher, self.cursor, add)
+        cursor, core = self.cursor, weakref.ref(self)
+
+        def finished(assigned: Assigned) -> int:
+            reader = None if (living := core()) is None else living._read_ahead
+            first = None if reader is None else reader.first(assigned.partition)
+            return cursor.finished(assigned) if first is None else min(first, cursor.finished(assigned))
+
+        whole_topics = self._whole_topics = WholeTopics(self.connection, fetcher, finished, add)
         self._lifetime.opened(whole_topics.close)
         for item in dict.fromkeys(wanted):
             if isinstance(item, str):
