@@ -17,7 +17,7 @@ from logbroker.client import Admin, Consumer, MergedRecord, Producer, TopicParti
 from logbroker.client.consumer import fetcher, merged
 from logbroker.client.consumer.resequencer import Resequencer
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import ConcurrentUseError, CorruptLogError, InvalidRequestError
+from logbroker.errors import BrokerUnavailableError, ConcurrentUseError, CorruptLogError, InvalidRequestError
 from tests.client.test_conveniences import both, in_either
 
 LONG = 30.0
@@ -555,6 +555,19 @@ def test_a_loop_that_another_thread_begins_leaves_a_merged_one_alone(address: st
             next(iter(consumer))
         was_refused.set()
         assert taking.result(20) == list(range(100))
+
+
+@pytest.mark.parametrize("until_end", [False, True])
+def test_a_merged_loop_ends_when_its_consumer_is_closed(address: str, topic: str, until_end: bool) -> None:
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, scattered(100, 2)))
+    with sync.Consumer(address) as consumer:
+        records = iter(consumer.merged(topic, until_end=until_end))
+        assert next(records).offset == 0
+        consumer.close()
+        with pytest.raises(BrokerUnavailableError, match="this client is closed"):
+            next(records)
+        assert sum(map(consumer.position, consumer.assignment())) == 1
 
 
 async def test_another_assignment_ends_a_merged_loop(address: str, topic: str) -> None:
