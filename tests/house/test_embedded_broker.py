@@ -39,6 +39,15 @@ def test_it_is_ready_when_it_is_entered_and_its_data_go_with_it() -> None:
         broker.start()
 
 
+def test_it_has_no_address_before_it_starts_and_takes_no_directory_without_a_name() -> None:
+    broker = logbroker.embedded(kafka=True)
+    for name in ("address", "kafka_address"):
+        with pytest.raises(BrokerUnavailableError, match="was not started"):
+            getattr(broker, name)
+    with pytest.raises(InvalidRequestError, match="no name"):
+        logbroker.embedded("")
+
+
 def test_restart_and_kill_keep_address_and_data(logbroker_broker: EmbeddedBroker) -> None:
     broker = logbroker_broker
     address, pid = broker.address, broker.pid
