@@ -125,14 +125,14 @@ async def test_a_loop_whose_bodies_hold_up_the_event_loop_keeps_its_leases(
     address: str, topic: str, awaits: bool
 ) -> None:
     """Settlements and extensions go out between two of them, as long as one is shorter than the lease."""
-    lease_seconds, records = 2.0, 4
+    lease_seconds, records = 3.0, 4
     await create(address, topic, lease_seconds=lease_seconds, ordering="none")
     await fill(address, topic, records)
     attempts: list[int] = []
     async with Worker(address, topic) as worker:
         async for delivery in worker:
             attempts.append(delivery.attempt)
-            time.sleep(0.6 * lease_seconds)  # This is what is tested.
+            time.sleep(0.4 * lease_seconds)  # This is what is tested.
             acked = delivery.ack()
             if awaits:
                 await acked
