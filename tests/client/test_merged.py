@@ -121,6 +121,7 @@ async def test_records_of_other_keys_show_how_far_a_partition_is(address: str, t
     await in_either(blocking, consumer.close)
 
 
+@pytest.mark.prove
 @both
 async def test_an_idle_partition_holds_nothing_up_for_longer_than_the_wait(
     address: str, topic: str, blocking: bool
@@ -165,6 +166,7 @@ async def test_what_comes_too_late_is_marked_and_not_left_out(address: str, topi
     await in_either(blocking, consumer.close)
 
 
+@pytest.mark.prove(keep=1)
 @both
 @pytest.mark.parametrize("order", ["key", "none"])
 async def test_added_partitions_join(address: str, topic: str, blocking: bool, order: Any, monkeypatch: Any) -> None:
@@ -234,6 +236,7 @@ async def test_positions_may_move_in_the_body_of_a_loop(address: str, topic: str
         assert found[22:] == list(range(11, 200, 2))
 
 
+@pytest.mark.prove(keep=1)
 @both
 @pytest.mark.parametrize("meanwhile", [False, True])
 async def test_a_topic_that_grew_comes_in_order_and_without_waiting(

@@ -26,6 +26,7 @@ async def test_a_released_delivery_comes_again_and_no_attempt_is_counted(address
         assert (again.attempt, again.redelivered) == (1, True)
 
 
+@pytest.mark.prove
 async def test_leases_last_as_long_as_the_work(address: str, topic: str) -> None:
     await create(address, topic, lease_seconds=2)
     await fill(address, topic, 2, keys=1)
@@ -120,6 +121,7 @@ async def test_a_shorter_lease_of_the_group_takes_nothing_from_who_works(address
         assert (await admin.describe_queue(topic)).counts.leases_lost == 0
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("awaits", [False, True])
 async def test_a_loop_whose_bodies_hold_up_the_event_loop_keeps_its_leases(
     address: str, topic: str, awaits: bool

@@ -47,7 +47,7 @@ async def removed(run: GroupRun) -> int:
     return described.counts.removed
 
 
-@pytest.mark.prove(keep=1)
+@pytest.mark.prove
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("on_exhausted", [OnExhausted.BLOCK, OnExhausted.PARK])
 async def test_lanes_that_stand_neither_fill_the_disk_nor_lose_a_record(
