@@ -19,6 +19,14 @@ from logbroker.kafka_api.apis import (
     produce,
     sasl_handshake,
 )
+from logbroker.kafka_api.apis.groups import (
+    heartbeat,
+    join_group,
+    leave_group,
+    offset_commit,
+    offset_fetch,
+    sync_group,
+)
 
 TABLE: Final = MappingProxyType(
     {
@@ -36,6 +44,12 @@ TABLE: Final = MappingProxyType(
             offset_for_leader_epoch,
             produce,
             sasl_handshake,
+            heartbeat,
+            join_group,
+            leave_group,
+            offset_commit,
+            offset_fetch,
+            sync_group,
         )
     }
 )
