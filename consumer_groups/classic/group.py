@@ -244,7 +244,7 @@ class ClassicGroup:
         if self.state is ClassicState.PREPARING:
             raise RebalanceInProgressError("another generation begins: join again")
         if self.state is ClassicState.COMPLETING and member_id == self.leader_id:
-            self._assign(assignments)
+            self._assign(assignments, now)
         member.heard_at = now
         self._unsynced.discard(member_id)
         if not self._unsynced:
@@ -253,7 +253,7 @@ class ClassicGroup:
             self._answers.append((ticket, self._synced(member)))
             self._deadlines.arm(member, member.deadline())
         else:
-            self._refuse_sync(member)
+            self._refuse_sync(member, now)
             member.sync_ticket = ticket
 
     def heartbeat(self, member_id: str, instance_id: str, generation: int, now: float) -> None:
@@ -397,7 +397,7 @@ class ClassicGroup:
 
     def _prepare(self, now: float) -> None:
         for member in self._members.values():
-            self._refuse_sync(member)
+            self._refuse_sync(member, now)
             self._deadlines.arm(member, member.deadline())
         self._unsynced.clear()
         self._syncs_end_at = NEVER
@@ -457,7 +457,7 @@ class ClassicGroup:
         self._unsynced = set(self._members)
         self._syncs_end_at = now + self._rebalance_seconds()
 
-    def _assign(self, assignments: Mapping[str, bytes]) -> None:
+    def _assign(self, assignments: Mapping[str, bytes], now: float) -> None:
         """Take the leader's assignment. Raises GroupFullError."""
         found = [(member, assignments.get(member.member_id, b"")) for member in self._members.values()]
         growth_bytes = sum(len(assignment) - len(member.assignment) for member, assignment in found)
@@ -469,7 +469,7 @@ class ClassicGroup:
                 member.assignment, member.is_dirty = assignment, True
             if member.sync_ticket is not None:
                 self._answers.append((member.sync_ticket, self._synced(member)))
-                member.sync_ticket = None
+                member.sync_ticket, member.heard_at = None, now
                 self._deadlines.arm(member, member.deadline())
         self._store()
 
@@ -587,10 +587,10 @@ class ClassicGroup:
             self._answers.append((member.join_ticket, RebalanceInProgressError("the member has joined once more")))
             member.join_ticket = None
 
-    def _refuse_sync(self, member: ClassicMember) -> None:
+    def _refuse_sync(self, member: ClassicMember, now: float) -> None:
         if member.sync_ticket is not None:
             self._answers.append((member.sync_ticket, RebalanceInProgressError("the group rebalances: join again")))
-            member.sync_ticket = None
+            member.sync_ticket, member.heard_at = None, now
 
     # --- rows --------------------------------------------------------------------------------------------------------
 

@@ -20,10 +20,14 @@ from logbroker.kafka_api.apis import (
     sasl_handshake,
 )
 from logbroker.kafka_api.apis.groups import (
+    delete_groups,
+    describe_groups,
     heartbeat,
     join_group,
     leave_group,
+    list_groups,
     offset_commit,
+    offset_delete,
     offset_fetch,
     sync_group,
 )
@@ -44,10 +48,14 @@ TABLE: Final = MappingProxyType(
             offset_for_leader_epoch,
             produce,
             sasl_handshake,
+            delete_groups,
+            describe_groups,
             heartbeat,
             join_group,
             leave_group,
+            list_groups,
             offset_commit,
+            offset_delete,
             offset_fetch,
             sync_group,
         )
