@@ -46,7 +46,7 @@ from logbroker.kafka_wire.messages.describe_groups import DescribeGroupsRequest
 from logbroker.kafka_wire.messages.find_coordinator import FindCoordinatorRequest
 from logbroker.kafka_wire.messages.heartbeat import HeartbeatRequest
 from logbroker.kafka_wire.messages.list_groups import ListGroupsRequest
-from tests.kafka_api.raw_client import RawClient
+from tests.kafka_api.raw_client import RawClient, batch_of, produce
 from tests.waiting import until
 
 UNKNOWN_TOPIC, ILLEGAL_GENERATION, INCONSISTENT_PROTOCOL, INVALID_GROUP_ID = 3, 22, 23, 24
@@ -671,3 +671,24 @@ def test_a_stop_answers_those_who_wait(group: str) -> None:
             until(lambda: admin.describe_group(group).info.members == 1)
         broker.stop()
         assert member.joined().error_code == NOT_COORDINATOR
+
+
+def test_members_that_wait_hold_no_memory_that_producers_need() -> None:
+    mib = 1 << 20
+    with (
+        logbroker.embedded(
+            kafka=True,
+            group_initial_rebalance_delay_seconds=60,
+            max_request_bytes=mib,
+            max_produce_bytes_in_flight=2 * mib,
+        ) as broker,
+        members(broker, "g", *[None] * 4) as waiting,
+        RawClient(broker.kafka_address) as producer,
+        Admin(broker.address) as admin,
+    ):
+        admin.create_topic("t", partitions=1)
+        for number, member in enumerate(waiting):
+            large = jg.JoinGroupRequestProtocol(name="range", metadata=bytes(mib - 10_000))
+            member.ask_to_join(3, protocols=[large])
+            until(lambda number=number: admin.describe_group("g").info.members == number + 1)  # type: ignore[misc]
+        assert produce(producer, "t", 0, batch_of(bytes(mib // 2))).error_code == 0
