@@ -206,8 +206,8 @@ class Groups:
         """Commit for a member of a classic group, or for a program that is not a member and names no generation. Such a
         commit creates the group.
 
-        Raises InvalidGroupIdError, UnknownGroupError, WrongGroupTypeError, OverloadedError, DiskFullError or
-        GroupNotEmptyError.
+        Raises InvalidGroupIdError, UnknownGroupError, UnknownMemberError, WrongGroupTypeError, OverloadedError or
+        DiskFullError.
         """
         if generation < 0 and not member_id:
             group = await self._group_or_new(group_id, ClassicCoordinator)
@@ -216,8 +216,10 @@ class Groups:
             group = self.group(group_id)
         if isinstance(group, ClassicCoordinator):
             return await group.commit(member_id, instance_id, generation, topics)
-        if generation >= 0 or member_id:
-            raise UnknownMemberError(f"{quoted(member_id)} is no member of the group: join first")
+        if generation >= 0 or member_id or len(group.machine):
+            raise UnknownMemberError(
+                f"{quoted(member_id)} is no member of the group, which has {len(group.machine)}: only they may commit"
+            )
         return await group.commit_offsets(topics)
 
     async def delete(self, group_id: str) -> None:
@@ -256,6 +258,7 @@ class Groups:
         # Nothing runs, so nothing can come between these steps.
         found.close(WrongGroupTypeError(f"group {group_id} has just changed its type: try again"))
         changed = self._made(kind, group_id, found.offsets, {}, 0.0, found.store)
+        changed.machine.empty_since_ms = found.machine.empty_since_ms
         self._groups[group_id] = changed
         return changed
 

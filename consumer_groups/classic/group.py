@@ -570,12 +570,10 @@ class ClassicGroup:
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def _joined(self, member: ClassicMember, *, with_members: bool) -> ClassicJoined:
-        members = [
-            (each.member_id, each.join.instance_id, each.metadata(self.protocol)) for each in self._members.values()
-        ]
+        listed = self._members.values() if with_members else ()
         return ClassicJoined(
             *(member.member_id, self.generation, self.protocol_type, self.protocol, self.leader_id),
-            members if with_members else [],
+            [(each.member_id, each.join.instance_id, each.metadata(self.protocol)) for each in listed],
         )
 
     def _synced(self, member: ClassicMember) -> ClassicSynced:
