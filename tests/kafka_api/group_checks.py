@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from logbroker.client.sync import Admin, TopicPartition
 from logbroker.errors import LogbrokerError
-from tests.kafka_api.group_member import run
+from tests.kafka_api.group_member import SESSION_MS, run
 from tests.nursery import processes
 
 
@@ -38,12 +38,15 @@ class MemberProcess:
         *,
         instance_id: str = "",
         assignor: str = "",
+        session_ms: int = SESSION_MS,
     ) -> None:
         self.path = path
         path.touch()
         self._orders, theirs = processes.Pipe()
         self.process: BaseProcess = processes.Process(
-            target=run, args=(library, address, topic, group, path, theirs, instance_id, assignor), daemon=True
+            target=run,
+            args=(library, address, topic, group, path, theirs, instance_id, assignor, session_ms),
+            daemon=True,
         )
         self.process.start()
 

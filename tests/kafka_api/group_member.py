@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
-SESSION_MS: Final = 2_000
+SESSION_MS: Final = 5_000
 HEARTBEAT_MS: Final = 200
 REBALANCE_MS: Final = 10_000
 BATCH: Final = 20
@@ -38,24 +38,39 @@ class Notes:
 
 
 def run(
-    library: str, address: str, topic: str, group: str, path: Path, orders: Connection, instance_id: str, assignor: str
+    library: str,
+    address: str,
+    topic: str,
+    group: str,
+    path: Path,
+    orders: Connection,
+    instance_id: str,
+    assignor: str,
+    session_ms: int,
 ) -> None:
     """Be a member until an order comes."""
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     member = {"confluent-kafka": _confluent, "kafka-python": _python, "aiokafka": _aiokafka}[library]
-    member(address, topic, group, Notes(path), orders.poll, instance_id, assignor)
+    member(address, topic, group, Notes(path), orders.poll, instance_id, assignor, session_ms)
     sys.exit(0)
 
 
 def _confluent(
-    address: str, topic: str, group: str, notes: Notes, ends: Callable[[], bool], instance_id: str, assignor: str
+    address: str,
+    topic: str,
+    group: str,
+    notes: Notes,
+    ends: Callable[[], bool],
+    instance_id: str,
+    assignor: str,
+    session_ms: int,
 ) -> None:
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer({
         "bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
-        "session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS, "max.poll.interval.ms": REBALANCE_MS,
+        "session.timeout.ms": session_ms, "heartbeat.interval.ms": HEARTBEAT_MS, "max.poll.interval.ms": REBALANCE_MS,
         "reconnect.backoff.max.ms": 200, "fetch.wait.max.ms": 50, "topic.metadata.refresh.interval.ms": 1000,
         **({"group.instance.id": instance_id} if instance_id else {}),
         **({"partition.assignment.strategy": assignor} if assignor else {}),
@@ -72,7 +87,14 @@ def _confluent(
 
 
 def _python(
-    address: str, topic: str, group: str, notes: Notes, ends: Callable[[], bool], instance_id: str, assignor: str
+    address: str,
+    topic: str,
+    group: str,
+    notes: Notes,
+    ends: Callable[[], bool],
+    instance_id: str,
+    assignor: str,
+    session_ms: int,
 ) -> None:
     import kafka
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -83,7 +105,7 @@ def _python(
         more["partition_assignment_strategy"] = [CooperativeStickyAssignor]
     consumer = kafka.KafkaConsumer(
         bootstrap_servers=address, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
-        session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS, max_poll_interval_ms=REBALANCE_MS,
+        session_timeout_ms=session_ms, heartbeat_interval_ms=HEARTBEAT_MS, max_poll_interval_ms=REBALANCE_MS,
         max_poll_records=BATCH, reconnect_backoff_max_ms=200, fetch_max_wait_ms=50, **more,
     )  # fmt: skip
 
@@ -106,7 +128,14 @@ def _python(
 
 
 def _aiokafka(
-    address: str, topic: str, group: str, notes: Notes, ends: Callable[[], bool], instance_id: str, assignor: str
+    address: str,
+    topic: str,
+    group: str,
+    notes: Notes,
+    ends: Callable[[], bool],
+    instance_id: str,
+    assignor: str,
+    session_ms: int,
 ) -> None:
     import aiokafka
     from aiokafka.errors import KafkaError
@@ -121,7 +150,7 @@ def _aiokafka(
     async def consume() -> None:
         consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=address, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
-            session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS, rebalance_timeout_ms=REBALANCE_MS,
+            session_timeout_ms=session_ms, heartbeat_interval_ms=HEARTBEAT_MS, rebalance_timeout_ms=REBALANCE_MS,
             fetch_max_wait_ms=50, group_instance_id=instance_id or None,
         )  # fmt: skip
         await consumer.start()

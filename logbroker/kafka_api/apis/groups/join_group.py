@@ -18,8 +18,10 @@ import uuid
 
 from logbroker.consumer_groups.classic.errors import MemberIdRequiredError
 from logbroker.consumer_groups.classic.messages import ClassicJoin, member_id_of
+from logbroker.consumer_groups.messages import MAX_CLIENT_NAME_CHARACTERS
 from logbroker.errors import LogbrokerError
-from logbroker.kafka_api.call import Call, code_of, served
+from logbroker.kafka_api.apis.groups.coordinator_errors import coordinator_code
+from logbroker.kafka_api.call import Call, served
 from logbroker.kafka_wire.apis import JOIN_GROUP
 from logbroker.kafka_wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
@@ -35,7 +37,7 @@ async def _handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
         member_id=request.member_id,
         new_member_id=member_id_of(instance_id or client_id, str(uuid.uuid4())),
         instance_id=instance_id,
-        client_id=client_id,
+        client_id=client_id[:MAX_CLIENT_NAME_CHARACTERS],
         client_host=call.peer,
         protocol_type=request.protocol_type,
         protocols=tuple((each.name, each.metadata) for each in request.protocols),
@@ -49,7 +51,7 @@ async def _handle(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
         joined = await call.node.broker.groups.join_classic(request.group_id, join)
     except LogbrokerError as error:
         return JoinGroupResponse(
-            error_code=code_of(error),
+            error_code=coordinator_code(error),
             protocol_name=None if call.version >= FIRST_WITH_PROTOCOL_TYPE else "",
             member_id=error.member_id if isinstance(error, MemberIdRequiredError) else request.member_id,
             members=[],

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from logbroker.consumer_groups.offsets import CommitOutcome, TopicCommit
 from logbroker.errors import LogbrokerError, UnknownGroupError
-from logbroker.kafka_api.call import ILLEGAL_GENERATION, Call, code_of, served, topic_of
+from logbroker.kafka_api.apis.groups.coordinator_errors import coordinator_code
+from logbroker.kafka_api.call import ILLEGAL_GENERATION, Call, served, topic_of
 from logbroker.kafka_wire.apis import OFFSET_COMMIT
 from logbroker.kafka_wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -59,7 +60,11 @@ async def _handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
     response = OffsetCommitResponse(topics=[])
     for topic, outcome in zip(request.topics, outcomes, strict=True):
         await call.step(PARTITION_STEPS * len(topic.partitions))
-        codes = {} if isinstance(outcome, LogbrokerError) else {number: code_of(error) for number, error in outcome}
+        codes = (
+            {}
+            if isinstance(outcome, LogbrokerError)
+            else {number: coordinator_code(error) for number, error in outcome}
+        )
         for_all = _code_of(call, outcome) if isinstance(outcome, LogbrokerError) else 0
         response.topics.append(
             OffsetCommitResponseTopic(
@@ -79,7 +84,7 @@ async def _handle(call: Call, request: OffsetCommitRequest) -> OffsetCommitRespo
 def _code_of(call: Call, error: LogbrokerError) -> int:
     if isinstance(error, UnknownGroupError) and call.version < FIRST_WITH_UNKNOWN_GROUPS:
         return ILLEGAL_GENERATION
-    return code_of(error)
+    return coordinator_code(error)
 
 
 SERVED = served(OFFSET_COMMIT, 2, 10, _handle)

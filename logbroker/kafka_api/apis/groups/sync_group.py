@@ -9,7 +9,8 @@ v1: adds the throttle time. v3: static members. v4: flexible. v5: type and name 
 from __future__ import annotations
 
 from logbroker.errors import LogbrokerError
-from logbroker.kafka_api.call import Call, code_of, served
+from logbroker.kafka_api.apis.groups.coordinator_errors import coordinator_code
+from logbroker.kafka_api.call import Call, served
 from logbroker.kafka_wire.apis import SYNC_GROUP
 from logbroker.kafka_wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -27,7 +28,7 @@ async def _handle(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
             {each.member_id: each.assignment for each in request.assignments},
         )
     except LogbrokerError as error:
-        return SyncGroupResponse(error_code=code_of(error))
+        return SyncGroupResponse(error_code=coordinator_code(error))
     return SyncGroupResponse(
         protocol_type=synced.protocol_type, protocol_name=synced.protocol, assignment=synced.assignment
     )
