@@ -270,7 +270,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         str,
         Setting(
             "Address that the broker listens on for Kafka clients; port 0 picks a free port; empty: not at all."
-            " Experimental: there are no consumer groups yet.",
+            " Experimental.",
             "HOST:PORT",
         ),
     ] = ""
@@ -445,6 +445,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             MAX_SECONDS,
         ),
     ] = 2.0
+    group_initial_rebalance_delay_seconds: Annotated[
+        float,
+        Setting(
+            "How long a consumer group of Kafka clients waits for further members when it begins; each that comes"
+            " prolongs the wait by as much, up to the rebalance timeout of the members.",
+            "seconds",
+            0,
+            MAX_SECONDS,
+        ),
+    ] = 0.5
     offsets_retention_seconds: Annotated[
         float,
         Setting(

@@ -12,13 +12,13 @@ from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.kafka_api.apis.table import TABLE
 from logbroker.kafka_wire.apis import (
     API_VERSIONS,
+    CONSUMER_GROUP_HEARTBEAT,
     CREATE_TOPICS,
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
     FETCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
-    JOIN_GROUP,
     LIST_OFFSETS,
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
@@ -33,10 +33,10 @@ from logbroker.kafka_wire.messages import list_offsets as lo
 from logbroker.kafka_wire.messages import metadata as md
 from logbroker.kafka_wire.messages import offset_for_leader_epoch as ole
 from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
+from logbroker.kafka_wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from logbroker.kafka_wire.messages.describe_cluster import DescribeClusterRequest
 from logbroker.kafka_wire.messages.find_coordinator import FindCoordinatorRequest
 from logbroker.kafka_wire.messages.init_producer_id import InitProducerIdRequest
-from logbroker.kafka_wire.messages.join_group import JoinGroupRequest
 from logbroker.kafka_wire.messages.produce import ProduceRequestTopicProduceData
 from logbroker.kafka_wire.messages.sasl_handshake import SaslHandshakeRequest
 from logbroker.record.codec import decode_batch, split_batches
@@ -98,10 +98,13 @@ def test_an_unknown_version_of_api_versions_is_answered_with_the_range(broker: E
 
 @pytest.mark.parametrize(
     ("api", "version", "reason"),
-    [(JOIN_GROUP, 0, "the API JoinGroup is not served"), (FETCH, 18, "Fetch is served in versions 4 to 17, not 18")],
+    [
+        (CONSUMER_GROUP_HEARTBEAT, 0, "the API ConsumerGroupHeartbeat is not served"),
+        (FETCH, 18, "Fetch is served in versions 4 to 17, not 18"),
+    ],
 )
 def test_what_is_not_served_closes_the_connection(broker: EmbeddedBroker, api: Api, version: int, reason: str) -> None:
-    message = JoinGroupRequest() if api is JOIN_GROUP else f.FetchRequest()
+    message = ConsumerGroupHeartbeatRequest() if api is CONSUMER_GROUP_HEARTBEAT else f.FetchRequest()
     with RawClient(broker.kafka_address) as client:
         client.send(api, version, message)
         assert client.is_closed()

@@ -19,6 +19,18 @@ from logbroker.kafka_api.apis import (
     produce,
     sasl_handshake,
 )
+from logbroker.kafka_api.apis.groups import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+)
 
 TABLE: Final = MappingProxyType(
     {
@@ -36,6 +48,16 @@ TABLE: Final = MappingProxyType(
             offset_for_leader_epoch,
             produce,
             sasl_handshake,
+            delete_groups,
+            describe_groups,
+            heartbeat,
+            join_group,
+            leave_group,
+            list_groups,
+            offset_commit,
+            offset_delete,
+            offset_fetch,
+            sync_group,
         )
     }
 )
