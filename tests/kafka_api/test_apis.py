@@ -10,19 +10,21 @@ import pytest
 from logbroker.client.sync import Admin
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.kafka_api.apis.table import TABLE
+from logbroker.kafka_api.refusal import has_refusal
 from logbroker.kafka_wire.apis import (
     API_VERSIONS,
+    APIS,
     CREATE_TOPICS,
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
     FETCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
-    JOIN_GROUP,
     LIST_OFFSETS,
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
 )
 from logbroker.kafka_wire.codec import Api
@@ -36,8 +38,8 @@ from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
 from logbroker.kafka_wire.messages.describe_cluster import DescribeClusterRequest
 from logbroker.kafka_wire.messages.find_coordinator import FindCoordinatorRequest
 from logbroker.kafka_wire.messages.init_producer_id import InitProducerIdRequest
-from logbroker.kafka_wire.messages.join_group import JoinGroupRequest
 from logbroker.kafka_wire.messages.produce import ProduceRequestTopicProduceData
+from logbroker.kafka_wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from logbroker.kafka_wire.messages.sasl_handshake import SaslHandshakeRequest
 from logbroker.record.codec import decode_batch, split_batches
 from tests.kafka_api.raw_client import RawClient, batch_of, produce, produce_request
@@ -96,14 +98,33 @@ def test_an_unknown_version_of_api_versions_is_answered_with_the_range(broker: E
         assert client.call(API_VERSIONS, 4, ApiVersionsRequest()).error_code == 0, "the connection goes on"
 
 
-@pytest.mark.parametrize(
-    ("api", "version", "reason"),
-    [(JOIN_GROUP, 0, "the API JoinGroup is not served"), (FETCH, 18, "Fetch is served in versions 4 to 17, not 18")],
-)
-def test_what_is_not_served_closes_the_connection(broker: EmbeddedBroker, api: Api, version: int, reason: str) -> None:
-    message = JoinGroupRequest() if api is JOIN_GROUP else f.FetchRequest()
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_what_is_not_served_gets_an_error_and_the_connection_goes_on(broker: EmbeddedBroker, api: Api) -> None:
+    served = TABLE[api.key].versions if api.key in TABLE else range(0)
+    asked = sorted({*range(api.last_version + 3), 1000, 0x7FFF} - {*served})
     with RawClient(broker.kafka_address) as client:
-        client.send(api, version, message)
+        for version in asked if api not in (PRODUCE, API_VERSIONS) else ():
+            client.socket.sendall(struct.pack(">ihhih", 10, api.key, version, version, -1))
+            written = min(max(version, api.first_version), api.last_version)
+            correlation_id, answer = client.receive(api, written)
+            assert correlation_id == version
+            assert has_refusal(answer)
+        assert client.call(API_VERSIONS, 4, ApiVersionsRequest()).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "reason"),
+    [
+        (24, 0, "the API number 24 is not served"),
+        (1000, 0, "the API number 1000 is not served"),
+        (-1, 0, "the API number -1 is not served"),
+        (3, -1, "Metadata is not served in version -1"),
+        (0, 14, "Produce is not served in version 14"),
+    ],
+)
+def test_what_has_no_answer_ends_the_connection(broker: EmbeddedBroker, key: int, version: int, reason: str) -> None:
+    with RawClient(broker.kafka_address) as client:
+        client.socket.sendall(struct.pack(">ihhih", 10, key, version, 1, -1))
         assert client.is_closed()
     until(lambda: reason in broker.log_path.read_text())
 
@@ -218,6 +239,12 @@ def test_this_node_coordinates(broker: EmbeddedBroker, version: int) -> None:
         answer = client.call(FIND_COORDINATOR, version, request)
     for found in answer.coordinators if version >= 4 else [answer]:
         assert (found.error_code, f"{found.host}:{found.port}") == (0, broker.kafka_address)
+
+
+@pytest.mark.parametrize("version", versions(SASL_AUTHENTICATE))
+def test_sasl_is_out_of_order(broker: EmbeddedBroker, version: int) -> None:
+    with RawClient(broker.kafka_address) as client:
+        assert client.call(SASL_AUTHENTICATE, version, SaslAuthenticateRequest(auth_bytes=b"x")).error_code == 34
 
 
 @pytest.mark.parametrize("version", versions(SASL_HANDSHAKE))

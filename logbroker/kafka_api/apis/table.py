@@ -17,6 +17,7 @@ from logbroker.kafka_api.apis import (
     metadata,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
     sasl_handshake,
 )
 
@@ -35,6 +36,7 @@ TABLE: Final = MappingProxyType(
             metadata,
             offset_for_leader_epoch,
             produce,
+            sasl_authenticate,
             sasl_handshake,
         )
     }
