@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 from logbroker.address import Address
 from logbroker.broker.broker import Broker
-from logbroker.broker.topics import MAX_ITEMS
+from logbroker.broker.topics import MAX_ITEMS, check_not_internal
 from logbroker.engine import Topic
-from logbroker.errors import LogbrokerError, UnknownTopicError
+from logbroker.errors import InvalidRequestError, InvalidTopicNameError, LogbrokerError, UnknownTopicError
 from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.primitives import Buffer, WireFormatError
 from logbroker.pacing import Pace
@@ -161,6 +161,29 @@ def epoch_fault(facts: _HasEpoch, current_leader_epoch: int) -> int:
     if current_leader_epoch in (-1, facts.leader_epoch):
         return 0
     return FENCED_LEADER_EPOCH if current_leader_epoch < facts.leader_epoch else UNKNOWN_LEADER_EPOCH
+
+
+def check_changeable(name: str) -> None:
+    """Raise InvalidTopicNameError for an internal topic, which only the broker makes, changes and writes."""
+    try:
+        check_not_internal(name)
+    except InvalidRequestError as error:
+        raise InvalidTopicNameError(error.message) from None
+
+
+def check_assignments(assignments: Iterable[Sequence[int]]) -> None:
+    """Raise an error unless each partition is assigned to the one node."""
+    if any(list(each) != [NODE_ID] for each in assignments):
+        raise AssignmentError(f"assign each partition to node {NODE_ID} alone")
+
+
+class AssignmentError(InvalidRequestError):
+    """Partitions were assigned to nodes that do not exist, or are not the ones to be made.
+
+    Assign each partition to the one node, or give the number of partitions instead.
+    """
+
+    kafka_code = INVALID_REPLICA_ASSIGNMENT
 
 
 def topic_of(node: Node, name: str, topic_id: bytes, *, by_id: bool) -> Topic:

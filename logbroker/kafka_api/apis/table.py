@@ -6,12 +6,16 @@ from types import MappingProxyType
 from typing import Final
 
 from logbroker.kafka_api.apis import (
+    alter_configs,
     api_versions,
+    create_partitions,
     create_topics,
     delete_topics,
     describe_cluster,
+    describe_configs,
     fetch,
     find_coordinator,
+    incremental_alter_configs,
     init_producer_id,
     list_offsets,
     metadata,
@@ -25,12 +29,16 @@ TABLE: Final = MappingProxyType(
     {
         module.SERVED.api.key: module.SERVED
         for module in (
+            alter_configs,
             api_versions,
+            create_partitions,
             create_topics,
             delete_topics,
             describe_cluster,
+            describe_configs,
             fetch,
             find_coordinator,
+            incremental_alter_configs,
             init_producer_id,
             list_offsets,
             metadata,
