@@ -9,7 +9,7 @@ topic.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -235,9 +235,9 @@ class Holder(Protocol):
         """The first offset that the holder still needs."""
         ...
 
-    def let_go(self, partition: int, offset: int) -> None:
+    def let_go(self, partition: int, offset: int) -> Awaitable[None] | None:
         """Ask the holder to release records below `offset`. Retention asks again at each check, until the holder has
-        released them."""
+        released them. Return what to await for the end of the attempt; None: none was begun."""
         ...
 
 
@@ -376,6 +376,15 @@ class LogEngine(ReadableLog, Protocol):
     def end_of_epoch(self, topic_id: TopicId, partition: int, leader_epoch: int) -> tuple[int, int] | None:
         """Return the last leader epoch up to `leader_epoch`, and the offset at which it ends; None if no such epoch is
         known. Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
+        ...
+
+    async def delete_records(self, topic_id: TopicId, partition: int, before_offset: int) -> int:
+        """Delete the records below an offset (-1: the high watermark) durably, and return the log start offset.
+
+        Holders release the records first, as for retention. Once begun, the deletion goes on if the caller is
+        cancelled. Raises OffsetOutOfRangeError for an offset above the high watermark, RecordsNeededError,
+        UnknownTopicError, UnknownPartitionError or PartitionOfflineError.
+        """
         ...
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:

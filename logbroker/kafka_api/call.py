@@ -21,6 +21,7 @@ NODE_ID: Final = 1
 """Id of the only broker of the cluster."""
 
 # Error codes of the protocol that no exception stands for.
+REQUEST_TIMED_OUT: Final = 7
 INVALID_TOPIC: Final = 17
 INVALID_REQUIRED_ACKS: Final = 21
 LEADER_NOT_AVAILABLE: Final = 5

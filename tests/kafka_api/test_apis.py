@@ -15,6 +15,7 @@ from logbroker.kafka_wire.apis import (
     API_VERSIONS,
     APIS,
     CREATE_TOPICS,
+    DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
     FETCH,
@@ -29,6 +30,7 @@ from logbroker.kafka_wire.apis import (
 )
 from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.messages import create_topics as ct
+from logbroker.kafka_wire.messages import delete_records as dr
 from logbroker.kafka_wire.messages import delete_topics as dt
 from logbroker.kafka_wire.messages import fetch as f
 from logbroker.kafka_wire.messages import list_offsets as lo
@@ -385,6 +387,43 @@ def test_a_fetch_keeps_to_its_bytes_but_sends_one_batch(broker: EmbeddedBroker, 
         for most, batches in ((1, 1), (10_100, 1), (25_000, 2), (100_000, 3)):
             found = client.call(FETCH, 12, fetch_request(12, topic, b"", 0, max_bytes=most)).responses[0]
             assert len(list(split_batches(bytes(found.partitions[0].records)))) == batches
+
+
+# --- deletion of records ---
+
+
+@pytest.mark.parametrize("version", versions(DELETE_RECORDS))
+def test_records_are_deleted(broker: EmbeddedBroker, topic: str, version: int) -> None:
+    with RawClient(broker.kafka_address) as client:
+        for number in range(3):
+            produce(client, topic, number, batch_of(b"a", b"b", b"c"))
+        wanted = [(0, 2), (1, -1), (2, 4), (3, 0), (2, -2), (0, 3)]
+        partitions = [dr.DeleteRecordsRequestPartition(partition_index=index, offset=at) for index, at in wanted]
+        topics = [
+            dr.DeleteRecordsRequestTopic(name=topic, partitions=partitions),
+            dr.DeleteRecordsRequestTopic(name="missing", partitions=partitions[:1]),
+            dr.DeleteRecordsRequestTopic(name="__queue.g", partitions=partitions[:1]),
+        ]
+        answer = client.call(DELETE_RECORDS, version, dr.DeleteRecordsRequest(topics=topics, timeout_ms=20_000))
+        found, missing, internal = answer.topics
+        assert [(each.partition_index, each.error_code, each.low_watermark) for each in found.partitions] == [
+            (0, 0, 2),
+            (1, 0, 3),
+            (2, 1, -1),
+            (3, UNKNOWN_TOPIC, -1),
+            (2, 42, -1),
+            (0, 42, -1),
+        ]
+        assert [each.partitions[0].error_code for each in (missing, internal)] == [UNKNOWN_TOPIC, 17]
+        early = client.call(FETCH, 12, fetch_request(12, topic, b"", 1)).responses[0].partitions[0]
+        assert (early.error_code, early.log_start_offset) == (1, 2)
+        kept = client.call(FETCH, 12, fetch_request(12, topic, b"", 2)).responses[0].partitions[0]
+        assert (kept.error_code, kept.log_start_offset, values_of(kept.records)) == (0, 2, [b"a", b"b", b"c"])
+        assert client.call(LIST_OFFSETS, 5, offsets_request(topic, -2)).topics[0].partitions[0].offset == 2
+        by_time = client.call(LIST_OFFSETS, 5, offsets_request(topic, 0)).topics[0].partitions[0]
+        assert (by_time.error_code, by_time.offset) == (0, 2)
+        again = produce(client, topic, 1, batch_of(b"d"))
+        assert (again.base_offset, again.log_start_offset) == (3, 3)
 
 
 # --- offsets ---

@@ -15,6 +15,7 @@ from logbroker.broker.local_engine.numbers import ReceiptNumbers
 from logbroker.broker.local_engine.partition import Partition, Pending
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.local_engine.producer_ids import ProducerIds
+from logbroker.broker.local_engine.record_deletion import RecordDeletion
 from logbroker.broker.local_engine.topic_changes import TopicChanges
 from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.broker.local_engine.watch import LocalWatch
@@ -37,6 +38,7 @@ from logbroker.errors import (
     DiskFullError,
     InvalidTimestampError,
     LogbrokerError,
+    OffsetOutOfRangeError,
     OverloadedError,
     RecordTooLargeError,
     StaleGenerationError,
@@ -67,6 +69,7 @@ class LocalEngine:
         producer_ids: ProducerIds,
         numbers: ReceiptNumbers,
         upkeep: Upkeep,
+        deletion: RecordDeletion,
         helpers: Helpers,
         failure: StorageFailure,
     ) -> None:
@@ -78,6 +81,7 @@ class LocalEngine:
         self._producer_ids = producer_ids
         self.numbers = numbers
         self._upkeep = upkeep
+        self._deletion = deletion
         self._helpers = helpers
         self._indexing: dict[Partition, asyncio.Future[None]] = {}
         """Partitions for whose active segments a thread makes the index, or has failed to."""
@@ -145,6 +149,19 @@ class LocalEngine:
 
     def end_of_epoch(self, topic_id: TopicId, partition: int, leader_epoch: int) -> tuple[int, int] | None:
         return self._partitions.get(topic_id, partition).log.end_of_epoch(leader_epoch)
+
+    async def delete_records(self, topic_id: TopicId, partition: int, before_offset: int) -> int:
+        found = self._partitions.get(topic_id, partition)
+        log = found.log
+        offset = log.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= offset <= log.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"records of {found.name} can be deleted below an offset of at most {log.high_watermark}, the high"
+                f" watermark, not {offset}"
+            )
+        await self._deletion.delete_below(found, offset)
+        self._partitions.get(topic_id, partition)  # The topic may have been deleted meanwhile.
+        return log.log_start_offset
 
     # --- appends ---
 
