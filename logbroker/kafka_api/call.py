@@ -12,6 +12,7 @@ from logbroker.broker.broker import Broker
 from logbroker.broker.topics import MAX_ITEMS, check_not_internal
 from logbroker.engine import Topic
 from logbroker.errors import InvalidRequestError, InvalidTopicNameError, LogbrokerError, UnknownTopicError
+from logbroker.kafka_api.fetch_sessions import FetchSessions
 from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.primitives import Buffer, WireFormatError
 from logbroker.pacing import Pace
@@ -32,7 +33,6 @@ INVALID_REPLICATION_FACTOR: Final = 38
 INVALID_REPLICA_ASSIGNMENT: Final = 39
 INVALID_REQUEST: Final = 42
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
-FETCH_SESSION_ID_NOT_FOUND: Final = 70
 FENCED_LEADER_EPOCH: Final = 74
 UNKNOWN_LEADER_EPOCH: Final = 75
 UNKNOWN_TOPIC_ID: Final = 100
@@ -57,6 +57,7 @@ class Node:
         """The APIs, by their keys."""
         self.long_parse = asyncio.Semaphore(1)
         """Held while a large request is parsed in a thread: it may take many times its size."""
+        self.fetch_sessions = FetchSessions()
         self.is_stopping = False
         self._waiting: set[asyncio.Event] = set()
 

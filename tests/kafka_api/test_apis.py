@@ -365,9 +365,6 @@ def test_fetch(broker: EmbeddedBroker, topic: str, version: int) -> None:
         if version >= 7:
             request = fetch_request(version, topic, topic_id, 0, session_id=5, session_epoch=1)
             assert client.call(FETCH, version, request).error_code == 70
-            assert (
-                client.call(FETCH, version, fetch_request(version, topic, topic_id, 0, session_epoch=0)).session_id == 0
-            )
 
 
 def test_a_fetch_waits_for_what_is_appended_later(broker: EmbeddedBroker, topic: str) -> None:
