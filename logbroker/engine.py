@@ -373,6 +373,10 @@ class LogEngine(ReadableLog, Protocol):
         """Find the first record at or after a time."""
         ...
 
+    async def offset_for_latest_time(self, topic_id: TopicId, partition: int) -> FoundOffset:
+        """Find the first record with the largest timestamp."""
+        ...
+
     def end_of_epoch(self, topic_id: TopicId, partition: int, leader_epoch: int) -> tuple[int, int] | None:
         """Return the last leader epoch up to `leader_epoch`, and the offset at which it ends; None if no such epoch is
         known. Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""

@@ -347,6 +347,11 @@ class PartitionLog:
         """
         return self._reader.offset_for_time(self._view, timestamp_ms)
 
+    def offset_for_latest_time(self) -> FoundOffset:
+        """Find the first record with the largest timestamp; offset and timestamp -1: there is none. Otherwise as
+        `offset_for_time`."""
+        return self._reader.offset_for_latest_time(self._view)
+
     def check_leader_epoch(self, last_leader_epoch: int, offset: int) -> None:
         """Raise LogTruncatedError if the caller has read records up to `offset` in its leader epoch that were cut off
         since."""

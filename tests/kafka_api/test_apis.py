@@ -43,7 +43,7 @@ from logbroker.kafka_wire.messages.init_producer_id import InitProducerIdRequest
 from logbroker.kafka_wire.messages.produce import ProduceRequestTopicProduceData
 from logbroker.kafka_wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from logbroker.kafka_wire.messages.sasl_handshake import SaslHandshakeRequest
-from logbroker.record.codec import decode_batch, split_batches
+from logbroker.record.codec import NewRecord, decode_batch, encode_batch, split_batches
 from tests.kafka_api.raw_client import RawClient, batch_of, produce, produce_request
 from tests.waiting import until
 
@@ -441,7 +441,31 @@ def test_offsets_are_found(broker: EmbeddedBroker, topic: str, version: int) -> 
 
         assert [found(-2).offset, found(-1).offset, found(0).offset, found(2**60).offset] == [0, 2, 0, -1]
         assert found(0).timestamp > 0
-        assert (found(-3).error_code, found(-1, "missing").error_code) == (35, UNKNOWN_TOPIC)
+        assert (found(-7).error_code, found(-(2**63)).error_code) == (35, 35)
+        assert found(-1, "missing").error_code == UNKNOWN_TOPIC
+        since = {-3: 7, -4: 8, -5: 9, -6: 11}
+        assert [found(special).error_code for special in since] == [35 * (version < first) for first in since.values()]
+        if version >= 11:
+            assert [found(special).offset for special in since] == [0, 0, -1, -1]
+            assert [found(special).timestamp > 0 for special in since] == [True, False, False, False]
+
+
+def test_the_largest_time_of_what_is_left(broker: EmbeddedBroker, topic: str) -> None:
+    def largest() -> tuple[int, int]:
+        found = client.call(LIST_OFFSETS, 11, offsets_request(topic, -3)).topics[0].partitions[0]
+        assert not found.error_code
+        return found.offset, found.timestamp
+
+    with RawClient(broker.kafka_address) as client:
+        assert largest() == (-1, -1)
+        for times in ((5, 9, 9), (8, 3)):
+            produce(client, topic, 0, encode_batch([NewRecord(b"a", timestamp_ms=each) for each in times]))
+        assert largest() == (1, 9)
+        for before, after in ((1, (1, 9)), (2, (2, 9)), (3, (3, 8)), (4, (4, 3)), (5, (-1, -1))):
+            partitions = [dr.DeleteRecordsRequestPartition(offset=before)]
+            topics = [dr.DeleteRecordsRequestTopic(name=topic, partitions=partitions)]
+            client.call(DELETE_RECORDS, 2, dr.DeleteRecordsRequest(topics=topics, timeout_ms=20_000))
+            assert largest() == after
 
 
 @pytest.mark.parametrize("version", versions(OFFSET_FOR_LEADER_EPOCH))

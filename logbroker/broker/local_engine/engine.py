@@ -380,5 +380,8 @@ class LocalEngine:
         log = self._partitions.get(topic_id, partition).log
         return await self._helpers.look_up(partial(log.offset_for_time, timestamp_ms))
 
+    async def offset_for_latest_time(self, topic_id: TopicId, partition: int) -> FoundOffset:
+        return await self._helpers.look_up(self._partitions.get(topic_id, partition).log.offset_for_latest_time)
+
 
 _PLACEHOLDER = ReadResult(b"", 0, 0, 0, 0)
