@@ -80,6 +80,16 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The offset of this cut, if there was one."""
 
 
+class ProducerFacts(msgspec.Struct, frozen=True, gc=False):
+    """The last batch of an idempotent producer in a partition."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    timestamp_ms: int
+    """Largest timestamp of its records; -1: none, or not known."""
+
+
 _NONE: Final[frozenset[TopicId]] = frozenset()
 
 
@@ -375,6 +385,11 @@ class LogEngine(ReadableLog, Protocol):
 
     async def offset_for_latest_time(self, topic_id: TopicId, partition: int) -> FoundOffset:
         """Find the first record with the largest timestamp."""
+        ...
+
+    def producers(self, topic_id: TopicId, partition: int) -> list[ProducerFacts]:
+        """Return what a partition remembers of idempotent producers, the one that appended longest ago first. Raises
+        UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
         ...
 
     def end_of_epoch(self, topic_id: TopicId, partition: int, leader_epoch: int) -> tuple[int, int] | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from logbroker.address import Address
 from logbroker.broker.broker import Broker
@@ -57,6 +58,8 @@ class Node:
         """The APIs, by their keys."""
         self.long_parse = asyncio.Semaphore(1)
         """Held while a large request is parsed in a thread: it may take many times its size."""
+        self.log_dir = os.path.abspath(broker.config.data_dir)
+        """The data directory. Made absolute at the start: the working directory may change later."""
         self.fetch_sessions = FetchSessions()
         self.is_stopping = False
         self._waiting: set[asyncio.Event] = set()
@@ -163,6 +166,25 @@ def epoch_fault(facts: _HasEpoch, current_leader_epoch: int) -> int:
     if current_leader_epoch in (-1, facts.leader_epoch):
         return 0
     return FENCED_LEADER_EPOCH if current_leader_epoch < facts.leader_epoch else UNKNOWN_LEADER_EPOCH
+
+
+class Leader(NamedTuple):
+    """The leader of a partition, which is this node, unless the partition is offline."""
+
+    error_code: int
+    node_id: int
+    epoch: int
+    in_sync: list[int]
+    offline: list[int]
+
+
+def leader_of(node: Node, topic_id: TopicId, partition: int) -> Leader:
+    """Return the leader of an existing partition."""
+    try:
+        epoch = node.engine.partition_facts(topic_id, partition).leader_epoch
+    except LogbrokerError:
+        return Leader(LEADER_NOT_AVAILABLE, -1, -1, [], [NODE_ID])
+    return Leader(0, NODE_ID, epoch, [NODE_ID], [])
 
 
 def check_changeable(name: str) -> None:

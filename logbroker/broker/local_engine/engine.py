@@ -28,6 +28,7 @@ from logbroker.engine import (
     FoundOffset,
     Holder,
     PartitionFacts,
+    ProducerFacts,
     Read,
     ReadResult,
     Topic,
@@ -146,6 +147,9 @@ class LocalEngine:
             cut_bytes=log.cut_bytes,
             cut_offset=log.cut_offset,
         )
+
+    def producers(self, topic_id: TopicId, partition: int) -> list[ProducerFacts]:
+        return self._partitions.get(topic_id, partition).log.producers()
 
     def end_of_epoch(self, topic_id: TopicId, partition: int, leader_epoch: int) -> tuple[int, int] | None:
         return self._partitions.get(topic_id, partition).log.end_of_epoch(leader_epoch)
