@@ -1,7 +1,7 @@
 """Configs as Kafka's admin APIs show and change them: entries with their sources, and changes of topics.
 
 Two kinds of resources have configs here. A topic has its configs, which may be altered. The broker, named by the id of
-the node or by an empty name, has its settings, which are read from its file at a start: they are only described.
+the node, has its settings, which are read from its file at a start: they are only described.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ALTERATION_STEPS: Final = 100
 _BUILT_IN: Final = TopicConfig()
 
 
-class Wanted(NamedTuple):
+class WantedConfigs(NamedTuple):
     """The entries that are wanted, and the parts of each."""
 
     names: frozenset[str]
@@ -52,7 +52,9 @@ class Wanted(NamedTuple):
 # --- entries ---
 
 
-def topic_entries(topic: Topic, broker: BrokerConfig, wanted: Wanted) -> list[DescribeConfigsResponseResourceResult]:
+def topic_entries(
+    topic: Topic, broker: BrokerConfig, wanted: WantedConfigs
+) -> list[DescribeConfigsResponseResourceResult]:
     """Return the configs of a topic."""
     defaults = broker.parsed_topic_defaults()
     entries = []
@@ -69,7 +71,7 @@ def topic_entries(topic: Topic, broker: BrokerConfig, wanted: Wanted) -> list[De
     return entries
 
 
-def broker_entries(broker: BrokerConfig, wanted: Wanted) -> list[DescribeConfigsResponseResourceResult]:
+def broker_entries(broker: BrokerConfig, wanted: WantedConfigs) -> list[DescribeConfigsResponseResourceResult]:
     """Return the settings of the broker."""
     entries = []
     for setting in BROKER_SETTINGS:
@@ -91,7 +93,7 @@ def source_of(topic: Topic, name: str, broker: BrokerConfig) -> int:
 
 
 def _entry(
-    setting: DescribedSetting, values: Sequence[tuple[str, int]], wanted: Wanted, *, read_only: bool
+    setting: DescribedSetting, values: Sequence[tuple[str, int]], wanted: WantedConfigs, *, read_only: bool
 ) -> DescribeConfigsResponseResourceResult:
     """Return an entry; `values` are the values and their sources, of which the last one counts."""
     value, source = values[-1]

@@ -57,9 +57,9 @@ class _Entry:
 
     def __init__(self, wish: FetchRequestPartition) -> None:
         self.wish = wish
-        """What the client asked for last."""
+        """The last request of the client for the partition."""
         self.high_watermark = self.log_start_offset = -1
-        """What the client was told last; -1: it has to be told again."""
+        """The last answer to the client; -1: the next one must be sent in any case."""
 
     def has_news(self, answer: FetchResponsePartitionData) -> bool:
         """Return whether the client must get an answer, and remember what it tells."""

@@ -108,7 +108,7 @@ def test_only_what_is_wanted_is_described(broker: EmbeddedBroker, topic: str) ->
     [config] = found.configs
     assert (config.name, config.synonyms) == ("retention.ms", [])
     assert config.documentation == TOPIC_CONFIGS["retention.ms"].documentation
-    [of_broker] = described(broker, (BROKER, "", ["data_dir"]))
+    [of_broker] = described(broker, (BROKER, "1", ["data_dir"]))
     assert [each.value for each in of_broker.configs] == [str(broker.data_dir)]
 
 
@@ -120,10 +120,11 @@ def test_each_resource_has_its_own_error(broker: EmbeddedBroker, topic: str) -> 
         (TOPIC, "", None),
         (BROKER, "2", None),
         (BROKER, "one", None),
+        (BROKER, "", None),
         (GROUP, "g", None),
         (TOPIC, topic, ["retention.ms"]),
     )
-    errors = [UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_TOPIC, INVALID_REQUEST, INVALID_REQUEST, INVALID_REQUEST, OK]
+    errors = [UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_TOPIC, INVALID_REQUEST, INVALID_REQUEST, OK, INVALID_REQUEST, OK]
     assert [each.error_code for each in found] == errors
     assert [bool(each.error_message) for each in found] == [bool(each) for each in errors]
 

@@ -273,7 +273,7 @@ class Client:
         self._sent: dict[PartitionName, int] = {}
         self.positions: dict[PartitionName, int] = {}
         self._told: dict[PartitionName, tuple[int, int, int]] = {}
-        """What the broker has told last: error, high watermark and log start offset."""
+        """Error, high watermark and log start offset, as the broker has told them last."""
 
     def reassign(self) -> None:
         wanted = self._chance.sample(sorted(self._log.ends), self._chance.randint(1, len(self._log.ends)))

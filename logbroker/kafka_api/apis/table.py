@@ -6,8 +6,19 @@ from types import MappingProxyType
 from typing import Final
 
 from logbroker.kafka_api.apis import (
-    alter_configs,
     api_versions,
+    fetch,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+    sasl_authenticate,
+    sasl_handshake,
+)
+from logbroker.kafka_api.apis.admin import (
+    alter_configs,
     create_partitions,
     create_topics,
     delete_records,
@@ -17,24 +28,24 @@ from logbroker.kafka_api.apis import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
-    fetch,
-    find_coordinator,
     incremental_alter_configs,
-    init_producer_id,
-    list_offsets,
-    metadata,
-    offset_for_leader_epoch,
-    produce,
-    sasl_authenticate,
-    sasl_handshake,
 )
 
 TABLE: Final = MappingProxyType(
     {
         module.SERVED.api.key: module.SERVED
         for module in (
-            alter_configs,
             api_versions,
+            fetch,
+            find_coordinator,
+            init_producer_id,
+            list_offsets,
+            metadata,
+            offset_for_leader_epoch,
+            produce,
+            sasl_authenticate,
+            sasl_handshake,
+            alter_configs,
             create_partitions,
             create_topics,
             delete_records,
@@ -44,16 +55,7 @@ TABLE: Final = MappingProxyType(
             describe_log_dirs,
             describe_producers,
             describe_topic_partitions,
-            fetch,
-            find_coordinator,
             incremental_alter_configs,
-            init_producer_id,
-            list_offsets,
-            metadata,
-            offset_for_leader_epoch,
-            produce,
-            sasl_authenticate,
-            sasl_handshake,
         )
     }
 )

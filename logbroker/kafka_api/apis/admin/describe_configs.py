@@ -14,7 +14,7 @@ from logbroker.kafka_api.call import Call, code_of, served
 from logbroker.kafka_api.config_resources import (
     BROKER,
     TOPIC,
-    Wanted,
+    WantedConfigs,
     broker_entries,
     check_broker_name,
     topic_entries,
@@ -55,7 +55,7 @@ async def _handle(call: Call, request: DescribeConfigsRequest) -> DescribeConfig
 def _entries(
     call: Call, request: DescribeConfigsRequest, resource: DescribeConfigsRequestResource
 ) -> list[DescribeConfigsResponseResourceResult]:
-    wanted = Wanted(
+    wanted = WantedConfigs(
         frozenset(resource.configuration_keys or ()), request.include_synonyms, request.include_documentation
     )
     config = call.node.broker.config
@@ -63,7 +63,8 @@ def _entries(
         return topic_entries(topic_named(call, resource.resource_name), config, wanted)
     if resource.resource_type == BROKER:
         check_broker_name(resource.resource_name)
-        return broker_entries(config, wanted)
+        # Without a name, the defaults of all brokers are wanted that were set while they run: there are none.
+        return broker_entries(config, wanted) if resource.resource_name else []
     raise unknown_type(resource.resource_type)
 
 
