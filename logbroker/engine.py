@@ -212,6 +212,10 @@ class ReadResult(msgspec.Struct, gc=False):
     first one begins at the requested offset or before."""
 
 
+UP_TO_HIGH_WATERMARK: Final = -1
+"""Stands for the high watermark in `LogEngine.delete_records`."""
+
+
 class FoundOffset(msgspec.Struct, gc=False):
     """An offset that was looked up by time."""
 
@@ -398,7 +402,7 @@ class LogEngine(ReadableLog, Protocol):
         ...
 
     async def delete_records(self, topic_id: TopicId, partition: int, before_offset: int) -> int:
-        """Delete the records below an offset (-1: the high watermark) durably, and return the log start offset.
+        """Delete the records below an offset (or UP_TO_HIGH_WATERMARK) durably, and return the log start offset.
 
         Holders release the records first, as for retention. Once begun, the deletion goes on if the caller is
         cancelled. Raises OffsetOutOfRangeError for an offset above the high watermark, RecordsNeededError,

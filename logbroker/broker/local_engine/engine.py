@@ -22,6 +22,7 @@ from logbroker.broker.local_engine.watch import LocalWatch
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
 from logbroker.engine import (
+    UP_TO_HIGH_WATERMARK,
     Append,
     Appended,
     DiskUse,
@@ -157,7 +158,7 @@ class LocalEngine:
     async def delete_records(self, topic_id: TopicId, partition: int, before_offset: int) -> int:
         found = self._partitions.get(topic_id, partition)
         log = found.log
-        offset = log.high_watermark if before_offset == -1 else before_offset
+        offset = log.high_watermark if before_offset == UP_TO_HIGH_WATERMARK else before_offset
         if not 0 <= offset <= log.high_watermark:
             raise OffsetOutOfRangeError(
                 f"records of {found.name} can be deleted below an offset of at most {log.high_watermark}, the high"
