@@ -9,7 +9,8 @@ Both count the requests of a session (its epoch). A request with another epoch t
 one side has missed something; the client then begins a new session. An incremental answer is correct only if the
 session never forgets a partition that the client has not told it to forget.
 
-There is a bound on sessions and on the partitions in all of them. A new session takes the place of one that was not
+There is a bound on sessions and on the partitions in all of them, and names that no topic can have, which may be long,
+are not remembered. A new session takes the place of one that was not
 used for EVICTION_SECONDS or else, as in Kafka, of one that is older than that and has fewer partitions. If there is
 none, the client gets no session, and goes on with full requests.
 """
@@ -22,13 +23,15 @@ from typing import Final, NamedTuple
 
 from logbroker.broker.topics import MAX_ITEMS
 from logbroker.kafka_wire.messages.fetch import FetchRequestPartition, FetchResponsePartitionData
+from logbroker.types import is_topic_name
 
 FETCH_SESSION_ID_NOT_FOUND: Final = 70
 INVALID_FETCH_SESSION_EPOCH: Final = 71
 FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
 MAX_SESSIONS: Final = 1000
 MAX_PARTITIONS: Final = 100_000
-"""Maximum number of partitions in all sessions together: about 40 MB."""
+"""Maximum number of partitions in all sessions together: 40 MB, or 70 MB where each has a topic of its own, whose name
+is as long as can be."""
 EVICTION_SECONDS: Final = 120.0
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -206,6 +209,9 @@ class FetchSessions:
             return INVALID_FETCH_SESSION_EPOCH
         if session.by_id != by_id:
             return FETCH_SESSION_TOPIC_ID_ERROR
+        if not _can_be_kept(wishes, by_id=by_id):
+            self._remove(session_id)
+            return FETCH_SESSION_ID_NOT_FOUND
         before = len(session.entries)
         session.update(wishes, forgotten)
         self._partitions += len(session.entries) - before
@@ -229,6 +235,8 @@ class FetchSessions:
         by_id: bool,
     ) -> int:
         """Begin a session whose client gets all these answers; return its id, or NO_SESSION if there is no room."""
+        if not _can_be_kept(wishes, by_id=by_id):
+            return NO_SESSION
         while len(self._sessions) >= self._max_sessions or self._partitions + len(wishes) > self._max_partitions:
             evicted = self._to_evict(len(wishes), now)
             if evicted is None:
@@ -256,3 +264,7 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.entries)
+
+
+def _can_be_kept(wishes: Iterable[PartitionName], *, by_id: bool) -> bool:
+    return by_id or all(is_topic_name(name.topic.name) for name in wishes)

@@ -50,7 +50,7 @@ INVALID_CONFIG = 40
 
 @dataclass
 class Report:
-    """What a client saw."""
+    """Observations of a client."""
 
     nodes: list[str]
     configs: dict[str, str]

@@ -220,6 +220,17 @@ def test_the_partitions_of_a_session_are_bounded(monkeypatch: pytest.MonkeyPatch
     assert sessions.partitions == 0
 
 
+@pytest.mark.parametrize("name", ["x" * 250, "", "no topic name", "\N{SNOWMAN}"])
+def test_names_that_no_topic_can_have_are_not_remembered(name: str) -> None:
+    sessions = FetchSessions()
+    odd = {PartitionName(TopicKey(name, NO_UUID), 0): f.FetchRequestPartition()}
+    told = answered(begun(sessions, 0, INITIAL_EPOCH, wishes(0) | odd))
+    assert (len(told.answers), told.session_id) == (2, 0)
+    session_id = session_of(sessions, 0)
+    assert sessions.begin(session_id, 1, odd, [], 0.0, by_id=False) == FETCH_SESSION_ID_NOT_FOUND
+    assert sessions.partitions == 0
+
+
 def test_an_id_is_not_given_twice() -> None:
     ids = iter((7, 7, 7, 8))
     sessions = FetchSessions(new_id=lambda: next(ids))
