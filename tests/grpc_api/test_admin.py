@@ -265,6 +265,39 @@ def test_deletion_is_told_item_by_item(api: Api, topic: str) -> None:
     assert topic not in [entry.name for entry in api.admin.ListTopics(pb.ListTopicsRequest()).topics]
 
 
+def test_deletion_of_records_is_told_item_by_item(api: Api, topic: str) -> None:
+    for partition in range(4):
+        api.produce_values(topic, [b"a", b"b", b"c"], partition)
+    request = pb.DeleteRecordsRequest()
+    wanted: list[tuple[str, int, int | None]] = [
+        (topic, 0, 2),
+        (topic, 1, None),
+        (topic, 2, 4),
+        (topic, 2, -1),
+        (topic, 4, 0),
+        ("nowhere", 0, 0),
+        ("", 0, 0),
+        ("__queue.g", 0, 0),
+    ]
+    for name, partition, offset in wanted:
+        request.deletions.add(topic=pb.TopicRef(name=name), partition=partition, before_offset=offset)
+    results = api.admin.DeleteRecords(request).results
+    assert [(result.status.reason, result.log_start_offset) for result in results] == [
+        ("", 2),
+        ("", 3),
+        ("OFFSET_OUT_OF_RANGE", 0),
+        ("INVALID_REQUEST", 0),
+        ("UNKNOWN_PARTITION", 0),
+        ("UNKNOWN_TOPIC", 0),
+        ("INVALID_REQUEST", 0),
+        ("UNKNOWN_TOPIC", 0),
+    ]
+    described = api.admin.DescribeTopics(
+        pb.DescribeTopicsRequest(topics=[pb.TopicRef(name=topic)], include_partitions=True)
+    )
+    assert [each.log_start_offset for each in described.results[0].partitions] == [2, 3, 0, 0]
+
+
 @pytest.mark.prove(keep=1)
 @pytest.mark.parametrize("crash", [False, True])
 def test_everything_survives_a_restart(tmp_path: Path, crash: bool) -> None:

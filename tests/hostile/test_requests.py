@@ -41,6 +41,7 @@ REPEATED = {
     "DescribeTopics": "topics",
     "AlterTopics": "topics",
     "DeleteTopics": "topics",
+    "DeleteRecords": "deletions",
     "DescribeQueues": "group_ids",
     "DeleteQueues": "group_ids",
     "ExplainLanes": "keys",

@@ -158,7 +158,11 @@ def test_every_public_name_has_a_docstring() -> None:
     names = public_names()
     expected = [f"{module.__name__}.{name}" for module in (logbroker, client, sync) for name in module.__all__]
     expected += [f"logbroker.errors.{name}" for name in public_errors()]
-    expected += ["logbroker.pytest_plugin.logbroker_broker", "logbroker.pytest_plugin.logbroker_session_broker"]
+    fixtures = (
+        *("logbroker_broker", "logbroker_session_broker"),
+        *("logbroker_kafka_broker", "logbroker_session_kafka_broker"),
+    )
+    expected += [f"logbroker.pytest_plugin.{fixture}" for fixture in fixtures]
     assert {*expected} - {"logbroker.__version__"} <= names.keys()
     silent = [name for name, value in names.items() if not value.__doc__]
     for name, cls in names.items():

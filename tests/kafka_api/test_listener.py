@@ -52,6 +52,14 @@ def test_a_broker_without_it_says_so() -> None:
         _ = broker.kafka_address
 
 
+def test_the_fixtures_for_kafka_clients(
+    logbroker_kafka_broker: EmbeddedBroker, logbroker_session_kafka_broker: EmbeddedBroker
+) -> None:
+    assert logbroker_kafka_broker.kafka_address != logbroker_session_kafka_broker.kafka_address
+    for broker in (logbroker_kafka_broker, logbroker_session_kafka_broker):
+        assert told(broker) == broker.kafka_address
+
+
 def told(broker: EmbeddedBroker) -> str:
     with RawClient(broker.kafka_address) as client:
         [node] = client.call(METADATA, 12, MetadataRequest(topics=[])).brokers
