@@ -276,7 +276,8 @@ class PriorityLine:
 
     @property
     def containers(self) -> list[Any]:
-        """Large containers, to be freed step by step: `clear` replaces them instead of emptying them."""
+        """The large containers. `clear` replaces them by new ones; the caller of `clear` takes the old ones before, and
+        frees them step by step."""
         return [*self._heaps, *self._cursors.containers]
 
     def clear(self) -> None:
