@@ -195,7 +195,7 @@ class Generations:
         self._due[topic_id] = None
 
     def forget(self, member_id: str, held: Container[PartitionKey] = ()) -> None:
-        """Forget the positions that a member told, except in the partitions `held`, which it still holds."""
+        """Forget the positions that a member reported, except in the partitions `held`, which it still holds."""
         for topic_id, told in list(self._told.items()):
             void = [
                 partition

@@ -76,7 +76,7 @@ _NOTHING: Final[frozenset[PartitionKey]] = frozenset()
 
 
 class Group:
-    """The machine of one group. Errors are raised before anything is changed."""
+    """The state machine of one group. Errors are raised before anything is changed."""
 
     def __init__(self, group_id: str, *, reconnect_grace_seconds: float, max_members: int) -> None:
         self.group_id = group_id
@@ -99,7 +99,7 @@ class Group:
         self._outbox = Outbox()
 
     def load(self, rows: Mapping[bytes, bytes], topics: Mapping[str, AssignableTopic], now: float) -> None:
-        """Load the rows that an earlier broker stored into a new machine. All members are away, from `now` on.
+        """Load the rows that an earlier broker stored into a new state machine. All members are away, from `now` on.
 
         Raises CorruptLogError.
         """

@@ -306,7 +306,7 @@ class LogEngine(ReadableLog, Protocol):
 
     @property
     def boot_id(self) -> str:
-        """The boot id, which changes with every start of the machine; "": not known. After such a start, a file that
+        """The boot id, which changes with every start of the computer; "": not known. After such a start, a file that
         was not synced may have other contents."""
         ...
 

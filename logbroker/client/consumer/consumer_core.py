@@ -345,7 +345,7 @@ class ConsumerCore(Droppable):
         self.cursor.settle()
         if assigned.position < 0:
             raise NoCommittedOffsetError(
-                f"{partition} has no position yet: {assigned.error or 'the broker is asked for it'}; seek() to a place"
+                f"{partition} has no position yet: {assigned.error or 'the broker is asked for it'}; call seek()"
             )
         return self._position_of(assigned)
 

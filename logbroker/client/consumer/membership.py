@@ -14,7 +14,7 @@ Why a member delivers no record of a partition that it does not hold:
   gets no others of that partition.
 - The broker fences a member from which it has heard nothing for the session timeout. It has certainly received the last
   heartbeat that it answered, and received it after that heartbeat was sent. So ownership ends one session timeout after
-  the heartbeat was sent, by this machine's clock, even if the process was frozen in between. For the same reason
+  the heartbeat was sent, by this computer's clock, even if the process was frozen in between. For the same reason
   ownership ends one poll interval after the last answered heartbeat that reported a poll.
 - When the stream of a member breaks, the broker keeps its partitions for the grace. The stream was still alive when the
   broker got the heartbeat. The member may notice the break late, because its program blocks the event loop or the
@@ -57,7 +57,7 @@ _ANSWERS: Final = 2
 _ANSWERS_ON_NEW_CONNECTION: Final = 4
 """The same for the first answer of a stream, before which a connection may have to be made."""
 _SLOTS: Final = 20
-"""Number of moments in one interval at which the members of a machine may send their heartbeats."""
+"""Number of moments in one interval at which the members on a computer may send their heartbeats."""
 
 LOST: Final = "the group has given this member's partitions away; go on reading to begin at the committed offsets"
 
@@ -88,8 +88,8 @@ class MembershipState(enum.Enum):
 def next_heartbeat(now: float, interval_seconds: float) -> float:
     """Return when the next heartbeat is due after a heartbeat that is sent now.
 
-    All members on a machine send their heartbeats at the same few moments, since its processes have one clock. The loop
-    then wakes up, sends and receives for many members at once. Wake-ups are most of the cost of an idle member.
+    All members on a computer send their heartbeats at the same few moments, since its processes have one clock. The
+    loop then wakes up, sends and receives for many members at once. Wake-ups are most of the cost of an idle member.
     """
     slot_seconds = interval_seconds / _SLOTS
     return math.floor((now + interval_seconds) / slot_seconds) * slot_seconds

@@ -93,7 +93,7 @@ class MergedReader:
         self._arrived_bytes = 0
         """The number of bytes that have arrived since `_now`."""
         self._may_tell = not core.fetcher.just_told
-        """Whether to raise the error of a standing partition before anything else is handed out."""
+        """Whether to raise the error of a standing partition (see `fetcher`) before anything else is handed out."""
 
     # --- when the consumer is moved or read otherwise ---------------------------------------------------------------
 

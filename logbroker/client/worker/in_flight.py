@@ -1,7 +1,7 @@
 """Everything that one worker holds: its deliveries, their leases, its sessions. No I/O; callers pass in the time.
 
 Why the program gets no delivery that is known to belong to another worker:
-- A delivery is handed out only while the stream is open and the lease has not ended by this machine's clock.
+- A delivery is handed out only while the stream is open and the lease has not ended by this computer's clock.
 - The worker measures a lease from the moment when the newest answered request was sent, not from the arrival of the
   delivery. The delivery may have been in buffers for a long time while the process was frozen, its event loop blocked
   or the network stalled.

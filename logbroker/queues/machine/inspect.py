@@ -162,7 +162,8 @@ class Inspector:
         lane = self._queue.stalled.find(record_id)
         if lane is None:
             raise UnknownLaneError(
-                "the record is not the head of a stalled lane: list the lanes that are held, and those that are waiting"
+                "the record is not the first record of a stalled lane: list the lanes that are held, and those that are"
+                " waiting"
             )
         return lane
 

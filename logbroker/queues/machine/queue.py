@@ -1,12 +1,13 @@
-"""The machine of one queue group: decides which record goes to which worker.
+"""The state machine of one queue group: decides which record goes to which worker.
 
-It has no I/O and no clock. The code around it, the *shell*, passes inputs and carries out the outputs.
+It has no I/O and no clock. The runtime of the group (`logbroker.queues.group`) passes inputs to it and carries out its
+outputs.
 
-The shell scans the topic and passes the columns of each batch (`admit`), takes records for workers that have credit
+The runtime scans the topic and passes the columns of each batch (`admit`), takes records for workers that have credit
 (`take`), passes on their settlements (`settle`), and calls `tick` at `deadline` at the latest. After any inputs it must
 carry out what `take_outputs` returns: first commit the events in one transaction, then append the dead letters and the
-new entries of the outbox, then answer the settlements. The first outputs of a machine contain its epoch, which makes
-its receipts unique: the shell commits them before it hands anything out. The shell also calls `sessions.take` for each
+new entries of the outbox, then answer the settlements. The first outputs contain the group epoch, which makes the
+receipts unique: the runtime commits them before it hands anything out. The runtime also calls `sessions.take` for each
 session in `sessions.ready`, and tells `lifecycle` of workers that come and go.
 
 A lane in a session is not in the ready queue: see `sessions`.
@@ -73,7 +74,7 @@ LEASE_ENDED: Final = "the lease ended"
 
 
 class Queue:
-    """The machine of one queue group. Its parts are public for `load` and for `Inspector`."""
+    """The state machine of one queue group. Its parts are public for `load` and for `Inspector`."""
 
     def __init__(
         self,
@@ -291,7 +292,7 @@ class Queue:
         self, worker_id: str, record_ids: Sequence[int], now: Moment, found: Sequence[Lane] | None = None
     ) -> list[Granted]:
         """Hand out again to a worker the records that it held when the broker crashed, as far as they are ready. Call
-        it in the grace after the crash, while the shell takes records for no worker. `found`: the result of
+        it in the grace after the crash, while the runtime takes records for no worker. `found`: the result of
         `LaneIndex.find_heads` for the records; without it, this scans everything that is ready."""
         self.tick(now)
         if self.draining:
@@ -440,7 +441,7 @@ class Queue:
     # --- outputs -----------------------------------------------------------------------------------------------------
 
     def take_outputs(self) -> Outputs:
-        """Return the outputs for the shell, and forget them."""
+        """Return the outputs for the runtime, and forget them."""
         outputs = self._changes.take()
         if self.redelivery.marks or self.redelivery.noted.pages:
             self.redelivery.drop_a_mark(self.done)
