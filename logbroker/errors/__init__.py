@@ -69,7 +69,7 @@ class InvalidTopicNameError(InvalidRequestError):
 
 
 class InvalidPartitionsError(InvalidRequestError):
-    """The number of partitions is not possible: it is 0, above max_partitions_per_topic, not above the present number,
+    """The number of partitions is not possible: it is 0, above max_partitions_per_topic, not above the current number,
     or not the sum of the bands. Or the topic has grown too often to grow again.
 
     Give a number that the message allows. A topic can only get more partitions.

@@ -282,8 +282,8 @@ def has_delivered(assigned: Assigned) -> bool:
 
 
 def held_back_topics(reading: Iterable[Assigned], wanted: Container[TopicPartition]) -> set[TopicId]:
-    """Return the topics whose next generation waits for a partition that is neither fetched nor in `wanted`, which are
-    the partitions that a bounded loop reads.
+    """Return the topics whose next generation waits for a partition that is neither fetched nor in `wanted`. `wanted`
+    has the partitions that a bounded loop reads.
 
     A partition that is fetched but not in `wanted` had no records when the loop began, and holds no topic back. Either
     the broker reports the end of its generation, or a record arrives, and then the program has to finish that record.

@@ -214,8 +214,8 @@ class GroupReader:
 
     def follow_until_asked(self, completion: Completion) -> None:
         """Note that the present completion has ended, and that the consumer was moved back to the first records that
-        are not done. Until the program asks for records, `completion` says what is done instead, because some of that
-        may still have to be committed."""
+        are not done. Until the program asks for records, `completion` says instead what is done, because some of the
+        done records may still have to be committed."""
         self._completion = completion
         self._is_last_word = True
 

@@ -90,8 +90,9 @@ class InFlight(Generic[D]):
         return self.outbox.in_hand
 
     def missing(self, prefetch: int) -> int:
-        """Return how many more deliveries outside of sessions the worker wants, to have `prefetch` of them. Those whose
-        settlements wait for room at the broker are included; if they reach `prefetch_bytes`, it wants no more."""
+        """Return how many more deliveries outside of sessions the worker wants, to have `prefetch` of them. Deliveries
+        whose settlements wait for room at the broker count among them. If their bytes reach `prefetch_bytes`, it wants
+        no more."""
         if not self.wanted:
             return 0
         with self.lock.free():

@@ -59,7 +59,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     blocked_lanes: int
     parked_lanes: int
     held_lanes: int
-    """Stalled lanes: they are blocked or parked, or wait for a retry, for a time, or for the dead-letter topic."""
+    """Stalled lanes, whether or not they need an operator: they are blocked or parked, or wait for a retry, for a time,
+    or for the dead-letter topic."""
     parked: int
     sessions: int
     """Open sessions."""

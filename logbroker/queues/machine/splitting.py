@@ -63,11 +63,11 @@ class Splitting:
         self.is_changing = False
         """Whether lanes are being split or joined. If so, `step` is called at each tick and after each input."""
         self._unlooked = 0
-        """Number of these lanes that no `step` has examined since the last input."""
+        """Number of lanes that are being split or joined and that no `step` has examined since the last input."""
         self._opening: dict[bytes, None] = {}
         """Keys of lanes that may have records that are not moved to their sub-lanes yet."""
         self._joining: dict[bytes, int] = {}
-        """Lanes that are being joined, by key, each with the number of its first sub-lanes that are known to stay
+        """Lanes that are being joined, by key, each with a number: the sub-lanes with lower numbers are known to stay
         empty."""
         self.set_settings(settings)
 

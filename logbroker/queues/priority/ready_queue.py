@@ -62,7 +62,7 @@ class PriorityLine:
         self._active = 0
         """The levels that have records, as bits."""
         self._is_settled = True
-        """Whether the front of each level with records is known not to be void."""
+        """Whether the front entry of each level with records is known to be valid (not void)."""
         self._reads = 0
         """Number of reads of `Unread` sources by the last `take`."""
         self._cursors = Cursors(self._enter, self._leave)
