@@ -305,7 +305,7 @@ class Coordinator:
         self._commits.request()
 
     def _take_outputs(self) -> None:
-        """Gather the outputs of the state machine. A message belongs to the present stream of its member."""
+        """Gather the outputs of the state machine. A message belongs to the current stream of its member."""
         outputs = self.machine.take_outputs(self._clock.wall_ms())
         self._events += outputs.events
         for member_id, message in outputs.messages:

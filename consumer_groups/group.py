@@ -237,7 +237,7 @@ class Group:
             self._remove(member, Input.LEFT)
 
     def disconnected(self, member_id: str, now: float) -> None:
-        """Note that a member's present stream broke. It keeps its partitions for the grace."""
+        """Note that a member's current stream broke. It keeps its partitions for the grace."""
         member = self._members.get(member_id)
         if member is not None and member.connected:
             self._lose(member, now)

@@ -228,7 +228,7 @@ def canonical_texts(config: TopicConfig, names: Iterable[str]) -> dict[str, str]
 
 
 def stored_texts(overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return the stored configs of a topic in the present form.
+    """Return the stored configs of a topic in the current form.
 
     Earlier brokers accepted any text that Python reads as a number, and stored it unchanged.
     """

@@ -427,7 +427,7 @@ class StateStore(Protocol):
         ...
 
     async def load(self, scope: str) -> dict[bytes, bytes]:
-        """Return the present keys and values of a scope."""
+        """Return the current keys and values of a scope."""
         ...
 
     async def commit(self, scope: str, events: Sequence[StateEvent]) -> None:

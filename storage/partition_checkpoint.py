@@ -68,7 +68,7 @@ class PartitionCheckpoint(msgspec.Struct, gc=False, omit_defaults=True):
     """All producers, in rows of older brokers, which wrote no separate rows for producers: id, an unused time,
     batches."""
     boot_id: str = ""
-    """Boot id of the computer when the checkpoint was made. If it differs from the present one, a power cut may have
+    """Boot id of the computer when the checkpoint was made. If it differs from the current one, a power cut may have
     taken unsynced bytes."""
     epochs: list[EpochStart] = []
     """The first entries of the file of leader epochs: those that begin below the recovery point. They are stored here,

@@ -422,7 +422,7 @@ class PartitionLog:
             segment.remove_files()
 
     def checkpoint(self) -> PartitionCheckpoint:
-        """Return a checkpoint: with it, the next `open` begins at the present synced offset. Later batches may be in
+        """Return a checkpoint: with it, the next `open` begins at the current synced offset. Later batches may be in
         flight.
 
         It has the producers that appended since the checkpoint last given to `stored`, or all producers if there was

@@ -130,7 +130,7 @@ class WholeTopic:
         return self.generations is not None and self.generations.wanted > self.info.generation
 
     def update(self, found: TopicInfo | LogbrokerError | None) -> list[TopicPartition]:
-        """Apply the broker's present answer about the topic. Return the partitions that were added to it."""
+        """Apply the broker's current answer about the topic. Return the partitions that were added to it."""
         if not isinstance(found, TopicInfo) or found.id != self.info.id or found.generation <= self.info.generation:
             # Nothing was added. If the topic was deleted, or another one has its name now, reading its partitions
             # raises the error.
