@@ -17,7 +17,7 @@ from logbroker.client import Admin, Consumer, MergedRecord, Producer, TopicParti
 from logbroker.client.consumer import fetcher, merged
 from logbroker.client.consumer.resequencer import Resequencer
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import ConcurrentUseError, CorruptLogError, InvalidRequestError
+from logbroker.errors import BrokerUnavailableError, ConcurrentUseError, CorruptLogError, InvalidRequestError
 from tests.client.test_conveniences import both, in_either
 
 LONG = 30.0
@@ -121,6 +121,7 @@ async def test_records_of_other_keys_show_how_far_a_partition_is(address: str, t
     await in_either(blocking, consumer.close)
 
 
+@pytest.mark.prove
 @both
 async def test_an_idle_partition_holds_nothing_up_for_longer_than_the_wait(
     address: str, topic: str, blocking: bool
@@ -165,6 +166,7 @@ async def test_what_comes_too_late_is_marked_and_not_left_out(address: str, topi
     await in_either(blocking, consumer.close)
 
 
+@pytest.mark.prove(keep=1)
 @both
 @pytest.mark.parametrize("order", ["key", "none"])
 async def test_added_partitions_join(address: str, topic: str, blocking: bool, order: Any, monkeypatch: Any) -> None:
@@ -234,6 +236,7 @@ async def test_positions_may_move_in_the_body_of_a_loop(address: str, topic: str
         assert found[22:] == list(range(11, 200, 2))
 
 
+@pytest.mark.prove(keep=1)
 @both
 @pytest.mark.parametrize("meanwhile", [False, True])
 async def test_a_topic_that_grew_comes_in_order_and_without_waiting(
@@ -262,6 +265,57 @@ async def test_a_topic_that_grew_comes_in_order_and_without_waiting(
     assert numbers(found) == list(range(290))
     assert not any(record.late for record in found)
     await in_either(blocking, consumer.close)
+
+
+@both
+@pytest.mark.parametrize("until_end", [False, True])
+async def test_records_of_other_keys_do_not_hold_up_a_topic_that_grew(
+    address: str, topic: str, blocking: bool, until_end: bool
+) -> None:
+    await create(address, topic, 1)
+    async with Admin(address) as admin:
+        for generation in range(3):
+            await send(address, topic, [(0, generation)], key=b"other")
+            await admin.alter_topic(topic, partitions=2 + generation)
+    await send(address, topic, [(number % 4, number) for number in range(10, 20)], key=b"general")
+    consumer = opened(blocking, address)
+    count = None if until_end else 10
+    found = await take(blocking, consumer, count, topic, b"general", max_wait_seconds=0.2, until_end=until_end)
+    assert numbers(found) == list(range(10, 20))
+    await in_either(blocking, consumer.close)
+
+
+@pytest.mark.parametrize("meanwhile", ["pause", "pause, resume", "seek"])
+@pytest.mark.parametrize("until_end", [True, False])
+def test_records_of_a_key_stay_in_order_over_growth_whatever_the_body_moves(
+    address: str, topic: str, meanwhile: str, until_end: bool
+) -> None:
+    """Nothing of the next generation comes before everything of this one was handed out."""
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, [(number % 2, number) for number in range(32)], batch_bytes=300))
+    with sync.Admin(address) as admin:
+        admin.alter_topic(topic, partitions=4)
+    asyncio.run(send(address, topic, [(number % 4, number) for number in range(32, 96)], batch_bytes=300))
+    moved, found = TopicPartition(topic, 1), list[int]()
+    with sync.Consumer(address) as consumer:
+        for record in consumer.merged(topic, max_wait_seconds=0.3, until_end=until_end):
+            found += numbers([record])
+            if len(found) == 3:
+                if meanwhile == "seek":
+                    consumer.seek(moved, 0)
+                else:
+                    consumer.pause(moved)
+            if len(found) == 10 and meanwhile == "pause, resume":
+                consumer.resume(moved)
+            if not until_end and len(found) == (17 if meanwhile == "pause" else 90):
+                break
+    first_of_next = next((place for place, number in enumerate(found) if number >= 32), len(found))
+    assert set(found[:first_of_next]) >= (set(range(32)) if meanwhile != "pause" else set(range(0, 32, 2)))
+    assert all(number >= 32 for number in found[first_of_next:])
+    if meanwhile == "pause":
+        assert first_of_next == len(found)
+    elif until_end:
+        assert set(found) == set(range(96))
 
 
 def _one_of(records: Iterator[Any]) -> list[Any]:
@@ -504,6 +558,19 @@ def test_a_loop_that_another_thread_begins_leaves_a_merged_one_alone(address: st
             next(iter(consumer))
         was_refused.set()
         assert taking.result(20) == list(range(100))
+
+
+@pytest.mark.parametrize("until_end", [False, True])
+def test_a_merged_loop_ends_when_its_consumer_is_closed(address: str, topic: str, until_end: bool) -> None:
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, scattered(100, 2)))
+    with sync.Consumer(address) as consumer:
+        records = iter(consumer.merged(topic, until_end=until_end))
+        assert next(records).offset == 0
+        consumer.close()
+        with pytest.raises(BrokerUnavailableError, match="this client is closed"):
+            next(records)
+        assert sum(map(consumer.position, consumer.assignment())) == 1
 
 
 async def test_another_assignment_ends_a_merged_loop(address: str, topic: str) -> None:

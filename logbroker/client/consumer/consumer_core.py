@@ -6,6 +6,7 @@ import datetime
 import enum
 import functools
 import itertools
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Literal, Protocol
@@ -94,6 +95,9 @@ class ReadAhead(Protocol):
     def forget(self, assigned: Assigned) -> None:
         """Drop the records of a partition that were taken and not handed out."""
 
+    def stop(self) -> None:
+        """Hand out no more records, because the consumer was closed or the process was forked."""
+
 
 class ConsumerCore(Droppable):
     """Manages the assignment and the positions, and opens the batches of received chunks.
@@ -165,7 +169,12 @@ class ConsumerCore(Droppable):
 
     def forked(self) -> None:
         """See `forking.Forked`. The received records belong to the parent process."""
+        self._stop_handing_out()
+
+    def _stop_handing_out(self) -> None:
         self.cursor.stop()
+        if self._read_ahead is not None:
+            self._read_ahead.stop()
 
     @property
     def fetcher(self) -> Fetcher:
@@ -318,7 +327,14 @@ class ConsumerCore(Droppable):
                 reads[assigned.partition] = assigned
                 fetcher.add(assigned)
 
-        whole_topics = self._whole_topics = WholeTopics(self.connection, fetcher, self.cursor, add)
+        cursor, core = self.cursor, weakref.ref(self)
+
+        def finished(assigned: Assigned) -> int:
+            reader = None if (living := core()) is None else living._read_ahead
+            first = None if reader is None else reader.first(assigned.partition)
+            return cursor.finished(assigned) if first is None else min(first, cursor.finished(assigned))
+
+        whole_topics = self._whole_topics = WholeTopics(self.connection, fetcher, finished, add)
         self._lifetime.opened(whole_topics.close)
         for item in dict.fromkeys(wanted):
             if isinstance(item, str):
@@ -647,7 +663,7 @@ class ConsumerCore(Droppable):
             # These steps come after the group was left: undelivered records of the open batch must not count as
             # finished.
             stack.callback(self._lifetime.closed)
-            stack.callback(self.cursor.stop)
+            stack.callback(self._stop_handing_out)
             stack.push_async_callback(self.connection.close)
             stack.push_async_callback(self._for_records.close)
             if self._fetcher is not None:

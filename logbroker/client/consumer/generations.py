@@ -26,7 +26,6 @@ import logging
 from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from logbroker.client.consumer.cursor import Cursor
 from logbroker.client.consumer.fetcher import Assigned, Fetcher
 from logbroker.client.transport.background import Background
 from logbroker.client.transport.connection import Connection, backoff_seconds
@@ -146,15 +145,20 @@ class WholeTopics:
     """The topics that a consumer without a group reads as a whole, with partitions that are added later, in the order
     of their generations.
 
-    `add` makes a partition part of the assignment.
+    `finished` returns the offset up to which the program has finished a partition. `add` makes a partition part of the
+    assignment.
     """
 
     def __init__(
-        self, connection: Connection, fetcher: Fetcher, cursor: Cursor, add: Callable[[Assigned], None]
+        self,
+        connection: Connection,
+        fetcher: Fetcher,
+        finished: Callable[[Assigned], int],
+        add: Callable[[Assigned], None],
     ) -> None:
         self._connection = connection
         self._fetcher = fetcher
-        self._cursor = cursor
+        self._finished = finished
         self._add = add
         self._topics: dict[str, WholeTopic] = {}
         self._of: dict[Assigned, WholeTopic] = {}
@@ -166,7 +170,7 @@ class WholeTopics:
 
     def read(self, info: TopicInfo, bands: Sequence[str], assigned: Sequence[Assigned], *, keeps_order: bool) -> None:
         """Begin with a topic, before its partitions are given to the fetcher."""
-        generations = TopicGenerations(self._fetcher, assigned, self._cursor.finished) if keeps_order else None
+        generations = TopicGenerations(self._fetcher, assigned, self._finished) if keeps_order else None
         topic = WholeTopic(info, bands, (each.partition for each in assigned), generations)
         self._topics[info.name] = topic
         self._of |= dict.fromkeys(assigned, topic)

@@ -123,6 +123,10 @@ class MergedReader:
         if self._full.pop(number, None) is not None:
             assigned.full = False
 
+    def stop(self) -> None:
+        """Hand out no more records."""
+        self.released = self.released[: self.taken]
+
     def _count_handed_out(self) -> None:
         """Note which records of `released` were handed out. The others stay there, in a new list."""
         handed_out, rest = self.released[: self.taken], self.released[self.taken :]
@@ -263,6 +267,9 @@ class MergedReader:
         read: list[Any] = []
         room = Room(DEFAULT_LIST_RECORDS, DEFAULT_POLL_BYTES)
         core.rest_of_batch(read, room)
+        # They are this reader's now. The next generation of the topic must not wait until the program asks again: there
+        # may be no record for it among them.
+        core.cursor.asked()
         key = self._key
         records = read if key is None else [record for record in read if record.main_key == key]
         if read:
