@@ -267,8 +267,8 @@ class MergedReader:
         read: list[Any] = []
         room = Room(DEFAULT_LIST_RECORDS, DEFAULT_POLL_BYTES)
         core.rest_of_batch(read, room)
-        # They are this reader's now. The next generation of the topic must not wait until the program asks again: there
-        # may be no record for it among them.
+        # The program has not been given these records, so they do not count as unfinished in the cursor. Otherwise the
+        # next generation of the topic would wait until the program asks again, even if none of them has the wanted key.
         core.cursor.asked()
         key = self._key
         records = read if key is None else [record for record in read if record.main_key == key]
