@@ -263,7 +263,8 @@ class NoCommittedOffsetError(LogbrokerError):
 class OffsetOutOfRangeError(LogbrokerError):
     """The offset is below the log start offset or above the high watermark.
 
-    Go on at the earliest or the latest offset. Retention has deleted what was below the log start offset.
+    Go on at the earliest or the latest offset. The records below the log start offset were deleted, by retention or on
+    request.
     """
 
     code = Code.OUT_OF_RANGE

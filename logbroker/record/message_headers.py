@@ -28,8 +28,8 @@ SUB_KEY: Final = "logbroker-sub-key"
 """The sub-key of a record of a sub-stream."""
 
 COPY_OF: Final = "logbroker-copy-of"
-"""The record's offset in its topic, in ASCII decimal. Set in the copies that a queue group keeps of records that
-retention removed."""
+"""The record's offset in its topic, in ASCII decimal. Set in the copies that a queue group keeps of records that were
+deleted from the log."""
 
 COPY_TOPIC: Final = "logbroker-copy-topic"
 """The id of the original topic, as text. Set in the same copies."""

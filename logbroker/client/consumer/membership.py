@@ -23,7 +23,7 @@ Why a member delivers no record of a partition that it does not hold:
 - The broker fences a member that does not take an assignment within the rebalance timeout. An assignment that was
   pushed before the answer to the heartbeat has arrived before that answer, and ends ownership itself. Any other
   assignment was pushed after the heartbeat was sent. So ownership also ends one rebalance timeout after that moment.
-- Once ownership has ended, earlier messages of the broker no longer count. A member that was frozen may read an
+- Once ownership has ended, earlier messages of the broker may be outdated. A member that was frozen may read an
   assignment first, and the news that it was fenced afterwards. So it takes no assignment and sets no positions until it
   has heard from the broker again (`is_sure`).
 - A lost partition stays lost. A member that was fenced, or let in as a new member, holds nothing until the program has
@@ -109,7 +109,7 @@ class Membership:
         self.ownership = OwnershipDeadline(NOT_NOW)
         self.keeping = OwnershipDeadline(NOT_NOW)
         """The time until which the member surely holds the partitions that it had before an assignment that it has not
-        taken yet. Until then, a convoy may start records that it has already."""
+        taken yet. Until then, a convoy may start to process records that it has already received."""
         self.session_timeout_seconds = session_timeout_seconds
         """The requested session timeout and, once the broker has answered, the granted one."""
         self.epoch = 0
@@ -242,8 +242,9 @@ class Membership:
     def fenced(self, error: LogbrokerError) -> None:
         """Note that the broker does not, or no longer, count this client as a member.
 
-        A member that was fenced for its silence joins again by itself when the program asks for records. Any other
-        error is raised to the program first.
+        After a retriable error, the member keeps its partitions and claims them on the next stream. A member that was
+        fenced has lost them, and joins again when the program asks for records. Any other error is raised to the
+        program first.
         """
         if error.retriable:
             self.broken()

@@ -18,9 +18,9 @@ and each of these steps first takes the receipt out of the grants. Only the head
 becomes the head only when the head is done. Successors lie in the order of admission, which is offset order within a
 partition, and admission only goes forward.
 
-Why nothing is lost: a record is done only by an ack, a synced dead letter or an operator's decision, or because
-retention has deleted it. All other records lie at or above the floor of their partition and are not marked as done, and
-a start scans from the floors. A repeated delivery is marked as redelivered (see `redelivery`): the record has failures,
+Why nothing is lost: a record is done only by an ack, a synced dead letter or an operator's decision, or because it was
+deleted from the log. All other records lie at or above the floor of their partition and are not marked as done, and a
+start scans from the floors. A repeated delivery is marked as redelivered (see `redelivery`): the record has failures,
 was given back, or may have been handed out before the start.
 """
 
@@ -331,8 +331,7 @@ class Queue:
             self.alteration.rebuild_if_drained()
 
     def count_expired(self, partition: int, end: int, left: Sequence[int] = ()) -> None:
-        """Count the unscanned records below offset `end` that retention deleted. `left`: the offsets that still
-        exist."""
+        """Count the unscanned records below offset `end` that were deleted. `left`: the offsets that still exist."""
         base = record_id_of(partition, 0)
         start = self.position(partition)
         if start < end:

@@ -269,7 +269,7 @@ class DeliveryCounts(msgspec.Struct):
     leases_lost: int = 0
     """Deliveries whose leases ended or whose workers were lost."""
     expired: int = 0
-    """Records that retention deleted before they were done."""
+    """Records that were deleted from the log before they were done."""
 
 
 class PriorityCounts(msgspec.Struct, frozen=True):

@@ -140,7 +140,7 @@ class IndexCache:
         if (summary.generation, summary.leader_epoch) != (generation, facts.leader_epoch):
             return None
         if not facts.log_start_offset <= summary.first_offset <= summary.next_offset <= facts.high_watermark:
-            return None  # Retention has deleted some of its records.
+            return None  # Some of its records were deleted.
         if self._queue.settings.ordering is Ordering.NONE:
             self._lent.put(summary)
         return Block(
