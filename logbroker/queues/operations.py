@@ -287,14 +287,17 @@ class Operations:
             raise old
         if key is not None and key != old.key:
             raise InvalidRequestError(
-                f"the replacement has key {quoted_key(key)}, not {quoted_key(old.key)} like the head: leave the key out"
+                f"the replacement has key {quoted_key(key)}, but the record to be replaced has {quoted_key(old.key)}:"
+                " leave the key out"
             )
         headers = _with_ordering_key(headers, old.headers, self._queue.settings.key_header)
         new = LogRecord(old.offset, old.timestamp_ms, old.key, value, headers)
         self._check()
         lane = name.find(self._inspector)
         if lane.head != head:
-            raise LaneNotHeldError("the lane went on meanwhile, and has another head: look at it again")
+            raise LaneNotHeldError(
+                "the first record of the lane is another one by now, because the lane went on: look at it again"
+            )
         self._inspector.replace_head(lane, new)
         return self._done(0)
 

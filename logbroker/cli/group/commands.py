@@ -52,7 +52,9 @@ def group() -> None:
 @broker_option
 @json_option
 def list_groups(broker: str, as_json: bool) -> None:
-    """List all groups: consumer groups, those of Kafka clients (classic) and queue groups.
+    """List all groups with their types.
+
+    The types are consumer, classic (a group of Kafka clients) and queue.
 
     \b
     Examples:
@@ -77,8 +79,8 @@ def list_groups(broker: str, as_json: bool) -> None:
 def describe(name: str, broker: str, as_json: bool) -> None:
     """Show the offset, owner and lag of GROUP in each partition.
 
-    The lag is the number of records between the committed offset and the end of the partition. If retention removed
-    some of these records, they are shown separately, too. The lag in time is the age of the oldest record that is left.
+    The lag is the number of records between the committed offset and the end of the partition. Those of them that are
+    no longer in the log are shown separately, too. The lag in time is the age of the oldest record that is left.
 
     A topic to which partitions were added has several generations, and the group finishes one before it begins the
     next. The command shows which generation the group reads, and which partitions the next generation waits for.
@@ -264,7 +266,7 @@ def _show(description: GroupDescription, lags: list[PartitionLag], now_ms: int) 
         f"{counted(info.members, 'member')}, {description.assignor or 'no assignor yet'}, "
         f"{'generation' if is_classic else 'epoch'} {description.epoch}, "
         f"{'at least ' if unknown else ''}{counted(behind, 'record')} behind"
-        f"{f', of which retention removed {removed:,}' if removed else ''}"
+        f"{f', {removed:,} of them no longer in the log' if removed else ''}"
         f"{f', {unknown:,} of {len(lags):,} partitions cannot be asked' if unknown else ''}"
         f"{f', nothing committed in {uncommitted:,} of {len(lags):,} partitions' if uncommitted else ''}"
     )

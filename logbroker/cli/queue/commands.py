@@ -160,8 +160,8 @@ def describe(group: str, broker: str, as_json: bool) -> None:
     or their first record waits for its next attempt, for its not-before time or for the dead-letter topic, or cannot be
     read from the log now. All records below the offset `done below` are done; `done` is the share of the partition that
     is done, including records above that offset. `credit` is how many more records a worker may be given before it asks
-    again. `copied` is the size of the records of stalled lanes that are kept beside the log, because retention removed
-    them from it.
+    again. `copied` is the size of the records of stalled lanes that are kept beside the log, because they were deleted
+    from it.
 
     \b
     Examples:
@@ -253,9 +253,8 @@ def _show(queue: QueueDescription, letters_kept: str) -> None:
     )
     write_line()
     if counts.removed:
-        gone = counted(counts.removed, "record")
         write_line(
-            f"retention removed about {gone} before the group had finished them; to keep more, raise"
+            f"records deleted before the group had finished them: about {counts.removed:,}; to keep more of them, raise"
             f" retention.hold.bytes of topic {queue.topic}, or its retention"
         )
         write_line()

@@ -112,15 +112,15 @@ class PartitionLag(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> int | None:
-        """The number of offsets between the group's position and the end, including those that retention removed. None
-        if nothing is committed."""
+        """The number of offsets between the group's position and the end, including those that are no longer in the
+        log. None if nothing is committed."""
         if self.committed is None or self.error is not None:
             return None
         return max(0, self.end_offset - self.committed.offset)
 
     @property
     def removed(self) -> int | None:
-        """The number of offsets that retention removed before the group had finished them."""
+        """The number of offsets that were deleted from the log before the group had finished them."""
         if self.committed is None or self.error is not None:
             return None
         return max(0, self.log_start_offset - self.committed.offset)

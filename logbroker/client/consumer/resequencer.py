@@ -329,8 +329,9 @@ class Resequencer(Generic[R]):
         places: list[tuple[Sequence, int]] = []
         batches: list[_Batch] = []
         since: dict[int, float] = {}
-        # No awaited source can bring a record before the place `waits_new`. Between `waits_new` and `waits_all`, only
-        # sources that have been silent for long enough can: only records that have just arrived wait for these.
+        # The next record of an awaited source comes at or behind the place (watermark, index). `waits_new` is the first
+        # of these places, and `waits_all` the first one of a source that has not been silent for `max_wait_seconds`. A
+        # record before `waits_new` need not wait. A record between the two waits only if it is new (`_is_new`).
         waits_all = waits_new = _END
         for each in awaited.values():
             place: _Place = (each.low, each.index)
@@ -410,7 +411,8 @@ class Resequencer(Generic[R]):
         self._find_heads()
 
     def _is_new(self, source: _Source[R], now: float) -> bool:
-        """Whether neither the first record of this source nor any other has waited for long enough."""
+        """Whether the first record of this source, and every other waiting record, has waited for less than
+        `max_wait_seconds`."""
         return source.batches[0].arrived + self._wait > now and self._oldest() + self._wait > now
 
     def _oldest(self) -> float:
