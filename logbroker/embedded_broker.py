@@ -47,6 +47,8 @@ class EmbeddedBroker:
 
     def __init__(self, data_dir: str | os.PathLike[str] | None = None, *, kafka: bool = False, **settings: Any) -> None:
         """See `embedded`."""
+        if data_dir == "":
+            raise InvalidRequestError("the data directory has no name: give one, or None for a temporary one")
         self._listen = settings.pop("listen", "127.0.0.1:0")
         self._kafka_listen = settings.pop("kafka_listen", "127.0.0.1:0" if kafka else "")
         self._settings_text = _toml(settings)
@@ -72,16 +74,21 @@ class EmbeddedBroker:
 
     @property
     def address(self) -> str:
-        """HOST:PORT, the same after every restart."""
-        return str(self._listen)
+        """HOST:PORT, the same after every restart. Raises BrokerUnavailableError if the broker has never started."""
+        return self._checked(self._listen)
 
     @property
     def kafka_address(self) -> str:
         """HOST:PORT for Kafka clients (`bootstrap.servers`), the same after every restart. Raises InvalidRequestError
-        if the broker was made without `kafka=True`."""
+        if the broker was made without `kafka=True`, and BrokerUnavailableError if it has never started."""
         if not self._kafka_listen:
             raise InvalidRequestError("this broker does not listen for Kafka clients: make it with kafka=True")
-        return str(self._kafka_listen)
+        return self._checked(self._kafka_listen)
+
+    def _checked(self, address: object) -> str:
+        if str(address).endswith(":0"):
+            raise BrokerUnavailableError("the embedded broker was not started: use it in a with block, or start() it")
+        return str(address)
 
     @property
     def pid(self) -> int:

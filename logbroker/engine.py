@@ -8,7 +8,7 @@ may take time is async, and state changes are events, which fit both an LMDB tra
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -77,6 +77,16 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that recovery cut off the end of the partition at the start."""
     cut_offset: int = 0
     """The offset of this cut, if there was one."""
+
+
+class ProducerFacts(msgspec.Struct, frozen=True, gc=False):
+    """The last batch of an idempotent producer in a partition."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    timestamp_ms: int
+    """Largest timestamp of its records; -1: none, or not known."""
 
 
 _NONE: Final[frozenset[TopicId]] = frozenset()
@@ -201,6 +211,10 @@ class ReadResult(msgspec.Struct, gc=False):
     first one begins at the requested offset or before."""
 
 
+UP_TO_HIGH_WATERMARK: Final = -1
+"""Stands for the high watermark in `LogEngine.delete_records`."""
+
+
 class FoundOffset(msgspec.Struct, gc=False):
     """An offset that was looked up by time."""
 
@@ -235,9 +249,9 @@ class Holder(Protocol):
         """The first offset that the holder still needs."""
         ...
 
-    def let_go(self, partition: int, offset: int) -> None:
+    def let_go(self, partition: int, offset: int) -> Awaitable[None] | None:
         """Ask the holder to release records below `offset`. Retention asks again at each check, until the holder has
-        released them."""
+        released them. Return what to await for the end of the attempt; None: none was begun."""
         ...
 
 
@@ -374,9 +388,27 @@ class LogEngine(ReadableLog, Protocol):
         """Find the first record at or after a time."""
         ...
 
+    async def offset_for_latest_time(self, topic_id: TopicId, partition: int) -> FoundOffset:
+        """Find the first record with the largest timestamp."""
+        ...
+
+    def producers(self, topic_id: TopicId, partition: int) -> list[ProducerFacts]:
+        """Return what a partition remembers of idempotent producers, the one that appended longest ago first. Raises
+        UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
+        ...
+
     def end_of_epoch(self, topic_id: TopicId, partition: int, leader_epoch: int) -> tuple[int, int] | None:
         """Return the last leader epoch up to `leader_epoch`, and the offset at which it ends; None if no such epoch is
         known. Raises UnknownTopicError, UnknownPartitionError or PartitionOfflineError."""
+        ...
+
+    async def delete_records(self, topic_id: TopicId, partition: int, before_offset: int) -> int:
+        """Delete the records below an offset (or UP_TO_HIGH_WATERMARK) durably, and return the log start offset.
+
+        Holders release the records first, as for retention. Once begun, the deletion goes on if the caller is
+        cancelled. Raises OffsetOutOfRangeError for an offset above the high watermark, RecordsNeededError,
+        UnknownTopicError, UnknownPartitionError or PartitionOfflineError.
+        """
         ...
 
     def hold(self, topic_id: TopicId, holder: Holder) -> None:

@@ -2,6 +2,8 @@
 
 def test_orders(logbroker_broker):
     with Producer(logbroker_broker.address) as producer: ...
+
+The fixtures with `kafka` in their names are for Kafka clients, which connect to `kafka_address`.
 """
 
 from __future__ import annotations
@@ -31,4 +33,22 @@ def logbroker_session_broker() -> Iterator[EmbeddedBroker]:
     from logbroker.embedded_broker import embedded  # see above
 
     with embedded() as broker:
+        yield broker
+
+
+@pytest.fixture
+def logbroker_kafka_broker() -> Iterator[EmbeddedBroker]:
+    """A new broker for each test that also listens for Kafka clients, at `kafka_address`."""
+    from logbroker.embedded_broker import embedded  # see above
+
+    with embedded(kafka=True) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def logbroker_session_kafka_broker() -> Iterator[EmbeddedBroker]:
+    """One broker for all tests of a run that also listens for Kafka clients, at `kafka_address`."""
+    from logbroker.embedded_broker import embedded  # see above
+
+    with embedded(kafka=True) as broker:
         yield broker

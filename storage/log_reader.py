@@ -13,8 +13,10 @@ import logging
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -40,6 +42,8 @@ MAX_HINTS: Final = 64
 lookup."""
 
 _log = logging.getLogger(__name__)
+_Search: TypeAlias = Callable[[Segment, int], FoundOffset | None]
+"""Searches a segment up to a position."""
 
 _expanding: Final = threading.Lock()
 """Held while a lookup by time decodes a compressed batch, so that only one expanded batch is in memory, however many
@@ -275,20 +279,40 @@ class LogReader:
         for index, segment in enumerate(view.segments if view.end_segment else ()):
             _, end_offset = view.end_of(index)
             if segment.max_timestamp_ms >= timestamp_ms and end_offset > view.log_start_offset:
-                found = self._search_segment(view, index, timestamp_ms)
+                found = self._search_segment(view, index, partial(self._first_in_segment, view, timestamp_ms))
                 if found is not None:
                     return found
             if segment is view.end_segment:
                 break
         return FoundOffset(-1, -1, -1)
 
-    def _search_segment(self, view: LogView, index: int, timestamp_ms: int) -> FoundOffset | None:
+    def offset_for_latest_time(self, view: LogView) -> FoundOffset:
+        """See PartitionLog.offset_for_latest_time."""
+        best = FoundOffset(-1, -1, -1)
+        if view.end_segment is None:
+            return best
+        readable = range(view.segments.index(view.end_segment) + 1)
+        # What a segment says is an upper bound: its record may be above the high watermark, or below the log start.
+        for index in sorted(readable, key=lambda index: -view.segments[index].max_timestamp_ms):
+            if view.segments[index].max_timestamp_ms <= best.timestamp_ms:
+                break
+            if view.end_of(index)[1] > view.log_start_offset:
+                found = self._search_segment(view, index, partial(self._latest_in_segment, view), needs_all=True)
+                if found is not None and found.timestamp_ms > best.timestamp_ms:
+                    best = found
+        return best
+
+    def _search_segment(
+        self, view: LogView, index: int, search: _Search, *, needs_all: bool = False
+    ) -> FoundOffset | None:
+        """Search the readable part of a segment. Raises CorruptLogError if the answer may lie in a damaged part.
+        `needs_all`: this is so even if something was found before that part."""
         segment = view.segments[index]
         while True:
             end = self._end_of(view, index, segment.base_offset)
             try:
                 segment.load(view.end_of(index)[1])
-                found = self._search_batches(view, segment, end[0], timestamp_ms)
+                found = search(segment, end[0])
             except DamagedLogError as error:
                 self._damaged(segment, error)
                 if self._end_of(view, index, segment.base_offset) == end:
@@ -298,22 +322,50 @@ class LogReader:
                 if segment.removed:
                     return None  # Retention has removed its records.
                 raise _unreadable(segment, error) from error
-            if found is None and end != view.end_of(index):
+            if (found is None or needs_all) and end != view.end_of(index):
                 # The log after `end` is damaged, so this raises.
                 self._end_of(view, index, end[1])
             return found
 
-    def _search_batches(self, view: LogView, segment: Segment, limit: int, timestamp_ms: int) -> FoundOffset | None:
+    def _first_in_segment(self, view: LogView, timestamp_ms: int, segment: Segment, limit: int) -> FoundOffset | None:
+        """Find the first record at or after a time."""
         with self._handles.pinned(segment.log_path) as handle:
             for position, header in segment.locate_time(handle, timestamp_ms, limit):
                 if header.max_timestamp_ms < timestamp_ms or header.next_offset <= view.log_start_offset:
                     continue
-                batch = self._read_bytes(handle, position, header.size_bytes, nowait=False)
-                with _expanding if header.codec else nullcontext():
-                    found = _first_record(batch, header, timestamp_ms, view.log_start_offset)
+                found = self._find_record(handle, position, header, view.log_start_offset, timestamp_ms)
                 if found is not None:
-                    return FoundOffset(found[0], found[1], header.leader_epoch)
+                    return found
         return None
+
+    def _latest_in_segment(self, view: LogView, segment: Segment, limit: int) -> FoundOffset | None:
+        """Find the first record with the largest timestamp."""
+        start = view.log_start_offset
+        found: FoundOffset | None = None
+        whole: tuple[int, BatchHeader] | None = None
+        latest_ms = -1
+        with self._handles.pinned(segment.log_path) as handle:
+            for position, header in segment.locate_time(handle, segment.max_timestamp_ms, limit):
+                if header.max_timestamp_ms <= latest_ms or header.next_offset <= start or header.is_control:
+                    continue
+                if header.base_offset >= start:
+                    whole = position, header
+                    latest_ms = header.max_timestamp_ms
+                elif found := self._find_record(handle, position, header, start):
+                    latest_ms = found.timestamp_ms
+                if latest_ms == segment.max_timestamp_ms:
+                    break
+            return found if whole is None else self._find_record(handle, *whole, start)
+
+    def _find_record(
+        self, handle: Handle, position: int, header: BatchHeader, log_start_offset: int, timestamp_ms: int | None = None
+    ) -> FoundOffset | None:
+        """Find a record of a batch from the log start on: the first at or after a time or, without a time, the first
+        with the largest timestamp."""
+        batch = self._read_bytes(handle, position, header.size_bytes, nowait=False)
+        with _expanding if header.codec else nullcontext():
+            found = _record_of(batch, header, timestamp_ms, log_start_offset)
+        return None if found is None else FoundOffset(found[0], found[1], header.leader_epoch)
 
     def _out_of_range(self, view: LogView, offset: int) -> OffsetOutOfRangeError:
         return OffsetOutOfRangeError(
@@ -329,11 +381,11 @@ def _unreadable(segment: Segment, error: OSError) -> CorruptLogError:
     return CorruptLogError(f"{path}: {what}")
 
 
-def _first_record(
-    batch: bytes, header: BatchHeader, timestamp_ms: int, log_start_offset: int
+def _record_of(
+    batch: bytes, header: BatchHeader, timestamp_ms: int | None, log_start_offset: int
 ) -> tuple[int, int] | None:
-    """Return (offset, timestamp) of the first record at or after `timestamp_ms` in a batch, or None. The CRC must be
-    checked before."""
+    """Return (offset, timestamp) of the first record at or after `timestamp_ms` in a batch, or None. If it is None, the
+    first one with the largest timestamp. The CRC must be checked before."""
     # Imported lazily: most brokers never look up a time, and the codec would be the larger part of their memory.
     from logbroker.record.codec import decode_batch
 
@@ -342,10 +394,12 @@ def _first_record(
     if header.is_log_append_time:
         return max(header.base_offset, log_start_offset), header.max_timestamp_ms
     try:
-        for record in decode_batch(batch):
-            if record.timestamp_ms >= timestamp_ms and record.offset >= log_start_offset:
-                return record.offset, record.timestamp_ms
+        kept = [record for record in decode_batch(batch) if record.offset >= log_start_offset]
+        if timestamp_ms is None:
+            latest = max(kept, key=lambda record: record.timestamp_ms, default=None)
+        else:
+            latest = next((record for record in kept if record.timestamp_ms >= timestamp_ms), None)
+        return None if latest is None else (latest.offset, latest.timestamp_ms)
     except (CorruptBatchError, BatchExpandsTooFarError, UnsupportedCompressionError):
         # A batch that cannot be decoded still has records: begin with this batch.
         return max(header.base_offset, log_start_offset), header.max_timestamp_ms
-    return None

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from logbroker.config import MAX_INT64, TopicConfig
-from logbroker.engine import FoundOffset
+from logbroker.engine import FoundOffset, ProducerFacts
 from logbroker.errors import OutOfOrderSequenceError, ProducerFencedError, ProducerForgottenError
 from logbroker.record.header import PREFIX_BYTES, BatchHeader, parse_header, stamped_with_append_time, stored_prefix
 from logbroker.storage.continuity import Continuity
@@ -227,7 +227,7 @@ class PartitionLog:
         if not self._epochs:
             group.epochs = self._epochs = [EpochStart(self.leader_epoch, base_offset)]
         if has_producer:
-            self._producers.append(header, base_offset, self._progress.synced.offset)
+            self._producers.append(header, base_offset, self._progress.synced.offset, timestamp_ms)
         position = segment.append(next_offset - 1, size_bytes, timestamp_ms, config.index_interval_bytes)
         segment.modified_ms = now_ms
         if not position:
@@ -347,6 +347,11 @@ class PartitionLog:
         """
         return self._reader.offset_for_time(self._view, timestamp_ms)
 
+    def offset_for_latest_time(self) -> FoundOffset:
+        """Find the first record with the largest timestamp; offset and timestamp -1: there is none. Otherwise as
+        `offset_for_time`."""
+        return self._reader.offset_for_latest_time(self._view)
+
     def check_leader_epoch(self, last_leader_epoch: int, offset: int) -> None:
         """Raise LogTruncatedError if the caller has read records up to `offset` in its leader epoch that were cut off
         since."""
@@ -445,6 +450,10 @@ class PartitionLog:
     def stored(self, checkpoint: PartitionCheckpoint) -> None:
         """Note that a checkpoint, and the rows of all its producers, are stored."""
         self._producers.stored(checkpoint.recovery_point, checkpoint.forgotten_producers)
+
+    def producers(self) -> list[ProducerFacts]:
+        """Return what is known of the idempotent producers, the one that appended longest ago first."""
+        return self._producers.facts()
 
     @property
     def producer_count(self) -> int:

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from logbroker.engine import ProducerFacts
 from logbroker.errors import (
     OutOfOrderSequenceError,
     ProducerFencedError,
@@ -41,6 +42,8 @@ class ProducerBatch(msgspec.Struct, gc=False, array_like=True):
     last_sequence: int
     base_offset: int
     next_offset: int
+    timestamp_ms: int = -1
+    """Largest timestamp of its records; -1: none, or an older broker stored the batch. For descriptions only."""
 
 
 class ProducerSnapshot(msgspec.Struct, gc=False, array_like=True):
@@ -164,14 +167,15 @@ class ProducerStates:
             f" is none of its last {REMEMBERED_BATCHES}; raise the producer's epoch and begin again at 0"
         )
 
-    def append(self, header: BatchHeader, base_offset: int, synced_offset: int) -> None:
-        """Remember a batch that `check` accepted, at its offset."""
+    def append(self, header: BatchHeader, base_offset: int, synced_offset: int, timestamp_ms: int) -> None:
+        """Remember a batch that `check` accepted, at its offset. `timestamp_ms` is the largest of its records."""
         batch = ProducerBatch(
             header.producer_epoch,
             header.base_sequence,
             header.last_sequence,
             base_offset,
             base_offset + header.last_offset_delta + 1,
+            timestamp_ms,
         )
         producers = self._producers
         batches = producers.pop(header.producer_id, None)
@@ -199,6 +203,11 @@ class ProducerStates:
             if self.forgotten_below <= producer_id < FOREIGN_IDS:
                 self.forgotten_below = producer_id + 1
             self._count.value -= 1
+
+    def facts(self) -> list[ProducerFacts]:
+        """Return what is known of the producers, the one that appended longest ago first."""
+        lasts = [(producer_id, batches[-1]) for producer_id, batches in self._producers.items()]
+        return [ProducerFacts(each, last.epoch, last.last_sequence, last.timestamp_ms) for each, last in lasts]
 
     # --- snapshots ---
 

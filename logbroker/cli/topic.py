@@ -1,4 +1,4 @@
-"""`logbroker topic`: create, list, describe, alter and delete topics."""
+"""`logbroker topic`: create, list, describe, alter and delete topics, and delete their records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from logbroker.cli.common.clients import CommandAdmin
 from logbroker.cli.common.lines import confirm, counted, tell, write_line
 from logbroker.cli.common.options import broker_option, json_option, number_option, yes_option
 from logbroker.client.sync import TopicDescription, TopicInfo
-from logbroker.errors import CorruptLogError
+from logbroker.errors import CorruptLogError, LogbrokerError
 from logbroker.record.bands import bands_text
 from logbroker.texts import size_text
-from logbroker.types import PriorityRouting, topic_id_text
+from logbroker.types import PriorityRouting, TopicPartition, topic_id_text
 
 
 def _configs(ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -205,6 +205,49 @@ def delete(name: str, yes: bool, broker: str, as_json: bool) -> None:
             confirm(f"Delete topic {name} and all its records?")
         info = admin.delete_topic(name)
     _tell(info, f"deleted {_sketch(info)}", as_json=as_json)
+
+
+@topic.command("delete-records")
+@click.argument("name")
+@number_option("--partition", kind=Whole(0), help="Partition whose records are deleted; without it, all partitions.")
+@number_option(
+    "--before",
+    kind=Whole(0),
+    help="Delete the records below this offset, which needs --partition; without it, all records.",
+)
+@yes_option
+@broker_option
+@json_option
+def delete_records(name: str, partition: int | None, before: int | None, yes: bool, broker: str, as_json: bool) -> None:
+    """Delete the first records of topic NAME.
+
+    Consumers lose them, and so do queue groups, except the records of blocked and parked lanes, which the broker copies
+    first.
+
+    \b
+    Examples:
+      logbroker topic delete-records orders
+      logbroker topic delete-records orders --partition 3 --before 120000 --yes
+    """
+    if before is not None and partition is None:
+        raise click.UsageError("give --partition with --before: each partition has offsets of its own")
+    with CommandAdmin(broker) as admin:
+        info = admin.describe_topic(name).info
+        numbers = range(info.partitions) if partition is None else [partition]
+        if not yes:
+            which = f"the records below offset {before}" if before is not None else "all records"
+            where = f"topic {name}" if partition is None else f"partition {partition} of topic {name}"
+            confirm(f"Delete {which} of {where}?")
+        found = admin.delete_records({TopicPartition(name, number): before for number in numbers})
+    for outcome in found.values():
+        if isinstance(outcome, LogbrokerError):
+            raise outcome
+    if as_json:
+        starts = [{"partition": place.partition, "log_start_offset": start} for place, start in found.items()]
+        terminal.write_json({"name": name, "partitions": starts})
+    else:
+        for place, start in found.items():
+            tell(f"{name}-{place.partition} now begins at offset {start}")
 
 
 def _tell(info: TopicInfo, sentence: str, *, as_json: bool) -> None:

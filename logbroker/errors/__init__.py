@@ -274,6 +274,18 @@ class OffsetOutOfRangeError(LogbrokerError):
 # --- fences --------------------------------------------------------------------------------------------------------
 
 
+class RecordsNeededError(LogbrokerError):
+    """A queue group still needs records that are to be deleted: those of stalled lanes could not be copied yet.
+
+    Look into the log of the broker, which says why. Mend that and try again, or delete the queue group.
+    """
+
+    code = Code.UNAVAILABLE
+    reason = "RECORDS_NEEDED"
+    kafka_code = 7
+    retriable = True
+
+
 class StaleGenerationError(LogbrokerError):
     """The records were routed by an old number of partitions: the topic has grown since.
 

@@ -9,8 +9,8 @@ from logbroker import __version__
 from logbroker.broker.broker import Broker
 from logbroker.broker.topics import check_not_internal
 from logbroker.config import TOPIC_CONFIGS, check_given, config_text
-from logbroker.engine import Topic, TopicPlan
-from logbroker.errors import CorruptLogError, LogbrokerError
+from logbroker.engine import UP_TO_HIGH_WATERMARK, Topic, TopicPlan
+from logbroker.errors import CorruptLogError, InvalidRequestError, LogbrokerError
 from logbroker.grpc_api.paging import TWICE, items_within, outcomes_within, page_of
 from logbroker.grpc_api.refs import check_item_count, find_changeable_topic, find_topic
 from logbroker.grpc_api.status import Context, Statuses, answers
@@ -82,6 +82,17 @@ class AdminService:
         return pb.DeleteTopicsResponse(results=await self._outcomes(request.topics, self._delete))
 
     @answers
+    async def delete_records(self, request: pb.DeleteRecordsRequest, context: Context) -> pb.DeleteRecordsResponse:
+        check_item_count(len(request.deletions))
+        results = await outcomes_within(
+            request.deletions,
+            self._delete_records,
+            lambda status: pb.DeleteRecordsResult(status=status),
+            self._broker.config.max_response_bytes,
+        )
+        return pb.DeleteRecordsResponse(results=results)
+
+    @answers
     async def describe_broker(self, request: pb.DescribeBrokerRequest, context: Context) -> pb.DescribeBrokerResponse:
         topics = self._engine.topics()
         return pb.DescribeBrokerResponse(
@@ -125,6 +136,16 @@ class AdminService:
 
     async def _delete(self, ref: pb.TopicRef) -> Topic:
         return await self._engine.delete_topic(find_changeable_topic(self._engine, ref.name, ref.id).id)
+
+    async def _delete_records(self, deletion: pb.RecordDeletion) -> pb.DeleteRecordsResult:
+        topic = find_changeable_topic(self._engine, deletion.topic.name, deletion.topic.id)
+        before_offset = deletion.before_offset if deletion.HasField("before_offset") else UP_TO_HIGH_WATERMARK
+        if deletion.HasField("before_offset") and before_offset < 0:
+            raise InvalidRequestError(
+                f"before_offset must be at least 0, not {before_offset}; leave it out to delete all records"
+            )
+        start_offset = await self._engine.delete_records(topic.id, deletion.partition, before_offset)
+        return pb.DeleteRecordsResult(log_start_offset=start_offset)
 
     async def _description(self, topic: Topic, pace: Pace, *, with_partitions: bool) -> pb.DescribeTopicsResult:
         result = pb.DescribeTopicsResult(

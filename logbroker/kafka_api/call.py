@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from logbroker.address import Address
 from logbroker.broker.broker import Broker
-from logbroker.broker.topics import MAX_ITEMS
+from logbroker.broker.topics import MAX_ITEMS, check_not_internal
 from logbroker.engine import Topic
-from logbroker.errors import LogbrokerError, UnknownTopicError
+from logbroker.errors import InvalidRequestError, InvalidTopicNameError, LogbrokerError, UnknownTopicError
+from logbroker.kafka_api.fetch_sessions import FetchSessions
 from logbroker.kafka_wire.codec import Api
+from logbroker.kafka_wire.messages.headers import REQUEST_HEADER
 from logbroker.kafka_wire.primitives import Buffer, WireFormatError
 from logbroker.pacing import Pace
 from logbroker.types import TopicId, topic_id_text
@@ -21,18 +24,22 @@ NODE_ID: Final = 1
 """Id of the only broker of the cluster."""
 
 # Error codes of the protocol that no exception stands for.
+REQUEST_TIMED_OUT: Final = 7
 INVALID_TOPIC: Final = 17
 INVALID_REQUIRED_ACKS: Final = 21
+ILLEGAL_GENERATION: Final = 22
 LEADER_NOT_AVAILABLE: Final = 5
 UNSUPPORTED_SASL_MECHANISM: Final = 33
+ILLEGAL_SASL_STATE: Final = 34
 UNSUPPORTED_VERSION: Final = 35
 INVALID_REPLICATION_FACTOR: Final = 38
 INVALID_REPLICA_ASSIGNMENT: Final = 39
 INVALID_REQUEST: Final = 42
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Final = 53
-FETCH_SESSION_ID_NOT_FOUND: Final = 70
 FENCED_LEADER_EPOCH: Final = 74
 UNKNOWN_LEADER_EPOCH: Final = 75
+GROUP_MAX_SIZE_REACHED: Final = 81
+GROUP_SUBSCRIBED_TO_TOPIC: Final = 86
 UNKNOWN_TOPIC_ID: Final = 100
 MISMATCHED_ENDPOINT_TYPE: Final = 114
 UNSUPPORTED_ENDPOINT_TYPE: Final = 115
@@ -55,6 +62,9 @@ class Node:
         """The APIs, by their keys."""
         self.long_parse = asyncio.Semaphore(1)
         """Held while a large request is parsed in a thread: it may take many times its size."""
+        self.log_dir = os.path.abspath(broker.config.data_dir)
+        """The data directory. Made absolute at the start: the working directory may change later."""
+        self.fetch_sessions = FetchSessions()
         self.is_stopping = False
         self._waiting: set[asyncio.Event] = set()
 
@@ -63,6 +73,7 @@ class Node:
         self.is_stopping = True
         for wake in self._waiting:
             wake.set()
+        self.broker.groups.stop_waiting()
 
     def waits(self, wake: asyncio.Event) -> None:
         """Set `wake` when the broker begins to stop."""
@@ -76,8 +87,8 @@ class Call:
     """One request that is being answered."""
 
     __slots__ = (
-        *("api", "body_at", "correlation_id", "data", "held_bytes", "local", "node", "pace", "placed", "steps"),
-        "version",
+        *("api", "body_at", "correlation_id", "data", "held_bytes", "let_go", "local", "node", "pace", "peer"),
+        *("placed", "steps", "version"),
     )
 
     def __init__(
@@ -98,6 +109,10 @@ class Call:
         """How long the lists of the request and the answer are, in steps of a `Pace`."""
         self.placed: Callable[[], None] = _nothing
         """Lets the next request of the connection begin. Called when this one can no longer be overtaken."""
+        self.let_go: Callable[[], None] = _nothing
+        """Gives the memory of the request back. Called once it is read, before a long wait."""
+        self.peer = ""
+        """The host that the client has connected from."""
         self.held_bytes = 0
         """Bytes of the answer that count in the read budget until they are sent."""
 
@@ -105,6 +120,12 @@ class Call:
     def address(self) -> Address:
         """The address under which the client reaches this node."""
         return self.node.advertised or self.local
+
+    @property
+    def client_id(self) -> str:
+        """The name that the client gives itself."""
+        header, _ = REQUEST_HEADER.read_part(self.data, self.api.request_header_version(self.version))
+        return header.client_id or ""
 
     async def step(self, steps: int = 1) -> None:
         """Note that this many steps were done, and give way if the turn is over."""
@@ -160,6 +181,48 @@ def epoch_fault(facts: _HasEpoch, current_leader_epoch: int) -> int:
     if current_leader_epoch in (-1, facts.leader_epoch):
         return 0
     return FENCED_LEADER_EPOCH if current_leader_epoch < facts.leader_epoch else UNKNOWN_LEADER_EPOCH
+
+
+class Leader(NamedTuple):
+    """The leader of a partition, which is this node, unless the partition is offline."""
+
+    error_code: int
+    node_id: int
+    epoch: int
+    in_sync: list[int]
+    offline: list[int]
+
+
+def leader_of(node: Node, topic_id: TopicId, partition: int) -> Leader:
+    """Return the leader of an existing partition."""
+    try:
+        epoch = node.engine.partition_facts(topic_id, partition).leader_epoch
+    except LogbrokerError:
+        return Leader(LEADER_NOT_AVAILABLE, -1, -1, [], [NODE_ID])
+    return Leader(0, NODE_ID, epoch, [NODE_ID], [])
+
+
+def check_changeable(name: str) -> None:
+    """Raise InvalidTopicNameError for an internal topic, which only the broker makes, changes and writes."""
+    try:
+        check_not_internal(name)
+    except InvalidRequestError as error:
+        raise InvalidTopicNameError(error.message) from None
+
+
+def check_assignments(assignments: Iterable[Sequence[int]]) -> None:
+    """Raise an error unless each partition is assigned to the one node."""
+    if any(list(each) != [NODE_ID] for each in assignments):
+        raise AssignmentError(f"assign each partition to node {NODE_ID} alone")
+
+
+class AssignmentError(InvalidRequestError):
+    """Partitions were assigned to nodes that do not exist, or are not the ones to be made.
+
+    Assign each partition to the one node, or give the number of partitions instead.
+    """
+
+    kafka_code = INVALID_REPLICA_ASSIGNMENT
 
 
 def topic_of(node: Node, name: str, topic_id: bytes, *, by_id: bool) -> Topic:

@@ -12,7 +12,8 @@ Reading pauses while
 - the client does not read its answers: they count in the read budget until they have left.
 
 Data that is not a Kafka request ends the connection, with one line in the log. So does a client that stops in the
-middle of a request, or reads none of its answers, for too long. When a connection is lost, a waiting read ends, too. A
+middle of a request, or reads none of its answers, for too long. A client that has closed its side for writing still
+gets the answers to all whole requests. When a connection is lost, a waiting read ends, too. A
 Produce that was taken off the wire, and any other request that has begun, is carried out; the others are dropped.
 """
 
@@ -120,6 +121,8 @@ class KafkaConnection(asyncio.Protocol):
         self._is_write_paused = False
         self._writable = asyncio.Event()
         self._writable.set()
+        self._has_eof = False
+        """Whether the client sends no more. It may still read answers."""
         self._is_ending = False
         """Whether no further request is taken."""
         self._is_lost = False
@@ -164,9 +167,12 @@ class KafkaConnection(asyncio.Protocol):
         self._take_requests()
 
     def eof_received(self) -> bool:
-        # The transport stays open for the answers to the requests in flight.
-        self._is_ending = True
-        return bool(self._slots)
+        """Serve the whole requests that were received, and keep the transport open for their answers."""
+        assert self._transport is not None
+        self._has_eof = True
+        if not self._is_ending:
+            self._take_requests()
+        return not self._transport.is_closing()
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
@@ -217,6 +223,8 @@ class KafkaConnection(asyncio.Protocol):
                 self._begun_at = self._active_at
         if self._is_full:
             self._pause()
+        elif self._has_eof and not self._is_ending:
+            self._end()  # All that may be left is a part of a request.
         else:
             self._resume()
 
@@ -265,6 +273,8 @@ class KafkaConnection(asyncio.Protocol):
     def _begin(self, call: Call, served: Served, size_bytes: int) -> None:
         slot = _Slot(call, served, size_bytes, self._last)
         call.placed = slot.placed.set
+        call.let_go = lambda: self._let_go(slot)
+        call.peer = str(self._peer[0]) if isinstance(self._peer, tuple) else ""
         self._has_asked = True
         self._last = slot
         self._slots.append(slot)
@@ -335,6 +345,13 @@ class KafkaConnection(asyncio.Protocol):
         if self._last is slot:
             self._last = None
 
+    def _let_go(self, slot: _Slot) -> None:
+        """Release the memory of a request that is read and still waits for its answer."""
+        self._request_bytes -= slot.size_bytes
+        self._memory.release(slot.size_bytes)
+        slot.size_bytes = 0
+        slot.call.data = b""
+
     def _release_unsent(self) -> None:
         if self._unsent_bytes:
             self._listening.node.broker.read_budget.release(self._unsent_bytes)
@@ -389,12 +406,12 @@ class KafkaConnection(asyncio.Protocol):
                 self._transport.close()
 
     def _pause(self) -> None:
-        if not self._is_paused and self._transport is not None and not self._transport.is_closing():
+        if not (self._is_paused or self._has_eof or self._transport is None or self._transport.is_closing()):
             self._is_paused = True
             self._transport.pause_reading()
 
     def _resume(self) -> None:
-        if self._is_paused and not self._is_ending and self._transport is not None:
+        if self._is_paused and not (self._is_ending or self._has_eof) and self._transport is not None:
             self._is_paused = False
             self._begun_at = self._loop.time()
             self._transport.resume_reading()

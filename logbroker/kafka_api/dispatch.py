@@ -1,4 +1,8 @@
-"""Finds the API of a request, and turns the request into its answer."""
+"""Finds the API of a request, and turns the request into its answer.
+
+A request in a version that is not served, or of an API that is not, is refused (`refusal`). The connection ends only
+if the bytes are no request, or the answer cannot be written: the protocol's definitions here lack the API.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Final
 from logbroker.address import Address
 from logbroker.kafka_api.apis.table import TABLE
 from logbroker.kafka_api.call import Call, ConnectionEndError, Node, Served
+from logbroker.kafka_api.refusal import can_be_refused, refusal, refusal_version
 from logbroker.kafka_wire.apis import API_VERSIONS, APIS
 from logbroker.kafka_wire.messages.headers import REQUEST_HEADER
 from logbroker.kafka_wire.primitives import NO_TAGS, Buffer, Parts, WireFormatError
@@ -30,19 +35,29 @@ def begin(node: Node, data: Buffer, local: Address) -> tuple[Call, Served]:
         raise WireFormatError(f"a request of {len(data)} bytes is shorter than its header")
     key, version, correlation_id = _LEAST.unpack_from(data)
     served = TABLE.get(key)
-    if served is None:
-        name = APIS[key].name if key in APIS else f"number {key}"
-        raise ConnectionEndError(f"the API {name} is not served")
+    if served is None or version not in served.versions:
+        return _refused(node, key, version, correlation_id, local)
     api = served.api
-    if version not in served.versions:
-        if api is not API_VERSIONS:
-            versions = served.versions
-            raise ConnectionEndError(f"{api.name} is served in versions {versions[0]} to {versions[-1]}, not {version}")
-        return Call(node, api, 0, correlation_id, b"", 0, local), served
     if not served.is_appending and len(data) > MAX_OTHER_BYTES:
         raise WireFormatError(f"{api.name} of {len(data)} bytes; at most {MAX_OTHER_BYTES} are taken")
     _, body_at = REQUEST_HEADER.read_part(data, api.request_header_version(version))
     return Call(node, api, version, correlation_id, data, body_at, local), served
+
+
+def _refused(node: Node, key: int, version: int, correlation_id: int, local: Address) -> tuple[Call, Served]:
+    api = APIS.get(key)
+    if api is None:
+        raise ConnectionEndError(f"the API number {key} is not served")
+    if version < 0 or not can_be_refused(api):
+        raise ConnectionEndError(f"{api.name} is not served in version {version}")
+    if api is API_VERSIONS:
+        return Call(node, api, 0, correlation_id, b"", 0, local), TABLE[key]
+    call = Call(node, api, refusal_version(api, version), correlation_id, b"", 0, local)
+    return call, Served(api=api, versions=range(0), handle=_refuse)
+
+
+async def _refuse(call: Call, _: None) -> object:
+    return refusal(call.api, call.version)
 
 
 async def answer(call: Call, served: Served) -> Parts | None:

@@ -225,6 +225,36 @@ class DeleteTopicsResponse(_message.Message):
     results: _containers.RepeatedCompositeFieldContainer[TopicResult]
     def __init__(self, results: _Optional[_Iterable[_Union[TopicResult, _Mapping]]] = ...) -> None: ...
 
+class DeleteRecordsRequest(_message.Message):
+    __slots__ = ("deletions",)
+    DELETIONS_FIELD_NUMBER: _ClassVar[int]
+    deletions: _containers.RepeatedCompositeFieldContainer[RecordDeletion]
+    def __init__(self, deletions: _Optional[_Iterable[_Union[RecordDeletion, _Mapping]]] = ...) -> None: ...
+
+class RecordDeletion(_message.Message):
+    __slots__ = ("topic", "partition", "before_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: TopicRef
+    partition: int
+    before_offset: int
+    def __init__(self, topic: _Optional[_Union[TopicRef, _Mapping]] = ..., partition: _Optional[int] = ..., before_offset: _Optional[int] = ...) -> None: ...
+
+class DeleteRecordsResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[DeleteRecordsResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[DeleteRecordsResult, _Mapping]]] = ...) -> None: ...
+
+class DeleteRecordsResult(_message.Message):
+    __slots__ = ("status", "log_start_offset")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    log_start_offset: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., log_start_offset: _Optional[int] = ...) -> None: ...
+
 class DescribeBrokerRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

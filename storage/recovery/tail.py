@@ -175,7 +175,7 @@ class TailRecovery:
             if not self.epochs or header.leader_epoch > self.epochs[-1].epoch:
                 self.epochs.append(EpochStart(max(header.leader_epoch, 0), header.base_offset))
             if header.producer_id >= 0 and not header.is_control:
-                self._producers.append(header, header.base_offset, self.end_offset)
+                self._producers.append(header, header.base_offset, self.end_offset, header.max_timestamp_ms)
             if header.base_offset != self.end_offset or header.leader_epoch != self._epoch_at(header.base_offset):
                 self.gaps_below = header.next_offset
             self.end_offset = header.next_offset

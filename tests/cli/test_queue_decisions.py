@@ -154,6 +154,7 @@ def test_describe_says_how_long_dead_letters_are_kept(queue: Queue, topic: str, 
     assert kept not in queue("describe", name)
 
 
+@pytest.mark.prove
 def test_a_dead_letter_that_is_too_large_is_told_of_and_holds_nothing_else(queue: Queue, topic: str, name: str) -> None:
     """One among 200, in a broker of its own process."""
     queue("create", name, "--topic", topic, "--max-attempts", "1", "--on-exhausted", "dead-letter")
@@ -301,6 +302,7 @@ def test_letters_that_were_not_sent_back_are_listed(queue: Queue, topic: str, na
     assert left("--key", "c3") == by_key[3][2:], "the letters stay, whatever the group does with other records"
 
 
+@pytest.mark.prove
 def test_letters_that_are_made_meanwhile_stay(
     queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +328,7 @@ def test_letters_that_are_made_meanwhile_stay(
     assert (sent["records"], sent["more"]) == (3, True)
 
 
+@pytest.mark.prove
 def test_each_letter_goes_back_once_beside_a_worker_that_fails_all(queue: Queue, name: str) -> None:
     """More than one call takes, in several partitions: letters of the first that are made anew are not taken for those
     of the others."""
@@ -351,6 +354,7 @@ def test_each_letter_goes_back_once_beside_a_worker_that_fails_all(queue: Queue,
     assert queue.json("redrive", name, "--dry-run")["records"] == records
 
 
+@pytest.mark.prove
 def test_a_redrive_that_fails_midway_says_how_many_it_sent(
     queue: Queue, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,12 +19,12 @@ class Topic:
     """Runs `logbroker topic ...` against one broker."""
 
     def __init__(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
-        self._address = address
+        self.address = address
         self._capsys = capsys
 
     def __call__(self, *arguments: str, exit_code: int = 0) -> str:
         """Return standard output or, where the command is to fail, standard error."""
-        assert run(["topic", *arguments, "--broker", self._address]) == exit_code
+        assert run(["topic", *arguments, "--broker", self.address]) == exit_code
         out, err = self._capsys.readouterr()
         return err if exit_code else out
 
@@ -69,6 +69,33 @@ def test_a_deletion_is_asked_about(topic: Topic, monkeypatch: pytest.MonkeyPatch
     assert topic.json("describe", "precious")["name"] == "precious"
 
 
+def test_records_are_deleted(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic("create", "shortened", "--partitions", "2")
+    with Producer(topic.address) as producer:
+        for number in range(10):
+            producer.send("shortened", b"%d" % number, partition=number % 2)
+        producer.flush()
+
+    def starts() -> list[int]:
+        return [each["log_start_offset"] for each in topic.json("describe", "shortened")["partition_details"]]
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert "nothing was done" in topic("delete-records", "shortened", exit_code=1)
+    assert starts() == [0, 0]
+    told = topic("delete-records", "shortened", "--partition", "1", "--before", "3", "--yes")
+    assert told == "shortened-1 now begins at offset 3\n"
+    assert starts() == [0, 3]
+    assert "at most 5" in topic(
+        "delete-records", "shortened", "--partition", "1", "--before", "6", "--yes", exit_code=1
+    )
+    assert topic.json("delete-records", "shortened", "--yes") == {
+        "name": "shortened",
+        "partitions": [{"partition": 0, "log_start_offset": 5}, {"partition": 1, "log_start_offset": 5}],
+    }
+    assert starts() == [5, 5]
+    assert "missing" in topic("delete-records", "missing", exit_code=1)
+
+
 def test_ctrl_c_at_a_question_exits_with_130(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(io.StringIO):
         def readline(self, size: int | None = -1) -> str:  # type: ignore[override]
@@ -110,6 +137,7 @@ def test_what_the_broker_refuses_is_one_line(topic: Topic, arguments: tuple[str,
         ("create", "t", "--config", "retention.ms=5", "--config", "retention.ms=6"),
         ("create", "t", "--partitions", "x"),
         ("alter", "t"),
+        ("delete-records", "t", "--before", "3"),
         ("frob",),
     ],
 )
@@ -135,6 +163,7 @@ def test_the_environment_names_the_broker(
     assert "by-environment" in capsys.readouterr().out
 
 
+@pytest.mark.prove
 def test_the_reason_of_an_offline_partition_stands_below_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     with logbroker.embedded() as broker:
         with Admin(broker.address) as admin:

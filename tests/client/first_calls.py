@@ -33,6 +33,7 @@ ARGUMENTS: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
         "alter_topic": ("t",),
         "delete_topic": ("nowhere",),
         "delete_topics": (["nowhere"],),
+        "delete_records": ({TopicPartition("nowhere", 0): None},),
         "list_offsets": ([TopicPartition("t", 0)], "latest"),
         "list_groups": (),
         "describe_group": ("nowhere",),

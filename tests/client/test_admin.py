@@ -15,6 +15,7 @@ from logbroker.errors import (
     InvalidRequestError,
     InvalidTopicNameError,
     LogbrokerError,
+    OffsetOutOfRangeError,
     TopicExistsError,
     UnknownPartitionError,
     UnknownTopicError,
@@ -50,6 +51,22 @@ async def test_a_call_that_makes_many_partitions_has_time_for_them(partitions: i
     for seconds in left:
         assert seconds is not None
         assert least < seconds <= least + 1.5
+
+
+async def test_records_are_deleted(address: str, topic: str) -> None:
+    first, second, missing = (TopicPartition(topic, number) for number in range(3))
+    async with Admin(address) as admin, Producer(address) as producer:
+        await admin.create_topic(topic, 2)
+        for number in range(6):
+            await producer.send(topic, b"v", partition=number % 2)
+        await producer.flush()
+        found = await admin.delete_records({first: 2, second: None, missing: 0})
+        assert (found[first], found[second]) == (2, 3)
+        assert isinstance(found[missing], UnknownPartitionError)
+        described = await admin.describe_topic(topic)
+        assert [each.log_start_offset for each in described.partitions] == [2, 3]
+        refused = await admin.delete_records({first: 4})
+        assert isinstance(refused[first], OffsetOutOfRangeError)
 
 
 async def test_a_topics_life(address: str, topic: str) -> None:

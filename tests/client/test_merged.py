@@ -17,7 +17,7 @@ from logbroker.client import Admin, Consumer, MergedRecord, Producer, TopicParti
 from logbroker.client.consumer import fetcher, merged
 from logbroker.client.consumer.resequencer import Resequencer
 from logbroker.embedded_broker import EmbeddedBroker
-from logbroker.errors import ConcurrentUseError, CorruptLogError, InvalidRequestError
+from logbroker.errors import BrokerUnavailableError, ConcurrentUseError, CorruptLogError, InvalidRequestError
 from tests.client.test_conveniences import both, in_either
 
 LONG = 30.0
@@ -121,6 +121,7 @@ async def test_records_of_other_keys_show_how_far_a_partition_is(address: str, t
     await in_either(blocking, consumer.close)
 
 
+@pytest.mark.prove
 @both
 async def test_an_idle_partition_holds_nothing_up_for_longer_than_the_wait(
     address: str, topic: str, blocking: bool
@@ -165,6 +166,7 @@ async def test_what_comes_too_late_is_marked_and_not_left_out(address: str, topi
     await in_either(blocking, consumer.close)
 
 
+@pytest.mark.prove(keep=1)
 @both
 @pytest.mark.parametrize("order", ["key", "none"])
 async def test_added_partitions_join(address: str, topic: str, blocking: bool, order: Any, monkeypatch: Any) -> None:
@@ -234,6 +236,7 @@ async def test_positions_may_move_in_the_body_of_a_loop(address: str, topic: str
         assert found[22:] == list(range(11, 200, 2))
 
 
+@pytest.mark.prove(keep=1)
 @both
 @pytest.mark.parametrize("meanwhile", [False, True])
 async def test_a_topic_that_grew_comes_in_order_and_without_waiting(
@@ -555,6 +558,19 @@ def test_a_loop_that_another_thread_begins_leaves_a_merged_one_alone(address: st
             next(iter(consumer))
         was_refused.set()
         assert taking.result(20) == list(range(100))
+
+
+@pytest.mark.parametrize("until_end", [False, True])
+def test_a_merged_loop_ends_when_its_consumer_is_closed(address: str, topic: str, until_end: bool) -> None:
+    asyncio.run(create(address, topic, 2))
+    asyncio.run(send(address, topic, scattered(100, 2)))
+    with sync.Consumer(address) as consumer:
+        records = iter(consumer.merged(topic, until_end=until_end))
+        assert next(records).offset == 0
+        consumer.close()
+        with pytest.raises(BrokerUnavailableError, match="this client is closed"):
+            next(records)
+        assert sum(map(consumer.position, consumer.assignment())) == 1
 
 
 async def test_another_assignment_ends_a_merged_loop(address: str, topic: str) -> None:

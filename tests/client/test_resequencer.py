@@ -121,6 +121,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.prove
 @settings(max_examples=200)
 @given(steps)
 def test_it_does_what_the_model_does(done: list[tuple[str, str, Any]]) -> None:
@@ -196,6 +197,7 @@ def test_it_does_what_the_model_does(done: list[tuple[str, str, Any]]) -> None:
         high = max(high, sequence)
 
 
+@pytest.mark.prove
 @given(st.lists(st.lists(st.integers(0, 50), max_size=8), min_size=1, max_size=4), st.randoms())
 def test_ascending_sources_are_merged_in_order_whenever_each_record_comes(parts: list[list[int]], random: Any) -> None:
     """As long as none of them is silent for longer than the wait: no record is late, and equal ones come by source."""

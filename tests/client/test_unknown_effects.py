@@ -39,6 +39,7 @@ CHANGES: dict[str, Call] = {
     "create_topics": lambda admin, _, name: admin.create_topics([client.NewTopic(name)]),
     "alter_topic": lambda admin, _, name: admin.alter_topic(name, partitions=3),
     "delete_topic": lambda admin, _, name: admin.delete_topic(name),
+    "delete_records": lambda admin, _, name: admin.delete_records({TopicPartition(name, 0): None}),
     "delete_group": lambda admin, _, name: admin.delete_group(name),
     "commit_offsets": lambda admin, _, name: admin.commit_offsets(name, {TopicPartition(name, 0): 0}),
     "create_queue": lambda _, queues, name: queues.create_queue(name, name),

@@ -29,6 +29,8 @@ class ExpectedTopic(msgspec.Struct):
     """Notes of sends by partition, without those refused."""
     sure: bool = True
     """Whether it must be there."""
+    dropped: dict[int, list[Note]] = {}
+    """Notes of deletions of records by partition, without those refused."""
 
 
 class Expected:
@@ -58,6 +60,9 @@ class Expected:
         elif step.kind == "append":
             assert topic is not None
             topic.sent.setdefault(step.number, []).append(note)
+        elif step.kind == "drop":
+            assert topic is not None
+            topic.dropped.setdefault(step.number, []).append(note)
         elif step.kind == "commit":
             self.committed = {note.value} if done else {*self.committed, note.value}
 
@@ -74,7 +79,9 @@ class Expected:
             assert expected.topic_id in (topic.id, b"")
             assert topic.partitions in expected.counts
             contents[name] = [
-                await self._check_partition(engine, topic.id, number, expected.sent.get(number, []))
+                await self._check_partition(
+                    engine, topic.id, number, expected.sent.get(number, []), expected.dropped.get(number, [])
+                )
                 for number in range(topic.partitions)
             ]
         assert (await engine.init_producer_id())[0] not in self._producer_ids
@@ -82,7 +89,7 @@ class Expected:
         return contents
 
     async def _check_partition(
-        self, engine: LocalEngine, topic_id: TopicId, number: int, sent: list[Note]
+        self, engine: LocalEngine, topic_id: TopicId, number: int, sent: list[Note], dropped: list[Note]
     ) -> list[bytes | None]:
         facts = engine.partition_facts(topic_id, number)
         start, end = facts.log_start_offset, facts.log_end_offset
@@ -91,7 +98,11 @@ class Expected:
         values = await values_of(engine, topic_id, number)
         assert values == [note.value for note in sent[start:end]]
         assert [note.offset for note in sent[:acknowledged]] == list(range(acknowledged))
-        assert start == 0 or (sent[0].step.topic == "short" and start < end)
+        least = max((note.offset for note in dropped if note.outcome == "ok"), default=0)
+        asked = (note.step.offset for note in dropped if note.outcome == "unknown")
+        most = max([least, *(end if offset == -1 else offset for offset in asked)])
+        assert start >= least, f"records below {least} were deleted, and are there again from {start} on"
+        assert start <= most or (sent[0].step.topic == "short" and start < end)
         for again in sent[-5:]:
             # A retry gets the offset it had; one that was not stored is stored now, and once.
             if again.producer_id >= 0:

@@ -14,9 +14,11 @@ from logbroker.broker.local_engine.producer_ids import ProducerIds
 from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.storage import partition_log
 from logbroker.storage.metadata.metadata_store import MetadataStore, Write
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint
 from logbroker.storage.producer_state import ProducerStates
 from logbroker.storage.recovery import partition as recovery
 from logbroker.storage.recovery.tail import TailRecovery
+from logbroker.storage.segment import Segment
 
 
 def acknowledged_before_it_is_written() -> None:
@@ -45,6 +47,16 @@ def files_removed_before_the_new_start_is_stored() -> None:
         await real(self, partition, start_offset)
 
     Upkeep._remove_below = remove_below  # type: ignore[method-assign]
+
+
+def deletions_of_records_kept_in_memory() -> None:
+    async def raise_start(
+        self: Upkeep, partition: Partition, start_offset: int, checkpoint: PartitionCheckpoint
+    ) -> list[Segment]:
+        partition.log.advance_log_start(start_offset)
+        return []
+
+    Upkeep._raise_start = raise_start  # type: ignore[method-assign]
 
 
 def deleted_files_forgotten_at_start() -> None:
@@ -91,6 +103,7 @@ PLANTS: Final[dict[str, Callable[[], None]]] = {
         acknowledged_before_it_is_written,
         commits_not_waited_for,
         files_removed_before_the_new_start_is_stored,
+        deletions_of_records_kept_in_memory,
         deleted_files_forgotten_at_start,
         producers_forgotten,
         torn_tail_kept,

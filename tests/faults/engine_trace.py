@@ -13,7 +13,14 @@ import msgspec
 from logbroker.broker.local_engine.engine import LocalEngine
 from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.engine import Append, Appended, StateEvent, Topic
-from logbroker.errors import CorruptLogError, DiskFullError, LogbrokerError, StorageFailedError, TooManyOpenFilesError
+from logbroker.errors import (
+    CorruptLogError,
+    DiskFullError,
+    LogbrokerError,
+    OffsetOutOfRangeError,
+    StorageFailedError,
+    TooManyOpenFilesError,
+)
 from logbroker.record.codec import NewRecord, encode_batch
 from logbroker.types import TopicId
 
@@ -25,18 +32,20 @@ CONFIGS: Final = {
 }
 SCOPE: Final = "group"
 OFFSET_KEY: Final = b"offset"
-REFUSALS: Final = (DiskFullError, TooManyOpenFilesError, CorruptLogError)
-"""The last where the files of a deleted topic could not be read: they stay, and nobody else gets the name."""
+REFUSALS: Final = (DiskFullError, TooManyOpenFilesError, CorruptLogError, OffsetOutOfRangeError)
+"""CorruptLogError where the files of a deleted topic could not be read: they stay, and nobody else gets the name."""
 
 
 class Step(NamedTuple):
     """One thing to do."""
 
     kind: str
-    """create, grow, delete, append, commit, checkpoint or retain."""
+    """create, grow, delete, append, drop, commit, checkpoint or retain."""
     topic: str = ""
     number: int = 0
     """How many partitions, or which."""
+    offset: int = -1
+    """Where the log is to begin, for a drop; -1: at the high watermark."""
 
 
 def _appends(topic: str, partition: int, count: int) -> list[Step]:
@@ -63,9 +72,15 @@ STEPS: Final = (
     *_appends("written", 0, 4),
     Step("checkpoint"),
     *_appends("kept", 0, 3),
+    Step("drop", "kept", 0, 4),
+    Step("drop", "written", 0),
+    *_appends("written", 0, 1),
+    Step("checkpoint"),
+    Step("drop", "kept", 1),
+    *_appends("kept", 1, 1),
     Step("commit"),
 )
-"""Topics are made, rolled, shortened, grown, deleted and made again."""
+"""Topics are made, rolled, shortened, grown, deleted and made again, and records are deleted."""
 
 
 def random_steps(seed: int, count: int) -> list[Step]:
@@ -74,7 +89,7 @@ def random_steps(seed: int, count: int) -> list[Step]:
     partitions: dict[str, int] = {}
     steps: list[Step] = []
     while len(steps) < count:
-        kind = chance.choices(("append", "create", "commit", "checkpoint", "retain", "grow", "delete"), _WEIGHTS)[0]
+        kind = chance.choices(_KINDS, _WEIGHTS)[0]
         topic = chance.choice(list(CONFIGS))
         step = Step(kind)
         if kind == "create" and topic not in partitions:
@@ -85,15 +100,18 @@ def random_steps(seed: int, count: int) -> list[Step]:
             step = Step(kind, topic, partitions[topic])
         elif kind == "append" and topic in partitions:
             step = Step(kind, topic, chance.randrange(partitions[topic]))
+        elif kind == "drop" and topic in partitions:
+            step = Step(kind, topic, chance.randrange(partitions[topic]), chance.choice((-1, 0, 1, 3, 5)))
         elif kind == "delete" and topic == "gone" and partitions.pop(topic, 0):
             step = Step(kind, topic)
-        elif kind in ("append", "create", "grow", "delete"):
+        elif kind in ("append", "create", "grow", "delete", "drop"):
             continue
         steps.append(step)
     return steps
 
 
-_WEIGHTS: Final = (12, 4, 1, 2, 2, 1, 1)
+_KINDS: Final = ("append", "create", "commit", "checkpoint", "retain", "grow", "delete", "drop")
+_WEIGHTS: Final = (12, 4, 1, 2, 2, 1, 1, 2)
 
 
 class Note(msgspec.Struct):
@@ -137,9 +155,9 @@ class Trace:
         try:
             for step in steps:
                 # A refusal may leave nothing to append to.
-                if step.kind in ("append", "grow", "delete") and step.topic not in self._topics:
+                if step.kind in ("append", "grow", "delete", "drop") and step.topic not in self._topics:
                     continue
-                if step.kind == "append" and step.number >= self._topics[step.topic].partitions:
+                if step.kind in ("append", "drop") and step.number >= self._topics[step.topic].partitions:
                     continue
                 if step.kind == "create" and step.topic in self._topics:
                     continue
@@ -187,6 +205,9 @@ class Trace:
         note.offset = await append(self._engine, self._topics[step.topic].id, note)
         if note.producer_id >= 0:
             self._sequences[step.topic, step.number] = note.sequence + 1
+
+    async def _drop(self, step: Step, note: Note) -> None:
+        note.offset = await self._engine.delete_records(self._topics[step.topic].id, step.number, step.offset)
 
     async def _commit(self, _step: Step, note: Note) -> None:
         await self._state.commit(SCOPE, [StateEvent(OFFSET_KEY, note.value)])

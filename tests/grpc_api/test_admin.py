@@ -59,6 +59,7 @@ def test_illegal_partition_counts_are_refused(api: Api, partitions: int) -> None
     assert create(api, "counted", partitions) == "INVALID_PARTITIONS"
 
 
+@pytest.mark.prove
 def test_the_brokers_bound_on_partitions(api: Api) -> None:
     reasons = [create(api, f"many-{number}", 200) for number in range(11)]
     assert reasons[-1] == "OVERLOADED"
@@ -95,6 +96,7 @@ def outcomes(api: Api, topics: list[pb.NewTopic], *, validate_only: bool) -> lis
     return [result.status.reason for result in api.admin.CreateTopics(request).results]
 
 
+@pytest.mark.prove
 def test_what_is_validated_is_what_the_request_as_a_whole_would_do(api: Api) -> None:
     """Names and partitions that its items before would take are taken."""
     free = 2000 - api.admin.DescribeBroker(pb.DescribeBrokerRequest()).partitions
@@ -112,6 +114,7 @@ def test_what_is_validated_is_what_the_request_as_a_whole_would_do(api: Api) -> 
     api.admin.DeleteTopics(pb.DeleteTopicsRequest(topics=refs))
 
 
+@pytest.mark.prove
 def test_growth_is_validated_as_a_whole(api: Api) -> None:
     free = 2000 - api.admin.DescribeBroker(pb.DescribeBrokerRequest()).partitions
     names = [f"growing-{number}" for number in range(free // 199 + 2)]
@@ -260,6 +263,39 @@ def test_deletion_is_told_item_by_item(api: Api, topic: str) -> None:
     reasons = [result.status.reason for result in api.admin.DeleteTopics(request).results]
     assert reasons == ["", "UNKNOWN_TOPIC", "INVALID_REQUEST"]
     assert topic not in [entry.name for entry in api.admin.ListTopics(pb.ListTopicsRequest()).topics]
+
+
+def test_deletion_of_records_is_told_item_by_item(api: Api, topic: str) -> None:
+    for partition in range(4):
+        api.produce_values(topic, [b"a", b"b", b"c"], partition)
+    request = pb.DeleteRecordsRequest()
+    wanted: list[tuple[str, int, int | None]] = [
+        (topic, 0, 2),
+        (topic, 1, None),
+        (topic, 2, 4),
+        (topic, 2, -1),
+        (topic, 4, 0),
+        ("nowhere", 0, 0),
+        ("", 0, 0),
+        ("__queue.g", 0, 0),
+    ]
+    for name, partition, offset in wanted:
+        request.deletions.add(topic=pb.TopicRef(name=name), partition=partition, before_offset=offset)
+    results = api.admin.DeleteRecords(request).results
+    assert [(result.status.reason, result.log_start_offset) for result in results] == [
+        ("", 2),
+        ("", 3),
+        ("OFFSET_OUT_OF_RANGE", 0),
+        ("INVALID_REQUEST", 0),
+        ("UNKNOWN_PARTITION", 0),
+        ("UNKNOWN_TOPIC", 0),
+        ("INVALID_REQUEST", 0),
+        ("UNKNOWN_TOPIC", 0),
+    ]
+    described = api.admin.DescribeTopics(
+        pb.DescribeTopicsRequest(topics=[pb.TopicRef(name=topic)], include_partitions=True)
+    )
+    assert [each.log_start_offset for each in described.results[0].partitions] == [2, 3, 0, 0]
 
 
 @pytest.mark.prove(keep=1)

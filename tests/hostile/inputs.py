@@ -290,6 +290,15 @@ def _delete_topics(rng: random.Random, catalog: Catalog) -> Message:
     return admin.DeleteTopicsRequest(topics=[admin.TopicRef(name=rng.choice(names)) for _ in range(rng.choice((1, 2)))])
 
 
+def _delete_records(rng: random.Random, catalog: Catalog) -> Message:
+    request = admin.DeleteRecordsRequest()
+    for _ in range(rng.choice((1, 2))):
+        deletion = request.deletions.add(topic=_ref(rng, catalog.victims), partition=rng.choice((0, 1, PARTITIONS, -1)))
+        if rng.random() < 0.9:
+            deletion.before_offset = rng.choice((0, 1, 5, -1, -2, 2**63 - 1, -(2**63)))
+    return request
+
+
 def _of_queues(maker: Callable[[random.Random], Message]) -> Callable[[random.Random, Catalog], Message]:
     return lambda rng, _catalog: maker(rng)
 
@@ -306,6 +315,7 @@ _MAKERS: Final[Mapping[str, Callable[[random.Random, Catalog], Message]]] = {
     "DescribeTopics": _describe_topics,
     "AlterTopics": _alter_topics,
     "DeleteTopics": _delete_topics,
+    "DeleteRecords": _delete_records,
     "DescribeBroker": lambda _rng, _catalog: admin.DescribeBrokerRequest(),
     **{name: _of_queues(maker) for name, maker in queue_inputs.MAKERS.items()},
 }

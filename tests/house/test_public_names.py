@@ -80,6 +80,7 @@ def test_type_checkers_are_told_the_names_that_are_there() -> None:
     assert not any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
 
 
+@pytest.mark.prove
 def test_mypy_finds_misspelt_names_and_nothing_else(tmp_path: Path) -> None:
     wrong, right = tmp_path / "wrong.py", tmp_path / "right.py"
     wrong.write_text(WRONG)
@@ -127,6 +128,7 @@ def literal_docstring(owner: type, name: str) -> str | None:
     return None
 
 
+@pytest.mark.prove(keep=3)
 @pytest.mark.parametrize("cls", [each for each in dict.fromkeys(CLASSES) if inspect.isclass(each)])
 def test_public_classes_and_methods_say_what_they_are(cls: type) -> None:
     assert cls.__dict__.get("__doc__"), cls
@@ -156,7 +158,11 @@ def test_every_public_name_has_a_docstring() -> None:
     names = public_names()
     expected = [f"{module.__name__}.{name}" for module in (logbroker, client, sync) for name in module.__all__]
     expected += [f"logbroker.errors.{name}" for name in public_errors()]
-    expected += ["logbroker.pytest_plugin.logbroker_broker", "logbroker.pytest_plugin.logbroker_session_broker"]
+    fixtures = (
+        *("logbroker_broker", "logbroker_session_broker"),
+        *("logbroker_kafka_broker", "logbroker_session_kafka_broker"),
+    )
+    expected += [f"logbroker.pytest_plugin.{fixture}" for fixture in fixtures]
     assert {*expected} - {"logbroker.__version__"} <= names.keys()
     silent = [name for name, value in names.items() if not value.__doc__]
     for name, cls in names.items():

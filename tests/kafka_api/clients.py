@@ -106,7 +106,7 @@ def _confluent_read(address: str, topic: str, partitions: int, position: int | s
 # --- kafka-python ---
 
 
-def _apart(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def apart(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function in a process of its own: kafka-python never closes the sockets of its failed connections, and
     Python would complain of them in the middle of another test."""
     with ProcessPoolExecutor(1, mp_context=processes) as process:
@@ -202,6 +202,6 @@ def _aio_read(address: str, topic: str, partitions: int, position: int | str, co
 CLIENTS: Final = (
     Client("confluent-kafka", _confluent_produce, _confluent_read),
     # It needs further packages for the others.
-    Client("kafka-python", partial(_apart, _python_produce), partial(_apart, _python_read), ("none", "gzip")),
+    Client("kafka-python", partial(apart, _python_produce), partial(apart, _python_read), ("none", "gzip")),
     Client("aiokafka", _aio_produce, _aio_read),
 )

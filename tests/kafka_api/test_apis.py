@@ -10,23 +10,27 @@ import pytest
 from logbroker.client.sync import Admin
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.kafka_api.apis.table import TABLE
+from logbroker.kafka_api.refusal import has_refusal
 from logbroker.kafka_wire.apis import (
     API_VERSIONS,
+    APIS,
     CREATE_TOPICS,
+    DELETE_RECORDS,
     DELETE_TOPICS,
     DESCRIBE_CLUSTER,
     FETCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
-    JOIN_GROUP,
     LIST_OFFSETS,
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
 )
 from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.messages import create_topics as ct
+from logbroker.kafka_wire.messages import delete_records as dr
 from logbroker.kafka_wire.messages import delete_topics as dt
 from logbroker.kafka_wire.messages import fetch as f
 from logbroker.kafka_wire.messages import list_offsets as lo
@@ -36,10 +40,10 @@ from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
 from logbroker.kafka_wire.messages.describe_cluster import DescribeClusterRequest
 from logbroker.kafka_wire.messages.find_coordinator import FindCoordinatorRequest
 from logbroker.kafka_wire.messages.init_producer_id import InitProducerIdRequest
-from logbroker.kafka_wire.messages.join_group import JoinGroupRequest
 from logbroker.kafka_wire.messages.produce import ProduceRequestTopicProduceData
+from logbroker.kafka_wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from logbroker.kafka_wire.messages.sasl_handshake import SaslHandshakeRequest
-from logbroker.record.codec import decode_batch, split_batches
+from logbroker.record.codec import NewRecord, decode_batch, encode_batch, split_batches
 from tests.kafka_api.raw_client import RawClient, batch_of, produce, produce_request
 from tests.waiting import until
 
@@ -96,14 +100,33 @@ def test_an_unknown_version_of_api_versions_is_answered_with_the_range(broker: E
         assert client.call(API_VERSIONS, 4, ApiVersionsRequest()).error_code == 0, "the connection goes on"
 
 
-@pytest.mark.parametrize(
-    ("api", "version", "reason"),
-    [(JOIN_GROUP, 0, "the API JoinGroup is not served"), (FETCH, 18, "Fetch is served in versions 4 to 17, not 18")],
-)
-def test_what_is_not_served_closes_the_connection(broker: EmbeddedBroker, api: Api, version: int, reason: str) -> None:
-    message = JoinGroupRequest() if api is JOIN_GROUP else f.FetchRequest()
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+def test_what_is_not_served_gets_an_error_and_the_connection_goes_on(broker: EmbeddedBroker, api: Api) -> None:
+    served = TABLE[api.key].versions if api.key in TABLE else range(0)
+    asked = sorted({*range(api.last_version + 3), 1000, 0x7FFF} - {*served})
     with RawClient(broker.kafka_address) as client:
-        client.send(api, version, message)
+        for version in asked if api not in (PRODUCE, API_VERSIONS) else ():
+            client.socket.sendall(struct.pack(">ihhih", 10, api.key, version, version, -1))
+            written = min(max(version, api.first_version), api.last_version)
+            correlation_id, answer = client.receive(api, written)
+            assert correlation_id == version
+            assert has_refusal(answer)
+        assert client.call(API_VERSIONS, 4, ApiVersionsRequest()).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "reason"),
+    [
+        (24, 0, "the API number 24 is not served"),
+        (1000, 0, "the API number 1000 is not served"),
+        (-1, 0, "the API number -1 is not served"),
+        (3, -1, "Metadata is not served in version -1"),
+        (0, 14, "Produce is not served in version 14"),
+    ],
+)
+def test_what_has_no_answer_ends_the_connection(broker: EmbeddedBroker, key: int, version: int, reason: str) -> None:
+    with RawClient(broker.kafka_address) as client:
+        client.socket.sendall(struct.pack(">ihhih", 10, key, version, 1, -1))
         assert client.is_closed()
     until(lambda: reason in broker.log_path.read_text())
 
@@ -218,6 +241,12 @@ def test_this_node_coordinates(broker: EmbeddedBroker, version: int) -> None:
         answer = client.call(FIND_COORDINATOR, version, request)
     for found in answer.coordinators if version >= 4 else [answer]:
         assert (found.error_code, f"{found.host}:{found.port}") == (0, broker.kafka_address)
+
+
+@pytest.mark.parametrize("version", versions(SASL_AUTHENTICATE))
+def test_sasl_is_out_of_order(broker: EmbeddedBroker, version: int) -> None:
+    with RawClient(broker.kafka_address) as client:
+        assert client.call(SASL_AUTHENTICATE, version, SaslAuthenticateRequest(auth_bytes=b"x")).error_code == 34
 
 
 @pytest.mark.parametrize("version", versions(SASL_HANDSHAKE))
@@ -336,9 +365,6 @@ def test_fetch(broker: EmbeddedBroker, topic: str, version: int) -> None:
         if version >= 7:
             request = fetch_request(version, topic, topic_id, 0, session_id=5, session_epoch=1)
             assert client.call(FETCH, version, request).error_code == 70
-            assert (
-                client.call(FETCH, version, fetch_request(version, topic, topic_id, 0, session_epoch=0)).session_id == 0
-            )
 
 
 def test_a_fetch_waits_for_what_is_appended_later(broker: EmbeddedBroker, topic: str) -> None:
@@ -360,6 +386,43 @@ def test_a_fetch_keeps_to_its_bytes_but_sends_one_batch(broker: EmbeddedBroker, 
             assert len(list(split_batches(bytes(found.partitions[0].records)))) == batches
 
 
+# --- deletion of records ---
+
+
+@pytest.mark.parametrize("version", versions(DELETE_RECORDS))
+def test_records_are_deleted(broker: EmbeddedBroker, topic: str, version: int) -> None:
+    with RawClient(broker.kafka_address) as client:
+        for number in range(3):
+            produce(client, topic, number, batch_of(b"a", b"b", b"c"))
+        wanted = [(0, 2), (1, -1), (2, 4), (3, 0), (2, -2), (0, 3)]
+        partitions = [dr.DeleteRecordsRequestPartition(partition_index=index, offset=at) for index, at in wanted]
+        topics = [
+            dr.DeleteRecordsRequestTopic(name=topic, partitions=partitions),
+            dr.DeleteRecordsRequestTopic(name="missing", partitions=partitions[:1]),
+            dr.DeleteRecordsRequestTopic(name="__queue.g", partitions=partitions[:1]),
+        ]
+        answer = client.call(DELETE_RECORDS, version, dr.DeleteRecordsRequest(topics=topics, timeout_ms=20_000))
+        found, missing, internal = answer.topics
+        assert [(each.partition_index, each.error_code, each.low_watermark) for each in found.partitions] == [
+            (0, 0, 2),
+            (1, 0, 3),
+            (2, 1, -1),
+            (3, UNKNOWN_TOPIC, -1),
+            (2, 42, -1),
+            (0, 42, -1),
+        ]
+        assert [each.partitions[0].error_code for each in (missing, internal)] == [UNKNOWN_TOPIC, 17]
+        early = client.call(FETCH, 12, fetch_request(12, topic, b"", 1)).responses[0].partitions[0]
+        assert (early.error_code, early.log_start_offset) == (1, 2)
+        kept = client.call(FETCH, 12, fetch_request(12, topic, b"", 2)).responses[0].partitions[0]
+        assert (kept.error_code, kept.log_start_offset, values_of(kept.records)) == (0, 2, [b"a", b"b", b"c"])
+        assert client.call(LIST_OFFSETS, 5, offsets_request(topic, -2)).topics[0].partitions[0].offset == 2
+        by_time = client.call(LIST_OFFSETS, 5, offsets_request(topic, 0)).topics[0].partitions[0]
+        assert (by_time.error_code, by_time.offset) == (0, 2)
+        again = produce(client, topic, 1, batch_of(b"d"))
+        assert (again.base_offset, again.log_start_offset) == (3, 3)
+
+
 # --- offsets ---
 
 
@@ -378,7 +441,31 @@ def test_offsets_are_found(broker: EmbeddedBroker, topic: str, version: int) -> 
 
         assert [found(-2).offset, found(-1).offset, found(0).offset, found(2**60).offset] == [0, 2, 0, -1]
         assert found(0).timestamp > 0
-        assert (found(-3).error_code, found(-1, "missing").error_code) == (35, UNKNOWN_TOPIC)
+        assert (found(-7).error_code, found(-(2**63)).error_code) == (35, 35)
+        assert found(-1, "missing").error_code == UNKNOWN_TOPIC
+        since = {-3: 7, -4: 8, -5: 9, -6: 11}
+        assert [found(special).error_code for special in since] == [35 * (version < first) for first in since.values()]
+        if version >= 11:
+            assert [found(special).offset for special in since] == [0, 0, -1, -1]
+            assert [found(special).timestamp > 0 for special in since] == [True, False, False, False]
+
+
+def test_the_largest_time_of_what_is_left(broker: EmbeddedBroker, topic: str) -> None:
+    def largest() -> tuple[int, int]:
+        found = client.call(LIST_OFFSETS, 11, offsets_request(topic, -3)).topics[0].partitions[0]
+        assert not found.error_code
+        return found.offset, found.timestamp
+
+    with RawClient(broker.kafka_address) as client:
+        assert largest() == (-1, -1)
+        for times in ((5, 9, 9), (8, 3)):
+            produce(client, topic, 0, encode_batch([NewRecord(b"a", timestamp_ms=each) for each in times]))
+        assert largest() == (1, 9)
+        for before, after in ((1, (1, 9)), (2, (2, 9)), (3, (3, 8)), (4, (4, 3)), (5, (-1, -1))):
+            partitions = [dr.DeleteRecordsRequestPartition(offset=before)]
+            topics = [dr.DeleteRecordsRequestTopic(name=topic, partitions=partitions)]
+            client.call(DELETE_RECORDS, 2, dr.DeleteRecordsRequest(topics=topics, timeout_ms=20_000))
+            assert largest() == after
 
 
 @pytest.mark.parametrize("version", versions(OFFSET_FOR_LEADER_EPOCH))

@@ -14,13 +14,33 @@ from hypothesis import strategies as st
 
 import logbroker
 from logbroker.address import parse_address
+from logbroker.broker.topics import MAX_ITEMS
 from logbroker.client.sync import Admin
 from logbroker.embedded_broker import EmbeddedBroker
 from logbroker.kafka_api.apis.table import TABLE
-from logbroker.kafka_wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
+from logbroker.kafka_wire.apis import (
+    ALTER_CONFIGS,
+    API_VERSIONS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    FETCH,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+)
+from logbroker.kafka_wire.codec import Api
 from logbroker.kafka_wire.messages.api_versions import ApiVersionsRequest
 from logbroker.kafka_wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.kafka_api.raw_client import RawClient, batch_of, frame, produce, produce_request
+from tests.kafka_api.samples import frames, sample
 from tests.kafka_api.test_apis import fetch_request, values_of
 from tests.speeds import examples
 from tests.waiting import until
@@ -88,11 +108,15 @@ def test_random_requests_of_every_api_are_answered_or_end_the_connection(
     assert serves(broker)
 
 
+WHOLE = [data for _, _, data in frames()]
+
+
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=examples(40, 1000))
+@settings(max_examples=examples(60, 3000))
 def test_damaged_requests_are_answered_or_end_the_connection(broker: EmbeddedBroker, seed: int) -> None:
     chance = random.Random(seed)
     whole = [
+        *WHOLE,
         frame(METADATA, 12, MetadataRequest(topics=[MetadataRequestTopic(name="t")])),
         frame(PRODUCE, 9, produce_request("t", {0: batch_of(b"a", b"b"), 1: batch_of(b"c")})),
         frame(PRODUCE, 3, produce_request("t", {0: batch_of(b"a")})),
@@ -111,6 +135,39 @@ def test_damaged_requests_are_answered_or_end_the_connection(broker: EmbeddedBro
             pass
     assert "Traceback" not in broker.log_path.read_text()
     assert serves(broker)
+
+
+LISTING = (
+    *(FETCH, LIST_OFFSETS, METADATA, OFFSET_FOR_LEADER_EPOCH, ALTER_CONFIGS, CREATE_PARTITIONS, CREATE_TOPICS),
+    *(DELETE_RECORDS, DELETE_TOPICS, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, DESCRIBE_PRODUCERS),
+    *(DESCRIBE_TOPIC_PARTITIONS, INCREMENTAL_ALTER_CONFIGS),
+)
+
+
+@pytest.mark.parametrize("api", LISTING, ids=lambda api: api.name)
+def test_too_many_items_end_the_connection_with_one_line(broker: EmbeddedBroker, api: Api) -> None:
+    before = lines(broker)
+    with RawClient(broker.kafka_address) as client:
+        with suppress(ConnectionError):
+            client.send(api, TABLE[api.key].versions[-1], sample(api.request.kind, count=MAX_ITEMS + 1))
+        assert client.is_closed()
+    until(lambda: lines(broker) == before + 1)
+    assert serves(broker)
+
+
+@pytest.mark.parametrize("api", LISTING, ids=lambda api: api.name)
+def test_many_items_are_answered_and_others_are_served_meanwhile(broker: EmbeddedBroker, api: Api) -> None:
+    message = sample(api.request.kind, count=3000)
+    for items in (getattr(message, name) for name in message.__struct_fields__):
+        for number, item in enumerate(items if isinstance(items, list) else ()):
+            for name in ("name", "topic", "resource_name"):
+                if hasattr(item, name):
+                    setattr(item, name, f"sample-{number}")
+    version = TABLE[api.key].versions[-1]
+    with RawClient(broker.kafka_address) as client:
+        sent = client.send(api, version, message)
+        assert serves(broker)
+        assert client.receive(api, version)[0] == sent
 
 
 def test_one_byte_at_a_time_is_a_request(broker: EmbeddedBroker) -> None:

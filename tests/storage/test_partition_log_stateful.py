@@ -195,7 +195,37 @@ class PartitionMachine(RuleBasedStateMachine):
         ]
         assert (found.offset, found.timestamp_ms) == (young[0] if young else (-1, -1))
 
+    @rule()
+    def find_latest_time(self) -> None:
+        found = self.partition.log.offset_for_latest_time()
+        kept = [batch for batch in self._readable() if batch.next_offset > self.start_offset]
+        latest = max(kept, key=lambda batch: batch.timestamp_ms, default=None)
+        offset = -1 if latest is None else max(latest.base_offset, self.start_offset)
+        assert (found.offset, found.timestamp_ms) == (offset, -1 if latest is None else latest.timestamp_ms)
+
     # --- upkeep and restarts ---
+
+    @rule(data=st.data(), new_segment=st.booleans())
+    def delete_below(self, data: st.DataObject, new_segment: bool) -> None:
+        """Records are deleted on request, also within a segment or a batch."""
+        log = self.partition.log
+        offset = data.draw(st.integers(log.log_start_offset, min(log.high_watermark, log.synced_offset)))
+        if offset == log.log_start_offset:
+            return
+        if new_segment and offset == log.log_end_offset:
+            log.begin_segment(NOW_MS)
+            log.sync_directory()
+        self._begin_at(offset)
+
+    def _begin_at(self, start_offset: int) -> None:
+        log = self.partition.log
+        self.partition.store_checkpoint()
+        checkpoint = self.partition.stored_checkpoint()
+        assert checkpoint is not None
+        checkpoint.log_start_offset = start_offset
+        self.partition.stored = msgspec.msgpack.encode(checkpoint)
+        log.remove_files(log.advance_log_start(start_offset))
+        self.start_offset = start_offset
 
     @rule(retention_bytes=st.integers(0, 8000))
     def retain(self, retention_bytes: int) -> None:
@@ -205,13 +235,7 @@ class PartitionMachine(RuleBasedStateMachine):
         assert start_offset <= log.high_watermark
         if start_offset > log.log_start_offset:
             size_before = log.size_bytes
-            self.partition.store_checkpoint()
-            checkpoint = self.partition.stored_checkpoint()
-            assert checkpoint is not None
-            checkpoint.log_start_offset = start_offset
-            self.partition.stored = msgspec.msgpack.encode(checkpoint)
-            log.remove_files(log.advance_log_start(start_offset))
-            self.start_offset = start_offset
+            self._begin_at(start_offset)
             assert retention_bytes <= log.size_bytes < size_before
         log.config = self.partition.config
 
@@ -229,13 +253,7 @@ class PartitionMachine(RuleBasedStateMachine):
             if start_offset == log.log_end_offset:
                 log.begin_segment(NOW_MS)
                 log.sync_directory()
-            self.partition.store_checkpoint()
-            checkpoint = self.partition.stored_checkpoint()
-            assert checkpoint is not None
-            checkpoint.log_start_offset = start_offset
-            self.partition.stored = msgspec.msgpack.encode(checkpoint)
-            log.remove_files(log.advance_log_start(start_offset))
-            self.start_offset = start_offset
+            self._begin_at(start_offset)
             if start_offset == log.log_end_offset:
                 assert (log.size_bytes, log.segment_count) == (0, 1)
 
@@ -301,7 +319,7 @@ class PartitionMachine(RuleBasedStateMachine):
         count = sum(next_offset - base_offset for _, base_offset, next_offset in self.sent)
         self.sequence = count
         assert self.partition.values() == [
-            value for batch in self.batches if batch.base_offset >= self.start_offset for value in batch.values
+            value for batch in self.batches if batch.next_offset > self.start_offset for value in batch.values
         ]
 
     @invariant()
@@ -313,7 +331,10 @@ class PartitionMachine(RuleBasedStateMachine):
         assert log.log_end_offset == self.end_offset
         readable = self._readable()
         assert log.high_watermark == max((batch.next_offset for batch in readable), default=0)
-        on_disk = [batch for batch in self.batches if batch.base_offset >= self.start_offset]
+        # The file of a segment stays until all of it is below the log start.
+        paths = {batch.path for batch in self.batches if batch.next_offset > self.start_offset}
+        paths |= {segment.log_path for segment in log._view.segments[-1:]}
+        on_disk = [batch for batch in self.batches if batch.path in paths]
         assert log.size_bytes == sum(len(batch.batch) for batch in on_disk)
 
 

@@ -40,7 +40,7 @@ class Log:
 
     def append(self, batch: BatchHeader) -> None:
         assert self.states.check(batch) is None
-        self.states.append(batch, self.end_offset, self.synced_offset)
+        self.states.append(batch, self.end_offset, self.synced_offset, batch.max_timestamp_ms)
         self.end_offset += batch.record_count
 
 
@@ -186,7 +186,7 @@ def test_rows_of_what_changed_add_up_to_the_whole_state(steps: list[tuple[str, i
                     states.check(batch)
                 continue
             assert states.check(batch) is None
-            states.append(batch, end_offset, synced_offset)
+            states.append(batch, end_offset, synced_offset, batch.max_timestamp_ms)
             next_sequences[producer_id] = (batch.producer_epoch, batch.base_sequence + 1)
             log.append((batch, end_offset))
             end_offset += 1
@@ -209,7 +209,7 @@ def test_rows_of_what_changed_add_up_to_the_whole_state(steps: list[tuple[str, i
             states.stored(stored_offset, ())
             for batch, base_offset in log:
                 if base_offset >= stored_offset:
-                    states.append(batch, base_offset, end_offset)
+                    states.append(batch, base_offset, end_offset, batch.max_timestamp_ms)
                     next_sequences[batch.producer_id] = (batch.producer_epoch, batch.base_sequence + 1)
             for snapshot in rows.values():
                 last = states._producers[snapshot.producer_id][-1]

@@ -20,6 +20,8 @@ from logbroker.record.codec import split_batches
 from tests.storage.partition import NOW_MS, SMALL, PartitionOnDisk, batch_of
 
 BATCHES: Final = 60
+LATEST: Final = -3
+"""Stands for the largest time."""
 _MAX_TIMESTAMP_AT: Final = 35
 
 
@@ -33,7 +35,7 @@ class Filled:
         for number, stamp in enumerate(self.stamps):
             self.disk.append(batch_of(b"%d" % number, bytes(100), timestamp_ms=stamp))
         self.disk.stop()
-        self.asked = sorted({stamp + delta for stamp in self.stamps for delta in (0, 1)} | {0, NOW_MS})
+        self.asked = sorted({stamp + delta for stamp in self.stamps for delta in (0, 1)} | {0, NOW_MS, LATEST})
         self.answers = self.looked_up()
         self.places: list[tuple[Path, int, int]] = []
         for path in self.disk.logs():
@@ -45,9 +47,13 @@ class Filled:
     def looked_up(self) -> dict[int, int]:
         self.disk.open()
         try:
-            return {stamp: self.disk.log.offset_for_time(stamp).offset for stamp in self.asked}
+            return {stamp: self.look_up(stamp) for stamp in self.asked}
         finally:
             self.disk.kill()
+
+    def look_up(self, stamp: int) -> int:
+        log = self.disk.log
+        return (log.offset_for_latest_time() if stamp == LATEST else log.offset_for_time(stamp)).offset
 
     def check(self, path: Path, position: int, chance: random.Random) -> int:
         """Look all times up in a damaged log; returns how many lookups were refused."""
@@ -55,7 +61,7 @@ class Filled:
         self.disk.open()
         for stamp in chance.sample(self.asked, len(self.asked)):
             try:
-                found = self.disk.log.offset_for_time(stamp).offset
+                found = self.look_up(stamp)
             except CorruptLogError as error:
                 refusals.append(error.message)
             else:

@@ -631,7 +631,7 @@ def _checkpoint(
         producers = ProducerStates(producers.snapshot(end_offset), forgotten_below=before.forgotten_below)
     for header in found.headers:
         if header.next_offset <= end_offset:
-            producers.append(header, header.base_offset, end_offset)
+            producers.append(header, header.base_offset, end_offset, header.max_timestamp_ms)
     first = segments[0].base_offset
     return replace(
         before,

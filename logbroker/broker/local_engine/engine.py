@@ -15,18 +15,21 @@ from logbroker.broker.local_engine.numbers import ReceiptNumbers
 from logbroker.broker.local_engine.partition import Partition, Pending
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.local_engine.producer_ids import ProducerIds
+from logbroker.broker.local_engine.record_deletion import RecordDeletion
 from logbroker.broker.local_engine.topic_changes import TopicChanges
 from logbroker.broker.local_engine.upkeep import Upkeep
 from logbroker.broker.local_engine.watch import LocalWatch
 from logbroker.clock import Clock
 from logbroker.config import BrokerConfig
 from logbroker.engine import (
+    UP_TO_HIGH_WATERMARK,
     Append,
     Appended,
     DiskUse,
     FoundOffset,
     Holder,
     PartitionFacts,
+    ProducerFacts,
     Read,
     ReadResult,
     Topic,
@@ -37,6 +40,7 @@ from logbroker.errors import (
     DiskFullError,
     InvalidTimestampError,
     LogbrokerError,
+    OffsetOutOfRangeError,
     OverloadedError,
     RecordTooLargeError,
     StaleGenerationError,
@@ -67,6 +71,7 @@ class LocalEngine:
         producer_ids: ProducerIds,
         numbers: ReceiptNumbers,
         upkeep: Upkeep,
+        deletion: RecordDeletion,
         helpers: Helpers,
         failure: StorageFailure,
     ) -> None:
@@ -78,6 +83,7 @@ class LocalEngine:
         self._producer_ids = producer_ids
         self.numbers = numbers
         self._upkeep = upkeep
+        self._deletion = deletion
         self._helpers = helpers
         self._indexing: dict[Partition, asyncio.Future[None]] = {}
         """Partitions whose active segment has lost its index. A thread is making it anew, or has failed to."""
@@ -143,8 +149,24 @@ class LocalEngine:
             cut_offset=log.cut_offset,
         )
 
+    def producers(self, topic_id: TopicId, partition: int) -> list[ProducerFacts]:
+        return self._partitions.get(topic_id, partition).log.producers()
+
     def end_of_epoch(self, topic_id: TopicId, partition: int, leader_epoch: int) -> tuple[int, int] | None:
         return self._partitions.get(topic_id, partition).log.end_of_epoch(leader_epoch)
+
+    async def delete_records(self, topic_id: TopicId, partition: int, before_offset: int) -> int:
+        found = self._partitions.get(topic_id, partition)
+        log = found.log
+        offset = log.high_watermark if before_offset == UP_TO_HIGH_WATERMARK else before_offset
+        if not 0 <= offset <= log.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"records of {found.name} can be deleted below an offset of at most {log.high_watermark}, the high"
+                f" watermark, not {offset}"
+            )
+        await self._deletion.delete_below(found, offset)
+        self._partitions.get(topic_id, partition)  # The topic may have been deleted meanwhile.
+        return log.log_start_offset
 
     # --- appends ---
 
@@ -363,6 +385,9 @@ class LocalEngine:
     async def offset_for_time(self, topic_id: TopicId, partition: int, timestamp_ms: int) -> FoundOffset:
         log = self._partitions.get(topic_id, partition).log
         return await self._helpers.look_up(partial(log.offset_for_time, timestamp_ms))
+
+    async def offset_for_latest_time(self, topic_id: TopicId, partition: int) -> FoundOffset:
+        return await self._helpers.look_up(self._partitions.get(topic_id, partition).log.offset_for_latest_time)
 
 
 _PLACEHOLDER = ReadResult(b"", 0, 0, 0, 0)

@@ -19,6 +19,7 @@ from logbroker.broker.local_engine.io_pool import IoPool
 from logbroker.broker.local_engine.numbers import Issued, ReceiptNumbers
 from logbroker.broker.local_engine.partition_table import PartitionTable
 from logbroker.broker.local_engine.producer_ids import ProducerIds
+from logbroker.broker.local_engine.record_deletion import RecordDeletion
 from logbroker.broker.local_engine.state_store import LocalStateStore
 from logbroker.broker.local_engine.topic_changes import TopicChanges
 from logbroker.broker.local_engine.upkeep import Upkeep
@@ -111,6 +112,7 @@ async def open_engine(
         found = read_issued(str(data_dir.path), files)
         issued = Issued(store, found, write, clock, failure, partitions.producer_ids_end())
         upkeep = Upkeep(config, clock, store, partitions, helpers, disk, data_dir.check_in_place)
+        deletion = RecordDeletion(upkeep, failure)
         # A refused start does not count as a run. So the mark of the clean stop is removed only when everything is
         # open, but before the first append.
         await asyncio.wrap_future(store.submit([(BROKER, CLEAN_STOP, None)]))
@@ -126,6 +128,7 @@ async def open_engine(
                     ProducerIds(issued),
                     ReceiptNumbers(issued),
                     upkeep,
+                    deletion,
                     helpers,
                     failure,
                 ),
@@ -134,6 +137,7 @@ async def open_engine(
         finally:
             await changes.close()
             await issued.close()
+            await deletion.close()
             upkeep_task.cancel()
             await asyncio.wait([upkeep_task])
             if failure.error is None:  # after a failure nothing more is written

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from logbroker.broker.local_engine.catalog import partition_row_key
@@ -19,7 +19,8 @@ from logbroker.config import MAX_INT64, MIB, BrokerConfig
 from logbroker.engine import Holder
 from logbroker.errors import CorruptLogError, DiskFullError, OverloadedError, TooManyOpenFilesError
 from logbroker.storage.metadata.metadata_store import MetadataStore, Write
-from logbroker.storage.partition_checkpoint import encode_checkpoint
+from logbroker.storage.partition_checkpoint import PartitionCheckpoint, encode_checkpoint
+from logbroker.storage.segment import Segment
 from logbroker.types import TopicId
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ class Upkeep:
         self._lag_batches = 0
         self._due = asyncio.Event()
         self._queue: deque[asyncio.Future[None]] = deque()
+        self._storing = asyncio.Lock()
+        """Held from the making of checkpoints until they are stored, so that none replaces a newer one."""
         self._retention_due = math.inf
         self._holders: dict[TopicId, list[Holder]] = {}
 
@@ -149,7 +152,10 @@ class Upkeep:
         self._release_next()
 
     async def _store_recovery_points(self, partitions: set[Partition]) -> None:
-        live = [partition for partition in partitions if not partition.closed]
+        async with self._storing:
+            await self._store_checkpoints([partition for partition in partitions if not partition.closed])
+
+    async def _store_checkpoints(self, live: Sequence[Partition]) -> None:
         checkpoints = await asyncio.gather(*(partition.checkpoint() for partition in live))
         keys = [partition_row_key(*partition.key) for partition in live]
         # Each batch may be from a different producer: that is too many rows to encode on the event loop.
@@ -179,40 +185,85 @@ class Upkeep:
     def _start_wanted(self, partition: Partition, now_ms: int) -> int:
         """Return the offset at which the log of a partition may begin. Ask holders that need expired records to release
         them."""
-        topic_id, number = partition.key
-        needs = [(holder.needed_from(number), holder) for holder in self._holders.get(topic_id, ())]
-        needed_from = min((offset for offset, _ in needs), default=MAX_INT64)
-        start_offset, wanted_offset = partition.log.expired_segments(now_ms, needed_from)
-        for offset, holder in needs:
-            if offset < wanted_offset:
-                holder.let_go(number, wanted_offset)
+        start_offset, wanted_offset = partition.log.expired_segments(now_ms, self.needed_from(partition))
+        self.ask(partition, wanted_offset)
         return start_offset
+
+    def needed_from(self, partition: Partition) -> int:
+        """Return the first offset that a holder needs."""
+        topic_id, number = partition.key
+        return min((holder.needed_from(number) for holder in self._holders.get(topic_id, ())), default=MAX_INT64)
+
+    def ask(self, partition: Partition, offset: int) -> list[Awaitable[None]]:
+        """Ask the holders that need records below an offset to release them. Return the attempts that were begun."""
+        topic_id, number = partition.key
+        needy = [holder for holder in self._holders.get(topic_id, ()) if holder.needed_from(number) < offset]
+        attempts = [holder.let_go(number, offset) for holder in needy]
+        return [attempt for attempt in attempts if attempt is not None]
 
     async def _remove_below(self, partition: Partition, start_offset: int) -> None:
         log = partition.log
-        checkpoint = await partition.checkpoint()
-        # A group that began or was rewound meanwhile needs these records.
-        start_offset = min(start_offset, self._start_wanted(partition, self._clock.wall_ms()))
-        if start_offset == log.log_start_offset:
-            return
-        if start_offset == log.log_end_offset:
-            # All records expire, so the log goes on in an empty segment. No append can come between the check and this.
-            try:
-                log.begin_segment(self._clock.wall_ms())
-                checkpoint = log.checkpoint()
-                await self._helpers.change(log.sync_directory)
-            except (CorruptLogError, DiskFullError, TooManyOpenFilesError) as error:
-                _log.warning("retention of %s has to wait: %s", partition.name, error)
+        async with self._storing:
+            checkpoint: PartitionCheckpoint | None = await partition.checkpoint()
+            # A group that began or was rewound meanwhile needs these records.
+            start_offset = min(start_offset, self._start_wanted(partition, self._clock.wall_ms()))
+            if start_offset == log.log_start_offset:
                 return
+            if start_offset == log.log_end_offset:
+                # All records expire, so the log goes on in an empty segment.
+                checkpoint = await self._in_new_segment(partition)
+            if checkpoint is None:
+                return
+            taken = await self._raise_start(partition, start_offset, checkpoint)
+        await self._remove_files(partition, taken)
+        _log.info("retention: %s now starts at offset %d", partition.name, start_offset)
+
+    async def delete_below(self, partition: Partition, offset: int) -> None:
+        """Let the log begin at an offset, durably, or at the first one that a holder needs. It must be readable up to
+        `offset`. The offset may lie within a segment, whose file then stays."""
+        log = partition.log
+        async with partition.removing:
+            if partition.closed:
+                return
+            async with self._storing:
+                checkpoint = await partition.checkpoint()
+                offset = min(offset, self.needed_from(partition))
+                if offset <= log.log_start_offset:
+                    return
+                if offset == log.log_end_offset:
+                    # Without a new segment, the records are deleted as well; only their file stays.
+                    checkpoint = await self._in_new_segment(partition) or checkpoint
+                taken = await self._raise_start(partition, offset, checkpoint)
+            await self._remove_files(partition, taken)
+        _log.info("records were deleted: %s now starts at offset %d", partition.name, offset)
+
+    async def _in_new_segment(self, partition: Partition) -> PartitionCheckpoint | None:
+        """Let a log go on in an empty segment, and return a checkpoint of it; None: that is not possible now. All
+        records must be synced, and nothing appended since."""
+        log = partition.log
+        try:
+            log.begin_segment(self._clock.wall_ms())
+            checkpoint = log.checkpoint()
+            await self._helpers.change(log.sync_directory)
+        except (CorruptLogError, DiskFullError, TooManyOpenFilesError) as error:
+            _log.warning("the files of %s stay for now: %s", partition.name, error)
+            return None
+        return checkpoint
+
+    async def _raise_start(
+        self, partition: Partition, start_offset: int, checkpoint: PartitionCheckpoint
+    ) -> list[Segment]:
+        """Let a log begin at an offset, durably. Return the segments whose files can be removed by then."""
         checkpoint.log_start_offset = start_offset
         writes = encode_checkpoint(partition_row_key(*partition.key), checkpoint)
         await asyncio.wrap_future(self._store.submit(writes))
-        log.stored(checkpoint)
-        taken = log.advance_log_start(start_offset)
+        partition.log.stored(checkpoint)
+        return partition.log.advance_log_start(start_offset)
+
+    async def _remove_files(self, partition: Partition, taken: list[Segment]) -> None:
         # This removal does not queue behind the files of deleted topics (`Helpers.remove`), because checkpoints wait
         # for it, and appends wait for checkpoints.
-        await self._helpers.change(lambda: log.remove_files(taken))
-        _log.info("retention: %s now starts at offset %d", partition.name, start_offset)
+        await self._helpers.change(lambda: partition.log.remove_files(taken))
 
     def _release_next(self) -> None:
         if self._queue and self._lag_bytes < MAX_LAG_BYTES and self._lag_batches < MAX_LAG_BATCHES:

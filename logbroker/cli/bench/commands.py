@@ -250,7 +250,7 @@ def seek(gigabytes: float, count: int, **shared: Any) -> None:
 @number_option("--seconds", kind=Real(0.1), default=5.0, metavar="SECONDS", help="Duration of a round.")
 @shared_options
 def stall(batch_bytes: int, seconds: float, **shared: Any) -> None:
-    """Measure the latency of calls that need no disk, while batches are appended.
+    """Measure calls that need no disk, while batches are appended.
 
     \b
     Examples:

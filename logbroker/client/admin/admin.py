@@ -222,6 +222,28 @@ class Admin(Droppable):
         request = admin_pb2.DeleteTopicsRequest(topics=[admin_pb2.TopicRef(name=name) for name in names])
         return _topics(await self._connection.unary("DeleteTopics", request, retry=False))
 
+    async def delete_records(
+        self, offsets: Mapping[TopicPartition, int | None]
+    ) -> dict[TopicPartition, int | LogbrokerError]:
+        """Delete the records below an offset of each partition durably; None: all records. Return where each log begins
+        now, or the error.
+
+        Queue groups lose the records as well, except those of their stalled lanes, which the broker copies first.
+        """
+        request = admin_pb2.DeleteRecordsRequest(
+            deletions=[
+                admin_pb2.RecordDeletion(
+                    topic=admin_pb2.TopicRef(name=place.topic), partition=place.partition, before_offset=offset
+                )
+                for place, offset in offsets.items()
+            ]
+        )
+        response = await self._connection.unary("DeleteRecords", request, retry=False)
+        return {
+            place: error_of_item(result.status) or result.log_start_offset
+            for place, result in zip(offsets, response.results, strict=True)
+        }
+
     async def list_offsets(
         self, partitions: Sequence[TopicPartition], when: When
     ) -> list[ListedOffset | LogbrokerError]:

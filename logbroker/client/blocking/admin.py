@@ -100,6 +100,16 @@ class Admin(Uncopied):
         """Delete topics and their records."""
         return run(self._admin.delete_topics(names))
 
+    def delete_records(
+        self, offsets: Mapping[TopicPartition, int | None]
+    ) -> dict[TopicPartition, int | LogbrokerError]:
+        """Delete the records below an offset of each partition durably; None: all records. Return where each log begins
+        now, or the error.
+
+        Queue groups lose the records as well, except those of their stalled lanes, which the broker copies first.
+        """
+        return run(self._admin.delete_records(offsets))
+
     def list_offsets(self, partitions: Sequence[TopicPartition], when: When) -> list[ListedOffset | LogbrokerError]:
         """Find the earliest or latest offset of each partition, or the first offset at or after a time."""
         return run(self._admin.list_offsets(partitions, when))

@@ -95,6 +95,9 @@ class ReadAhead(Protocol):
     def forget(self, assigned: Assigned) -> None:
         """Drop the records of a partition that were taken and not handed out."""
 
+    def stop(self) -> None:
+        """Hand out no more records, because the consumer was closed or the process was forked."""
+
 
 class ConsumerCore(Droppable):
     """Manages the assignment and the positions, and opens the batches of received chunks.
@@ -166,7 +169,12 @@ class ConsumerCore(Droppable):
 
     def forked(self) -> None:
         """See `forking.Forked`. The received records belong to the parent process."""
+        self._stop_handing_out()
+
+    def _stop_handing_out(self) -> None:
         self.cursor.stop()
+        if self._read_ahead is not None:
+            self._read_ahead.stop()
 
     @property
     def fetcher(self) -> Fetcher:
@@ -655,7 +663,7 @@ class ConsumerCore(Droppable):
             # These steps come after the group was left: undelivered records of the open batch must not count as
             # finished.
             stack.callback(self._lifetime.closed)
-            stack.callback(self.cursor.stop)
+            stack.callback(self._stop_handing_out)
             stack.push_async_callback(self.connection.close)
             stack.push_async_callback(self._for_records.close)
             if self._fetcher is not None:

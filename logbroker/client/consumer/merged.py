@@ -123,6 +123,10 @@ class MergedReader:
         if self._full.pop(number, None) is not None:
             assigned.full = False
 
+    def stop(self) -> None:
+        """Hand out no more records."""
+        self.released = self.released[: self.taken]
+
     def _count_handed_out(self) -> None:
         """Note which records of `released` were handed out. The others stay there, in a new list."""
         handed_out, rest = self.released[: self.taken], self.released[self.taken :]

@@ -94,6 +94,7 @@ _CHANGING: Final = frozenset(
         "DecideLanes",
         "DeleteGroups",
         "DeleteQueues",
+        "DeleteRecords",
         "DeleteTopics",
         "Produce",
         "Receive",

@@ -1,28 +1,28 @@
 """Fetch (key 1): reads batches, and waits for more up to `min_bytes`.
 
 Batches are passed on as they lie in the log; the first one may begin before the requested offset. At least one batch is
-sent, however large, if there is one. Sessions are refused in the way that the protocol has for it: the session id is
-always 0, and clients list their partitions each time. There are no transactions: the last stable offset is the high
-watermark, and no transaction was aborted.
+sent, however large, if there is one. Clients may have sessions (`fetch_sessions`), in which they list changes only and
+get news only. There are no transactions: the last stable offset is the high watermark, and no transaction was aborted.
 
 v4: isolation, and batches of version 2. v5: log start offsets. v7: sessions, and an error for the whole.
 v9: the client's idea of the leader epoch, which is checked (FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH).
 v11: racks, which are ignored.
 v12: flexible; the leader epoch of the last record that was read, answered with the end of the common part of the log
 (`diverging_epoch`). v13: topics by id. v15: the state of replicas, which are not served. v16: where a leader has moved.
-v17: directory ids of replicas.
+v17: directory ids of replicas. v18: high watermarks of replicas.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from logbroker.engine import Read
 from logbroker.errors import LogbrokerError, LogTruncatedError, OverloadedError
-from logbroker.kafka_api.call import FETCH_SESSION_ID_NOT_FOUND, Call, code_of, epoch_fault, served, topic_of
+from logbroker.kafka_api.call import Call, code_of, epoch_fault, served, topic_of
+from logbroker.kafka_api.fetch_sessions import Exchange, PartitionName, TopicKey
 from logbroker.kafka_wire.apis import FETCH
 from logbroker.kafka_wire.messages.fetch import (
     FetchRequest,
@@ -32,7 +32,6 @@ from logbroker.kafka_wire.messages.fetch import (
     FetchResponseFetchableTopic,
     FetchResponsePartitionData,
 )
-from logbroker.kafka_wire.primitives import NO_UUID
 from logbroker.types import PartitionKey, TopicId
 
 FIRST_WITH_IDS = 13
@@ -56,19 +55,69 @@ class _Reading(msgspec.Struct):
 
 
 async def _handle(call: Call, request: FetchRequest) -> FetchResponse:
-    if request.session_id:
-        return FetchResponse(error_code=FETCH_SESSION_ID_NOT_FOUND, responses=[])
-    return await _Fetch(call, request).run()
+    wishes, forgotten = _wishes(call, request), _forgotten(request)
+    await call.step(ITEM_STEPS * (len(wishes) + len(forgotten)))
+    exchange = call.node.fetch_sessions.begin(
+        request.session_id,
+        request.session_epoch,
+        wishes,
+        forgotten,
+        asyncio.get_running_loop().time(),
+        by_id=call.version >= FIRST_WITH_IDS,
+    )
+    if not isinstance(exchange, Exchange):
+        return FetchResponse(error_code=exchange, responses=[])
+    answers = await _Fetch(call, request, exchange.wishes).run()
+    told = exchange.answered(answers, asyncio.get_running_loop().time())
+    return FetchResponse(
+        error_code=told.error_code, session_id=told.session_id, responses=await _by_topic(call, told.answers)
+    )
+
+
+def _wishes(call: Call, request: FetchRequest) -> dict[PartitionName, FetchRequestPartition]:
+    """Return the partitions of a request, each once."""
+    forgotten = sum(1 + len(topic.partitions) for topic in request.forgotten_topics_data)
+    call.check_item_count(sum(1 + len(topic.partitions) for topic in request.topics) + forgotten)
+    return {
+        PartitionName(TopicKey(topic.topic, topic.topic_id), wish.partition): wish
+        for topic in request.topics
+        for wish in topic.partitions
+    }
+
+
+def _forgotten(request: FetchRequest) -> list[PartitionName]:
+    return [
+        PartitionName(TopicKey(topic.topic, topic.topic_id), number)
+        for topic in request.forgotten_topics_data
+        for number in topic.partitions
+    ]
+
+
+async def _by_topic(
+    call: Call, answers: Mapping[PartitionName, FetchResponsePartitionData]
+) -> list[FetchResponseFetchableTopic]:
+    """Group answers by topic, in their order."""
+    topics: dict[TopicKey, FetchResponseFetchableTopic] = {}
+    for name, answer in answers.items():
+        await call.step()
+        topic = topics.get(name.topic)
+        if topic is None:
+            topic = FetchResponseFetchableTopic(topic=name.topic.name, topic_id=name.topic.topic_id, partitions=[])
+            topics[name.topic] = topic
+        topic.partitions.append(answer)
+    return list(topics.values())
 
 
 class _Fetch:
     """One request."""
 
-    def __init__(self, call: Call, request: FetchRequest) -> None:
+    def __init__(
+        self, call: Call, request: FetchRequest, wishes: Mapping[PartitionName, FetchRequestPartition]
+    ) -> None:
         self._call = call
+        self._wishes = wishes
         self._engine = call.node.engine
         self._budget = call.node.broker.read_budget
-        self._request = request
         self._max_bytes = max(request.max_bytes, 1)
         self._min_bytes = min(max(request.min_bytes, 0), self._max_bytes)
         self._max_wait_seconds = min(max(request.max_wait_ms, 0), MAX_WAIT_MS) / 1000
@@ -77,8 +126,9 @@ class _Fetch:
         """Whether no more fits: the answer is sent whatever `min_bytes` says."""
         self._is_failed = False
 
-    async def run(self) -> FetchResponse:
-        response = await self._prepare()
+    async def run(self) -> dict[PartitionName, FetchResponsePartitionData]:
+        """Return the answer for each partition."""
+        answers = await self._prepare()
         await self._read(self._readings)
         if not self._is_enough and self._max_wait_seconds and self._readings:
             await self._wait_for_more()
@@ -86,36 +136,25 @@ class _Fetch:
             await self._call.step()
             chunks = reading.chunks
             reading.answer.records = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        return response
+        return answers
 
-    async def _prepare(self) -> FetchResponse:
-        """Make the response, with the errors that are known already; each partition is read once."""
-        request, by_id = self._request, self._call.version >= FIRST_WITH_IDS
-        self._call.check_item_count(sum(1 + len(topic.partitions) for topic in request.topics))
-        response = FetchResponse(responses=[])
-        seen: set[tuple[str, bytes, int]] = set()
-        for topic in request.topics:
-            answer = FetchResponseFetchableTopic(
-                topic=topic.topic, topic_id=topic.topic_id if by_id else NO_UUID, partitions=[]
+    async def _prepare(self) -> dict[PartitionName, FetchResponsePartitionData]:
+        """Make the answers, with the errors that are known already."""
+        by_id = self._call.version >= FIRST_WITH_IDS
+        answers = {}
+        for name, wish in self._wishes.items():
+            await self._call.step(ITEM_STEPS)
+            answer = FetchResponsePartitionData(
+                partition_index=name.partition, high_watermark=-1, records=b"", aborted_transactions=None
             )
-            response.responses.append(answer)
-            for wish in topic.partitions:
-                await self._call.step(ITEM_STEPS)
-                key = topic.topic, topic.topic_id, wish.partition
-                if key in seen:
-                    continue
-                seen.add(key)
-                partition = FetchResponsePartitionData(
-                    partition_index=wish.partition, high_watermark=-1, records=b"", aborted_transactions=None
-                )
-                answer.partitions.append(partition)
-                try:
-                    found = topic_of(self._call.node, topic.topic, topic.topic_id, by_id=by_id)
-                    self._add(found.id, wish, partition)
-                except LogbrokerError as error:
-                    partition.error_code = code_of(error)
-                    self._is_failed = True
-        return response
+            answers[name] = answer
+            try:
+                found = topic_of(self._call.node, name.topic.name, name.topic.topic_id, by_id=by_id)
+                self._add(found.id, wish, answer)
+            except LogbrokerError as error:
+                answer.error_code = code_of(error)
+                self._is_failed = True
+        return answers
 
     def _add(self, topic_id: TopicId, wish: FetchRequestPartition, answer: FetchResponsePartitionData) -> None:
         """Add a partition to read, or its error. Raises LogbrokerError."""
@@ -227,4 +266,4 @@ class _Fetch:
             answer.diverging_epoch = FetchResponseEpochEndOffset(epoch=ends[0], end_offset=ends[1])
 
 
-SERVED = served(FETCH, 4, 17, _handle, is_waiting=True)
+SERVED = served(FETCH, 4, 18, _handle, is_waiting=True)

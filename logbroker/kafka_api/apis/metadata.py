@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from logbroker.engine import Topic
-from logbroker.errors import LogbrokerError, UnknownTopicError
-from logbroker.kafka_api.call import LEADER_NOT_AVAILABLE, NODE_ID, Call, code_of, served, topic_of
+from logbroker.errors import UnknownTopicError
+from logbroker.kafka_api.call import NODE_ID, Call, code_of, leader_of, served, topic_of
 from logbroker.kafka_wire.apis import METADATA
 from logbroker.kafka_wire.messages.metadata import (
     MetadataRequest,
@@ -65,16 +65,16 @@ async def _described(call: Call, topic: Topic) -> MetadataResponseTopic:
     )
     for number in range(topic.partitions):
         await call.step(_PARTITION_STEPS)
+        leader = leader_of(call.node, topic.id, number)
         partition = MetadataResponsePartition(
-            partition_index=number, leader_id=NODE_ID, replica_nodes=[NODE_ID], isr_nodes=[NODE_ID]
+            error_code=leader.error_code,
+            partition_index=number,
+            leader_id=leader.node_id,
+            leader_epoch=leader.epoch,
+            replica_nodes=[NODE_ID],
+            isr_nodes=leader.in_sync,
+            offline_replicas=leader.offline,
         )
-        try:
-            partition.leader_epoch = call.node.engine.partition_facts(topic.id, number).leader_epoch
-        except LogbrokerError:
-            partition.error_code = LEADER_NOT_AVAILABLE
-            partition.leader_id = -1
-            partition.isr_nodes = []
-            partition.offline_replicas = [NODE_ID]
         result.partitions.append(partition)
     return result
 

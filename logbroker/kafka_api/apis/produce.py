@@ -17,12 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from logbroker.broker.topics import check_not_internal
 from logbroker.engine import Append, Appended
 from logbroker.errors import (
     InvalidRecordError,
     InvalidRequestError,
-    InvalidTopicNameError,
     LogbrokerError,
     OverloadedError,
     UnsupportedFeatureError,
@@ -32,6 +30,7 @@ from logbroker.kafka_api.call import (
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     Call,
     ConnectionEndError,
+    check_changeable,
     code_of,
     served,
     topic_of,
@@ -136,10 +135,7 @@ def _checked(
         if fault is not None:
             raise fault.anew()
         found = topic_of(call.node, topic.name, topic.topic_id, by_id=call.version >= FIRST_WITH_IDS)
-        try:
-            check_not_internal(found.name)
-        except InvalidRequestError as error:
-            raise InvalidTopicNameError(error.message) from None
+        check_changeable(found.name)
     except LogbrokerError as error:
         return [error.as_value()] * len(topic.batches)
     outcomes: list[LogbrokerError | None] = []

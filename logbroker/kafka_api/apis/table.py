@@ -7,9 +7,6 @@ from typing import Final
 
 from logbroker.kafka_api.apis import (
     api_versions,
-    create_topics,
-    delete_topics,
-    describe_cluster,
     fetch,
     find_coordinator,
     init_producer_id,
@@ -17,7 +14,33 @@ from logbroker.kafka_api.apis import (
     metadata,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
     sasl_handshake,
+)
+from logbroker.kafka_api.apis.admin import (
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    incremental_alter_configs,
+)
+from logbroker.kafka_api.apis.groups import (
+    delete_groups,
+    describe_groups,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
 )
 
 TABLE: Final = MappingProxyType(
@@ -25,9 +48,6 @@ TABLE: Final = MappingProxyType(
         module.SERVED.api.key: module.SERVED
         for module in (
             api_versions,
-            create_topics,
-            delete_topics,
-            describe_cluster,
             fetch,
             find_coordinator,
             init_producer_id,
@@ -35,7 +55,29 @@ TABLE: Final = MappingProxyType(
             metadata,
             offset_for_leader_epoch,
             produce,
+            sasl_authenticate,
             sasl_handshake,
+            alter_configs,
+            create_partitions,
+            create_topics,
+            delete_records,
+            delete_topics,
+            describe_cluster,
+            describe_configs,
+            describe_log_dirs,
+            describe_producers,
+            describe_topic_partitions,
+            incremental_alter_configs,
+            delete_groups,
+            describe_groups,
+            heartbeat,
+            join_group,
+            leave_group,
+            list_groups,
+            offset_commit,
+            offset_delete,
+            offset_fetch,
+            sync_group,
         )
     }
 )

@@ -99,12 +99,13 @@ class RetentionHolder:
     def needed_from(self, partition: int) -> int:
         return max(self.copies.floor(partition), self._let_go.get(partition, 0))
 
-    def let_go(self, partition: int, offset: int) -> None:
+    def let_go(self, partition: int, offset: int) -> asyncio.Future[None] | None:
         if self._stopped:
-            return
+            return None
         self._asked[partition] = offset
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=f"copies of queue group {self._context.group_id}")
+        return self._task
 
     async def _run(self) -> None:
         while self._asked:
@@ -116,7 +117,8 @@ class RetentionHolder:
                 if self._complaints.get(partition) != error.reason:
                     self._complaints[partition] = error.reason
                     _log.warning(
-                        "queue group %s: retention has to wait in partition %d: stalled records cannot be copied: %s",
+                        "queue group %s: the removal of records has to wait in partition %d: stalled records cannot be"
+                        " copied: %s",
                         self._context.group_id,
                         partition,
                         error.message,
@@ -178,7 +180,7 @@ class RetentionHolder:
         expired = await asyncio.to_thread(self._count_undone, partition, begun, reached) - copied
         _log.log(
             logging.WARNING if expired > 0 else logging.INFO,
-            "queue group %s: retention deletes partition %d below offset %d; %d records of stalled lanes are copied,"
+            "queue group %s: partition %d is released below offset %d; %d records of stalled lanes are copied,"
             " about %d other records were not done",
             self._context.group_id,
             partition,

@@ -5,9 +5,8 @@ v1: adds the throttle time. v4: flexible. v5: error messages. v6: topics by id.
 
 from __future__ import annotations
 
-from logbroker.broker.topics import check_not_internal
-from logbroker.errors import InvalidRequestError, InvalidTopicNameError, LogbrokerError
-from logbroker.kafka_api.call import Call, code_of, served, topic_of
+from logbroker.errors import LogbrokerError
+from logbroker.kafka_api.call import Call, check_changeable, code_of, served, topic_of
 from logbroker.kafka_wire.apis import DELETE_TOPICS
 from logbroker.kafka_wire.messages.delete_topics import (
     DeleteTopicsRequest,
@@ -31,10 +30,7 @@ async def _handle(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
         try:
             topic = topic_of(call.node, name or "", topic_id, by_id=name is None)
             result.name, result.topic_id = topic.name, topic.id
-            try:
-                check_not_internal(topic.name)
-            except InvalidRequestError as error:
-                raise InvalidTopicNameError(error.message) from None
+            check_changeable(topic.name)
             await call.node.engine.delete_topic(topic.id)
         except LogbrokerError as error:
             result.error_code, result.error_message = code_of(error), error.message

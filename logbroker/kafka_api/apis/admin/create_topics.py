@@ -11,18 +11,19 @@ from __future__ import annotations
 
 from collections import Counter
 
-from logbroker.broker.topics import check_not_internal
-from logbroker.config import TOPIC_CONFIGS, check_given, config_text
+from logbroker.config import FIXED_CONFIGS, TOPIC_CONFIGS, check_given, config_text
 from logbroker.engine import Topic, TopicPlan
-from logbroker.errors import InvalidRequestError, InvalidTopicNameError, LogbrokerError
+from logbroker.errors import InvalidRequestError, LogbrokerError
 from logbroker.kafka_api.call import (
-    INVALID_REPLICA_ASSIGNMENT,
     INVALID_REPLICATION_FACTOR,
-    NODE_ID,
+    AssignmentError,
     Call,
+    check_assignments,
+    check_changeable,
     code_of,
     served,
 )
+from logbroker.kafka_api.config_resources import source_of
 from logbroker.kafka_wire.apis import CREATE_TOPICS
 from logbroker.kafka_wire.messages.create_topics import (
     CreateTopicsRequest,
@@ -32,8 +33,6 @@ from logbroker.kafka_wire.messages.create_topics import (
     CreateTopicsResponseCreatableTopicResult,
 )
 
-FROM_TOPIC, FROM_DEFAULTS = 1, 5
-"""Sources of a config: set for the topic, or a default."""
 TOPIC_STEPS = 100
 DEFAULT = -1
 
@@ -47,15 +46,6 @@ class _ReplicationFactorError(InvalidRequestError):
     kafka_code = INVALID_REPLICATION_FACTOR
 
 
-class _AssignmentError(InvalidRequestError):
-    """Partitions were assigned to nodes that do not exist, or are not numbered from 0.
-
-    Assign each partition to the one node, or give the number of partitions instead.
-    """
-
-    kafka_code = INVALID_REPLICA_ASSIGNMENT
-
-
 async def _handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
     call.check_item_count(sum(1 + len(topic.assignments) + len(topic.configs) for topic in request.topics))
     plan = TopicPlan() if request.validate_only else None
@@ -66,7 +56,7 @@ async def _handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespo
         try:
             if named[name] > 1:
                 raise InvalidRequestError("the request names the topic twice")
-            response.topics.append(_created(await _create(call, topic, plan)))
+            response.topics.append(_created(call, await _create(call, topic, plan)))
         except LogbrokerError as error:
             response.topics.append(
                 CreateTopicsResponseCreatableTopicResult(
@@ -77,19 +67,15 @@ async def _handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespo
 
 
 async def _create(call: Call, topic: CreateTopicsRequestCreatableTopic, plan: TopicPlan | None) -> Topic:
-    try:
-        check_not_internal(topic.name)
-    except InvalidRequestError as error:
-        raise InvalidTopicNameError(error.message) from None
+    check_changeable(topic.name)
     partitions = None if topic.num_partitions == DEFAULT else topic.num_partitions
     if topic.assignments:
         if partitions is not None:
             raise InvalidRequestError("give the number of partitions or their assignments, not both")
         partitions = len(topic.assignments)
-        if {each.partition_index for each in topic.assignments} != set(range(partitions)) or any(
-            each.broker_ids != [NODE_ID] for each in topic.assignments
-        ):
-            raise _AssignmentError(f"assign each partition, from 0 on, to node {NODE_ID}")
+        if {each.partition_index for each in topic.assignments} != set(range(partitions)):
+            raise AssignmentError("assign the partitions from 0 on, each once")
+        check_assignments(each.broker_ids for each in topic.assignments)
     elif topic.replication_factor not in (DEFAULT, 1):
         raise _ReplicationFactorError(f"there is one node, so a replication factor of {topic.replication_factor} fails")
     configs = {each.name: each.value for each in topic.configs if each.value is not None}
@@ -97,7 +83,7 @@ async def _create(call: Call, topic: CreateTopicsRequestCreatableTopic, plan: To
     return await call.node.engine.create_topic(topic.name, partitions, configs, plan=plan)
 
 
-def _created(topic: Topic) -> CreateTopicsResponseCreatableTopicResult:
+def _created(call: Call, topic: Topic) -> CreateTopicsResponseCreatableTopicResult:
     return CreateTopicsResponseCreatableTopicResult(
         name=topic.name,
         topic_id=topic.id,
@@ -108,7 +94,8 @@ def _created(topic: Topic) -> CreateTopicsResponseCreatableTopicResult:
             CreateTopicsResponseCreatableTopicConfigs(
                 name=name,
                 value=config_text(topic.config, name),
-                config_source=FROM_TOPIC if name in topic.overrides else FROM_DEFAULTS,
+                config_source=source_of(topic, name, call.node.broker.config),
+                read_only=name in FIXED_CONFIGS,
             )
             for name in TOPIC_CONFIGS
         ],

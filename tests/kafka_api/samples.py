@@ -1,0 +1,47 @@
+"""A request of each API in each version, with one item in each of its lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from logbroker.kafka_api.apis.table import TABLE
+from logbroker.kafka_wire.codec import Api
+from logbroker.kafka_wire.primitives import WireFormatError
+from tests.kafka_api.raw_client import frame
+
+NAME = "sample"
+"""All strings."""
+
+
+def sample(kind: type[msgspec.Struct], count: int = 1) -> Any:
+    """Return a structure whose lists have so many items; those within these have one."""
+    values: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        kinds = get_args(hint) or (hint,)
+        inner = next((each for part in kinds for each in (get_args(part) or (part,)) if _is_structure(each)), None)
+        if str in kinds and not str(hint).startswith("list"):
+            values[name] = NAME
+        elif "list[" in str(hint):
+            values[name] = [sample(inner) for _ in range(count)] if inner else []
+    return kind(**values)
+
+
+def _is_structure(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def frames(change: Callable[[Any], None] = lambda message: None) -> list[tuple[Api, int, bytes]]:
+    """Return the samples, changed, of each API and version that can be written."""
+    found = []
+    for served in TABLE.values():
+        for version in served.versions:
+            message = sample(served.api.request.kind)
+            change(message)
+            try:
+                found.append((served.api, version, frame(served.api, version, message)))
+            except WireFormatError:
+                continue  # This version lacks a field.
+    return found

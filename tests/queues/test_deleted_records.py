@@ -1,0 +1,73 @@
+"""Records that are deleted on request beside a queue group: what stands is copied first, the rest is lost as for any
+reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from logbroker.errors import DiskFullError, RecordsNeededError
+from logbroker.queues.retention.copies import Copies
+from tests.queues.retained import COPIES, KEYS, again, all_held, begin
+from tests.queues.shell import shell, until
+
+COUNT = 20
+END = len(KEYS) * COUNT
+
+
+@pytest.mark.parametrize("crash", [False, True])
+async def test_lanes_that_stand_keep_their_records(tmp_path: Path, crash: bool) -> None:
+    async with shell(tmp_path, crash=crash) as opened:
+        run = await begin(opened, [b"blocked"])
+        topic_id = opened.engine.topic("t").id
+        await run.write(KEYS, range(COUNT))
+        await run.work(7 * COUNT)
+        assert await opened.engine.delete_records(topic_id, 0, -1) == END
+        facts = run.facts()
+        assert (facts.log_start_offset, facts.high_watermark, facts.size_bytes) == (END, END, 0)
+        assert run.group.queue.tally.expired == 0
+    async with shell(tmp_path) as opened:
+        run = await again(opened)
+        assert run.facts().log_start_offset == END
+        await all_held(run, COUNT)
+        await run.write([b"blocked"], [COUNT])
+        await run.resume()
+        await run.work(COUNT + 1)
+        assert run.done == {b"blocked": list(range(COUNT + 1))}
+
+
+async def test_records_that_wait_are_deleted_and_the_group_goes_on(tmp_path: Path) -> None:
+    async with shell(tmp_path) as opened:
+        run = await begin(opened, [])
+        topic_id = opened.engine.topic("t").id
+        await run.write(KEYS, range(COUNT))
+        half = END // 2
+        assert await opened.engine.delete_records(topic_id, 0, half) == half
+        await run.write([b"k0"], [COUNT])
+        # What the broker had in memory may still be handed out.
+        while run.group.queue.done.floor(0) < END + 1:
+            await run.work_once()
+        for key, numbers in run.done.items():
+            kept = [*range(COUNT // 2, COUNT), *([COUNT] if key == b"k0" else [])]
+            assert numbers[-len(kept) :] == kept
+        await until(lambda: run.group.inspector.counts().open == 0)
+
+
+async def test_a_group_that_cannot_copy_keeps_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def full(*_: object, **__: object) -> None:
+        raise DiskFullError("no room for copies")
+
+    async with shell(tmp_path) as opened:
+        run = await begin(opened, [b"blocked"])
+        topic_id = opened.engine.topic("t").id
+        await run.write(KEYS, range(COUNT))
+        await run.work(7 * COUNT)
+        with monkeypatch.context() as patch:
+            patch.setattr(Copies, "add", full)
+            with pytest.raises(RecordsNeededError):
+                await opened.engine.delete_records(topic_id, 0, -1)
+        assert run.facts().log_start_offset == 0
+        assert await opened.engine.delete_records(topic_id, 0, -1) == END
+        assert run.facts(COPIES).high_watermark > 0
+        await all_held(run, COUNT)
