@@ -75,11 +75,12 @@ class _Lag(NamedTuple):
 @broker_option
 @json_option
 def list_groups(with_lag: bool, broker: str, as_json: bool) -> None:
-    """List all groups: consumer groups, those of Kafka clients (classic) and queue groups.
+    """List all groups, of all types.
 
-    With --lag, `behind` is the number of records that are not done. For a queue group they may wait, be in flight, or
-    be blocked or parked. For a consumer group they are the records after the committed offsets; it is `at least` this
-    number if nothing is committed in a partition that the group reads, or a partition cannot be asked.
+    The types are consumer groups, consumer groups of Kafka clients (classic) and queue groups. With --lag, `behind` is
+    the number of records that are not done. For a queue group they may wait, be in flight, or be blocked or parked. For
+    a consumer group they are the records after the committed offsets; it is `at least` this number if nothing is
+    committed in a partition that the group reads, or a partition cannot be asked.
 
     \b
     Examples:
