@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -117,7 +117,7 @@ class RedriveOutcome(msgspec.Struct, frozen=True):
     """Number of letters that could not be sent back or, to keep the order of their key, stay behind such a letter."""
     why: str = ""
     """Reason why the first held letter could not be sent back."""
-    letters: Sequence[int] = ()
+    letters: tuple[int, ...] = ()
     """Record ids of the first letters in the dead-letter topic, at most MAX_LISTED; empty unless it was a dry run."""
 
 
@@ -281,7 +281,7 @@ class Redriving:
                 )
                 is_stuck = not done and len(held.record_ids) == known
                 if dry_run or is_stuck or not gathered.more or records >= max_records:
-                    listed = [letter.record_id for letter in gathered.letters[: MAX_LISTED if dry_run else 0]]
+                    listed = tuple(letter.record_id for letter in gathered.letters[: MAX_LISTED if dry_run else 0])
                     return RedriveOutcome(records, len(keys), gathered.more, len(held.record_ids), held.why, listed)
 
     def _check_topic(self) -> None:
