@@ -426,6 +426,8 @@ class ConsumerCore(Droppable):
             assigned = self._find(partition)
             if assigned.paused:
                 assigned.paused = False
+                if self._read_ahead is not None:
+                    self._read_ahead.forget(assigned)
                 self._moves += 1
                 self.fetcher.move(assigned)
 
@@ -475,6 +477,8 @@ class ConsumerCore(Droppable):
             if reader is not None:
                 self._go_to({}, MergedRecord)
                 self._read_ahead = reader
+            # Going back has closed the open batch as if the program still had its last record in hand.
+            self.cursor.asked()
 
     def _go_back(self) -> None:
         """Go back to the first records that the reader ahead has not handed out."""

@@ -113,7 +113,7 @@ class MergedReader:
         released, self.released = self.released, []
         for record in released:
             record.late = False
-        self._resequencer.put_back(released)
+        self._resequencer.put_back(len(released))
         self._waiting.pop(number, None)
         self._known.pop(number, None)
         if number == self._reading:
