@@ -518,7 +518,7 @@ def _check_names(path: Path, raw: Mapping[str, Any]) -> None:
                         f'{path}: write "{full[:_MAX_NAME]}" in [topic_defaults] in quotes: TOML splits names at dots'
                     )
         elif name not in names:
-            of_topics = [text for text in (name, *dotted) if text in TOPIC_CONFIGS]
+            of_topics = [text for text in (name, *dotted, name.replace("_", ".")) if text in TOPIC_CONFIGS]
             if of_topics:
                 raise ConfigFileError(
                     f"{path}: {of_topics[0]} is a topic config: put it into [topic_defaults], in quotes"

@@ -98,8 +98,8 @@ def test_describe_tells_what_retention_removed(
     assert "records deleted" not in queue("describe", name)
     describe = CommandQueueAdmin.describe_queue
 
-    def with_removed(admin: CommandQueueAdmin, group: str) -> QueueDescription:
-        described = describe(admin, group)
+    def with_removed(admin: CommandQueueAdmin, group: str, **options: bool) -> QueueDescription:
+        described = describe(admin, group, **options)
         return msgspec.structs.replace(described, counts=msgspec.structs.replace(described.counts, removed=1234))
 
     monkeypatch.setattr(CommandQueueAdmin, "describe_queue", with_removed)

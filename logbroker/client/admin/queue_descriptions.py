@@ -119,6 +119,11 @@ class QueueCounts(msgspec.Struct, frozen=True, kw_only=True):
     alarms_raised: int
     expired: int
 
+    @property
+    def waiting(self) -> int:
+        """The number of records that no worker has: those that are open or not scanned, and not in flight."""
+        return self.open - self.in_flight + self.unscanned
+
 
 class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
     """One worker at one moment."""
@@ -145,6 +150,10 @@ class QueuePartition(msgspec.Struct, frozen=True, kw_only=True):
     done: int
     """Number of offsets below the end that are done: those below the floor, those above it, and those without a record.
     It is -1 if the floor is -1. An older broker does not report it: then it is the floor."""
+    oldest_timestamp_ms: int | None = None
+    """The timestamp of the oldest record that is not done, the one at the floor: it waits, is in flight, or is blocked
+    or parked. If retention has removed it, the timestamp of the first record that is left. None: there is no such
+    record, it cannot be read, or the description was not asked for `oldest`."""
     error: LogbrokerError | None = None
     """The error because of which the partition is not served, or not to its end; None if it is served."""
 
@@ -212,6 +221,12 @@ class QueueDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Reason why the group delivers no records now, in any state; empty: there is none."""
     splits: tuple[SplitDescription, ...] = ()
     """Lanes that are split, at most 100."""
+
+    @property
+    def oldest_timestamp_ms(self) -> int | None:
+        """The timestamp of the oldest record that is not done, of all partitions, as in `QueuePartition`."""
+        times = [each.oldest_timestamp_ms for each in self.partitions if each.oldest_timestamp_ms is not None]
+        return min(times, default=None)
 
 
 class LaneDescription(msgspec.Struct, frozen=True, kw_only=True):
